@@ -26,9 +26,10 @@ Example:
     >>> policy.attention.shape  # queries, channels
     (16, 3)
 
-More of it: `an_control.policy` (model files and policies), `an_control.monitor` (unannounced
-rewiring), `an_control.wiring` (a robot's YAML file), `an_control.disturbance` (what tests a policy)
-and `an_control.learning` (training). Importing this package alone loads no numpy.
+The subpackages are `an_control.policy` (model files and policies), `an_control.monitor` (detection
+of unannounced rewiring), `an_control.wiring` (a robot's YAML file), `an_control.disturbance`
+(simulated faults and rewiring that test a policy) and `an_control.learning` (training). Importing
+this package alone does not import numpy.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import and return a public name on first use, so that `import an_control` loads no numpy.
+    """Import and return a public name on first use, so that `import an_control` imports no numpy.
 
     Args:
         name: The attribute that was asked for, such as "load_policy".
@@ -61,5 +62,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the sorted names of this module, with those that are imported only on first use."""
+    """Return the sorted names of this module, including those imported only on first use."""
     return sorted({*globals(), *__all__})

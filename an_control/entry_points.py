@@ -1,4 +1,4 @@
-"""Entry points of all commands: from their start a signal ends the process at once and silently.
+"""Entry points of all commands; a signal during their start ends the process without a traceback.
 
 The imports of ROS 2, numpy and the simulators take a second. During them Python answers Ctrl-C with
 a traceback, or not at all if a library swallows the KeyboardInterrupt. No command has anything to

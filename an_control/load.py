@@ -45,7 +45,7 @@ def load_policy(
 
     Args:
         path: A ``.safetensors`` model file, an ``.onnx`` file of another tool, or the name of a
-            shipped model such as "ant"; a file of that name comes first.
+            shipped model such as "ant". If a file of that name exists, the file is loaded instead.
         monitor: What to do if sensor signals arrive on other channels than they were wired to:
             "off" (nothing), "reset" (reset the state of the channels concerned), "match" (find each
             signal and give it to the policy under its own id), or None for the model file's
@@ -54,18 +54,18 @@ def load_policy(
         engine: "numba" (compiled now) or "numpy" (the plain equations, for all models); None: numba
             if it is installed and can compute the model.
         keep_ticks: Number of control steps for which the state of a channel without readings is
-            kept; None: one second.
+            kept; None: the ticks of one second.
         recovery: Threshold for a robot that stands still. If the readings change by less than this
             in a control step, averaged over channels and ticks, random actions are sent to free the
             robot (see `an_control.monitor.RecoveringPolicy`). 0: never; None: the model file's
             value.
 
     Returns:
-        A policy that has computed one tick, so that all its code is compiled, and was reset.
+        A policy whose code is compiled, because it has computed one tick and was then reset.
 
     Raises:
-        ModelError: The file is not a valid model, or an argument does not fit it; names the file
-            and the reason.
+        ModelError: The file is not a valid model, or an argument does not fit it; the message names
+            the file and the reason.
 
     Example:
         >>> import an_control
@@ -94,7 +94,10 @@ def load_policy(
 
 
 def find_model(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path of a model file, or that of the shipped model of this name.
+    """Return `path` if it is a file, or else the path of the shipped model of that name.
+
+    Args:
+        path: The path of a model file, or the name of a shipped model such as "ant".
 
     Raises:
         ModelError: There is neither a file nor a shipped model of this name.
@@ -123,11 +126,12 @@ def make_policy(
         monitor: The reaction to rewired sensors, "off", "reset" or "match"; None: the model's
             default.
         engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
-        keep_ticks: Number of ticks for which a missing channel's state is kept; None: one second.
+        keep_ticks: Number of ticks for which a missing channel's state is kept; None: the ticks of
+            one second.
         recovery: Threshold for a robot that stands still; 0: no recovery, None: the model's value.
 
     Returns:
-        The policy, with its recovery and its monitor around it if the model has them.
+        The policy. If a recovery or a monitor is in use, the policy is wrapped in one.
 
     Raises:
         ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
@@ -149,10 +153,10 @@ def make_policy(
 
 
 def _student_path(model: Model) -> Path | None:
-    """Return the path of the model that acts first, or None if the model acts from the start.
+    """Return the path of the student's model file, or None if the model itself acts at the start.
 
     A policy that needs its channels in a fixed order may name such a model (the "student"), which
-    can take them in any order. It acts until the monitor has found the order.
+    can take them in any order. The student acts until the monitor has found the order.
     """
     if model.network is None or not model.network.layout.hand_over:
         return None

@@ -1,9 +1,9 @@
-"""Disturbances of readings, commands and the robot, the same ones live and offline.
+"""Disturbances of readings, commands and the robot, for running robots and for simulations.
 
-`DisturbanceSettings` say what is disturbed and how much. A `Disturber` applies them to readings
-tick by tick. All random numbers follow from (seed, episode, step), so the same seed gives the same
-disturbances to the scrambler (the node that disturbs a running robot's readings), to evaluation and
-to training.
+A `DisturbanceSettings` object says what is disturbed and how much. A `Disturber` applies these
+settings to readings tick by tick. All random numbers follow from (seed, episode, step), so the same
+seed gives the same disturbances to the scrambler (the node that disturbs a running robot's
+readings), to evaluation and to training.
 
 Example:
     >>> import numpy as np

@@ -1,7 +1,8 @@
-"""Disturb readings tick by tick, or a recorded episode at once: seeded, live and offline.
+"""Disturb readings tick by tick, or all readings of a recorded episode at once.
 
-All random numbers of the settings are drawn here, by one function or class each: evaluation,
-scrambler, rollouts and training use the same ones.
+For each setting, one function or class here draws the random numbers that it needs, from seeded
+generators. Evaluation, the scrambler (the node that disturbs a running robot), rollouts and
+training use these same functions and classes.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def draw_signals(
     Args:
         rng: The random generator.
         count: The number of signals to draw from.
-        share: The share (0 to 1) of them that is drawn.
-        at_least: The least number that is drawn.
+        share: The share (0 to 1) of the signals that is drawn.
+        at_least: The least number of signals that is drawn.
     """
     return rng.permutation(count)[: max(at_least, round(share * count))]
 
@@ -66,7 +67,7 @@ class Garbage:
 
 
 FAULTS = ("delay", "freeze", "garbage", "jitter", "spike", "nan")
-"""The settings that change the values of signals, in the order in which they are applied."""
+"""The names of the settings that change the values of signals, in the order of application."""
 
 
 class Faults:
@@ -86,7 +87,7 @@ class Faults:
         self.change(settings)
 
     def draw_frozen(self, share: float) -> None:
-        """Draw which signals freeze; each of them keeps its next value.
+        """Draw at random which signals freeze; each of them then stays at its next value.
 
         Args:
             share: The share (0 to 1) of the signals.
@@ -95,7 +96,7 @@ class Faults:
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
     def draw_garbage(self, share: float) -> None:
-        """Draw which signals are replaced by meaningless readings from now on.
+        """Draw at random which signals are replaced by meaningless readings from now on.
 
         Args:
             share: The share (0 to 1) of the signals.
@@ -106,7 +107,10 @@ class Faults:
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
     def change(self, settings: DisturbanceSettings) -> None:
-        """Apply other settings from the next tick on; readings that are being delayed stay so."""
+        """Apply other settings from the next tick on.
+
+        Readings that are on their way with a delay stay delayed.
+        """
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
         if not self.active:
@@ -114,7 +118,7 @@ class Faults:
 
     @property
     def meaningless(self) -> NDArray[np.intp]:
-        """The indices of signals without present information: frozen or replaced by garbage."""
+        """The indices of signals that are frozen or replaced by meaningless readings."""
         return np.concatenate([self._frozen, self._replaced])
 
     def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -169,8 +173,8 @@ def _normal(
 
     Args:
         rng: The random generator.
-        sd: Its standard deviation.
-        shape: Its shape.
+        sd: The standard deviation of the noise.
+        shape: The shape of the array.
     """
     return rng.normal(0.0, sd, shape).astype(np.float32)
 
@@ -179,7 +183,10 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay by some ticks: returns the item from then, or the first item before that."""
+    """A delay by some ticks, which returns the item of an earlier tick.
+
+    As long as there is no item that is old enough, it returns the first item.
+    """
 
     def __init__(self) -> None:
         self._kept: deque[T] = deque()
@@ -202,7 +209,7 @@ class DelayLine(Generic[T]):
 
 
 class Delivery(Generic[T]):
-    """A transport that sometimes loses or repeats messages, of which one is sent each tick.
+    """A simulated transport of messages, one a tick, which sometimes loses or repeats them.
 
     The first message always arrives, and is new.
 
@@ -214,8 +221,8 @@ class Delivery(Generic[T]):
         self._streams = streams
         self._last: T | None = None
         self.arrived = self.new = True
-        """Whether a message arrived in this tick, and whether it is one that was not sent
-        before."""
+        """Two flags: whether a message arrived in this tick, and whether it arrived for the first
+        time."""
 
     def __call__(self, message: T, settings: DisturbanceSettings) -> T:
         """Send a message; return the newest message that has arrived.
@@ -237,7 +244,7 @@ class Delivery(Generic[T]):
     def replay(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the ticks (K,) in which messages arrive, and those in which they were sent.
+        """Return the ticks (K,) in which messages arrive, and those (K,) in which they were sent.
 
         Args:
             ticks: The number of ticks of the episode.
@@ -272,7 +279,8 @@ class Permutation:
         """Permute the signals, and return the signal (N,) that each slot carries now.
 
         Args:
-            swap: The number of signals that change places in a ring; 0: all are permuted.
+            swap: The number of signals that exchange their slots in a ring; 0: all signals are
+                permuted.
         """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
@@ -292,8 +300,8 @@ def draw_present(
     Args:
         rng: The random generator.
         count: The number of signals.
-        missing: The share (0 to 1) of them that is missing.
-        at_least: The least number that is missing.
+        missing: The share (0 to 1) of the signals that is missing.
+        at_least: The least number of signals that are missing.
     """
     present = np.ones(count, dtype=bool)
     present[draw_signals(rng, count, missing, at_least)] = False
@@ -303,7 +311,9 @@ def draw_present(
 def draw_copied(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
-    """Return the indices (copies,) of signals that are copied, none twice before all are once.
+    """Return the indices (copies,) of randomly drawn signals to copy.
+
+    No signal is copied twice before all are copied once.
 
     The result is empty if all signals are missing.
 
@@ -327,7 +337,8 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 class Plan(NamedTuple):
     """The shuffles, missing channels, copies and noise of an episode, drawn in advance.
 
-    Slots (positions at which readings arrive) and signals are indices in `Disturber.ids`.
+    Slots (positions at which readings arrive) and signals are given by their indices in
+    `Disturber.ids`.
     """
 
     signals: NDArray[np.intp]
@@ -341,14 +352,14 @@ class Plan(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """A disturbed recorded episode as a policy gets it: K messages of S slots.
+    """A disturbed recorded episode as a policy gets it, in K messages of S slots.
 
     The first N slots (positions at which readings arrive) are the nominal ones.
     """
 
     values: NDArray[np.float32]
-    """(K, S) the readings, NaN for a missing slot; behind the nominal slots are copies, then
-    noise."""
+    """(K, S) the readings, NaN for a missing slot. After the N nominal slots come the slots with
+    copies, then those with noise."""
     signals: NDArray[np.intp]
     """(K, S) the index of the signal that each slot carries; N for a slot without present
     information."""
@@ -360,17 +371,17 @@ class Disturber:
     """The disturbances of one robot's readings, applied tick by tick.
 
     The effect on a channel depends on the set of ids, not on their order. A tick may bring fewer
-    channels than the nominal ones, in any order; an input slot is missing while the signal behind
-    it is. Unknown ids are dropped.
+    channels than the nominal ones, in any order; an input slot is missing while the signal that it
+    carries is missing. Unknown ids are dropped.
 
     Args:
         ids: The channel ids (N,) of the nominal wiring.
         settings: The disturbances.
         seed: The seed of the run.
-        schedule: Changes of the settings during each episode.
+        schedule: The changes of the settings during each episode.
         episode: The number of the first episode; None: `reset` must be called first.
-        keep_places: Whether channels that a setting makes missing get the reading NaN instead of
-            being dropped.
+        keep_places: True if channels that a setting makes missing get the reading NaN, False if
+            they are dropped.
     """
 
     def __init__(
@@ -385,7 +396,7 @@ class Disturber:
         self._keep_places = keep_places
         self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
-        """(N,) the nominal ids, sorted; `order` follows them."""
+        """(N,) the nominal ids, sorted; `order` has the same order of slots."""
         self._index = {name: i for i, name in enumerate(self.ids)}
         self._came: tuple[str, ...] | None = None
         self._missing: NDArray[np.bool_] | None = None
@@ -412,7 +423,8 @@ class Disturber:
     def change(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
 
-        What was drawn (permutation, missing and frozen signals) stays if its setting does.
+        What was drawn at random (the permutation, the missing and the frozen signals) stays as it
+        is if the setting that it was drawn for does not change.
         """
         self._base = settings
         self._apply_settings(self._current_settings())
@@ -426,7 +438,7 @@ class Disturber:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
 
         Raises:
-            ValueError: A setting cannot; the message names it.
+            ValueError: A setting cannot disturb it; the message names the setting.
         """
         for settings in scheduled_settings(self._base, self._schedule):
             settings.check_observation(kind)
@@ -438,7 +450,7 @@ class Disturber:
 
     @property
     def arrived(self) -> bool:
-        """Whether a message arrived in this tick; if not, `apply` returned the last one again."""
+        """Whether a message arrived in this tick; if not, `apply` returned the old one again."""
         return self._delivery.arrived
 
     @property
@@ -517,8 +529,8 @@ class Disturber:
     def plan(self, steps: int) -> Plan:
         """Return the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
-        Call it right after `reset` in place of `apply`: it draws the same random numbers. There
-        must be no schedule.
+        Call it right after `reset` in place of `apply`, because it draws the same random numbers.
+        There must be no schedule.
 
         Args:
             steps: The number of ticks.
@@ -535,8 +547,8 @@ class Disturber:
     def replay(self, readings: NDArray[np.float32]) -> Replay:
         """Return a whole episode as `apply` would disturb it tick by tick.
 
-        Call it right after `reset` in place of `apply`: it draws the same random numbers. There
-        must be no schedule, and moves must not be announced.
+        Call it right after `reset` in place of `apply`, because it draws the same random numbers.
+        There must be no schedule, and moves must not be announced.
 
         Args:
             readings: (T, N) the readings in the order of `ids`.
@@ -559,7 +571,7 @@ class Disturber:
         """Return the readings of noise channels, float32.
 
         Args:
-            shape: Their shape.
+            shape: The shape of the array.
         """
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
@@ -572,7 +584,10 @@ class Disturber:
         return settings.draw_ranges(self._streams)
 
     def _apply_settings(self, settings: DisturbanceSettings) -> None:
-        """Apply changed settings, and draw again only what depends on what changed."""
+        """Apply changed settings.
+
+        Only what depends on a setting that changed is drawn at random again.
+        """
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
             missing = settings.missing.value
@@ -616,7 +631,7 @@ class Disturber:
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Store where each reading goes, for all ticks until other channel ids come."""
+        """Store which slot each channel id's reading goes to, until other channel ids come."""
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):
             if name in self._index:

@@ -1,4 +1,4 @@
-"""Disturbances of image patches: each patch is a channel, and its reading a stack of frames."""
+"""Disturbances of image patches, each of which is a channel whose reading is a stack of frames."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class DisturbedPatches:
     The disturbances act on the image that the patches are cut from. If patches change places during
     the episode, they appear in their new places from the next frame on, so that for some ticks an
     input slot's stack has frames of its old and of its new patch. A slot that was missing starts
-    with its newest frame. A stack contains only frames that arrived.
+    with its newest frame. A stack contains only frames that have arrived.
 
     Args:
-        disturber: Decides the disturbances.
+        disturber: The disturber of the patches' channels, which decides the disturbances.
 
     Raises:
         ValueError: A setting cannot disturb image patches.
@@ -68,7 +68,7 @@ class DisturbedPatches:
             channels: Their channel ids (N,).
 
         Returns:
-            The disturbed patches (m, f, p, p) by input slot, and the slots' ids (m,).
+            A pair: the disturbed patches (m, f, p, p) by input slot, and the slots' ids (m,).
         """
         numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
         newest = self._late(patches, self.settings.delay.count)

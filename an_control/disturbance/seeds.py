@@ -1,7 +1,7 @@
 """The random generators of an episode, which all follow from (seed, episode).
 
-No two kinds of random numbers share a generator: noise channels or faults do not change which
-permutations an episode draws.
+No two kinds of random numbers share a generator, so that noise channels or faults do not change
+which permutations an episode draws.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 TRAINING_SEEDS = (2**31, 2**32)
-"""The range of the environment seeds of training; the seeds of evaluation are lower (see
-`episode_seed`)."""
+"""The lowest seed of training's environments, and the bound above them; evaluation's seeds are
+lower (see `episode_seed`)."""
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -24,9 +24,10 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 class RandomStreams:
-    """The random generators of an episode, one for each use, made when first read.
+    """The random generators of an episode, one for each use, made when the attribute is first read.
 
-    New ones must be added last, so that the others draw the same numbers as before.
+    New generators must be added at the end of the list, so that the other generators draw the same
+    numbers as before.
 
     Args:
         seed: The seed of the run.
@@ -49,7 +50,7 @@ class RandomStreams:
         self._places: np.ndarray | None = None
 
     def range_positions(self, count: int) -> np.ndarray:
-        """Return a random position from 0 to 1 in each of some ranges, the same in all calls.
+        """Return a random position (0 to 1) in each of `count` ranges; all calls return the same.
 
         Args:
             count: The number of ranges.

@@ -1,9 +1,10 @@
 """The table of all disturbances, for evaluation, simulators and training.
 
-The fields of `DisturbanceSettings` contain everything that others need: checks and their messages,
-ROS parameters, launch arguments, schedule keys, words of test protocols and options are made from
-`SETTINGS`. A new disturbance is a field here, and its effect on readings in the `Disturber`.
-Disturbances without a random number in each tick are here too: stops, worn motors, schedules.
+The fields of `DisturbanceSettings` describe all settings. `SETTINGS` lists these descriptions, and
+from it are made the checks and their messages, ROS parameters, launch arguments, schedule keys, the
+words of test protocols, and command-line options. A new disturbance needs a new field here, and
+code in the `Disturber` for its effect on readings. Disturbances without a random number in each
+tick, which are stops, worn motors and schedules, are computed here too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Shuffle:
     """The times at which sensor signals are permuted between the channels.
 
     Args:
-        at_reset: Whether to permute them at an episode's start.
+        at_reset: Whether to permute the signals at an episode's start.
         every: The number of steps between two permutations; 0: none.
     """
 
@@ -49,7 +50,7 @@ class Shuffle:
                 (both).
 
         Raises:
-            ValueError: The text is none of these; names it and what is allowed.
+            ValueError: The text is none of these; the message names the text and what is allowed.
 
         Example:
             >>> Shuffle.parse("reset+200")
@@ -71,7 +72,7 @@ def _parse_steps(number: str, text: str) -> int:
         text: The whole text, for the message.
 
     Raises:
-        ValueError: It is not a whole number of 1 or more.
+        ValueError: The part is not a whole number of 1 or more.
     """
     if not number.isdecimal() or int(number) == 0:
         raise ValueError(f"shuffle: {short(text)} (allowed: none, reset, K, reset+K; K steps >= 1)")
@@ -80,7 +81,7 @@ def _parse_steps(number: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """A range of numbers from `low` to `high`, from which one is drawn for each episode.
+    """A range from `low` to `high`, from which one number is drawn at random for each episode.
 
     Both ends are included; equal ends stand for one number.
     """
@@ -93,7 +94,7 @@ class Range:
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
 
     def __bool__(self) -> bool:
-        """Return whether the number can be other than 0."""
+        """Return whether the drawn number can be other than 0."""
         return bool(self.low or self.high)
 
     @property
@@ -141,8 +142,8 @@ class Range:
 
         Args:
             position: From 0 (`low`) to 1 (`high`).
-            whole: Whether the number must be a whole one; then all whole numbers are equally
-                likely.
+            whole: Whether the number must be a whole one; in this case all whole numbers in the
+                range are equally likely.
         """
         if whole:
             number = min(self.high, self.low + int(position * (self.high - self.low + 1.0)))
@@ -253,13 +254,14 @@ class Setting:
         return f"{number}, {limits}{other}"
 
     def read(self, value: object) -> Any:
-        """Return a value as the type of this setting.
+        """Return a value, converted to the type of this setting and checked.
 
         Args:
             value: The value as text, from YAML or a parameter.
 
         Raises:
-            ValueError: The value is not allowed; names setting, value and what is allowed.
+            ValueError: The value is not allowed; the message names setting, value and what is
+                allowed.
         """
         if self.kind is Shuffle:
             return value if isinstance(value, Shuffle) else Shuffle.parse(str(value))
@@ -285,7 +287,7 @@ class Setting:
         """Check that a value has the right type and is within bounds.
 
         Raises:
-            ValueError: It is not; names setting, value and what is allowed.
+            ValueError: It is not; the message names setting, value and what is allowed.
         """
         if self.choices:
             right = value in self.choices
@@ -315,7 +317,7 @@ class Setting:
         return right and value not in self.forbidden
 
     def error(self, value: object) -> ValueError:
-        """Return the ValueError that says that a value is not allowed, and what is."""
+        """Return a ValueError which says that a value is not allowed, and which values are."""
         shown = short(value) if isinstance(value, str) else value
         return ValueError(f"{self.name}: {shown} (allowed: {self.allowed})")
 
@@ -336,10 +338,10 @@ def _setting(default: T, help: str, **more: Any) -> T:
 class DisturbanceSettings:
     """The disturbances of an episode; the defaults disturb nothing.
 
-    Each field is described by its `help`, see `SETTINGS`. A number is accepted in place of a range.
+    The `help` of each field describes it, see `SETTINGS`. A number is accepted in place of a range.
 
     Raises:
-        ValueError: A value is not allowed; names setting, value and what is allowed.
+        ValueError: A value is not allowed; the message names setting, value and what is allowed.
 
     Example:
         >>> settings = DisturbanceSettings(shuffle=Shuffle(at_reset=True), missing=0.1)
@@ -474,7 +476,7 @@ class DisturbanceSettings:
             setting.check(value)
 
     def __str__(self) -> str:
-        """Return the words that `parse` takes, with standard deviations that are in use."""
+        """Return a text from which `parse` makes these settings."""
         changed = {one.name for one in self.changed}
         found = [str(self.shuffle)]
         for word, one in WORDS.items():
@@ -494,7 +496,8 @@ class DisturbanceSettings:
                 ``none,delay=1``.
 
         Raises:
-            ValueError: A word is not known or its value not allowed; names it and what is allowed.
+            ValueError: A word is not known or its value is not allowed; the message names the word
+                and what is allowed.
         """
         shuffle, words = split_words(text)
         settings = cls(shuffle)
@@ -509,8 +512,8 @@ class DisturbanceSettings:
             word: The word, such as ``missing=0.1``.
 
         Raises:
-            ValueError: The word is not known or its value not allowed; names it and what is
-                allowed.
+            ValueError: The word is not known or its value is not allowed; the message names the
+                word and what is allowed.
         """
         name, _, value = word.partition("=")
         setting = WORDS.get(name)
@@ -527,7 +530,8 @@ class DisturbanceSettings:
         """Return settings from values by name, given as text, from YAML or parameters.
 
         Raises:
-            ValueError: A value is not allowed; names setting, value and what is allowed.
+            ValueError: A value is not allowed; the message names setting, value and what is
+                allowed.
         """
         return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
 
@@ -545,15 +549,15 @@ class DisturbanceSettings:
         """Return whether these settings disturb the readings, the robot, or the commands.
 
         Args:
-            target: Which of them.
+            target: Which of the three is asked about: "readings", "robot" or "commands".
         """
         return any(not one.modifies and one.target == target for one in self.changed)
 
     def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
 
-        In one episode the relative position in a range is always the same, whatever else is
-        disturbed.
+        In one episode the drawn number is always at the same relative position in its range,
+        whatever else is disturbed.
 
         Args:
             streams: The episode's random generators.
@@ -577,7 +581,7 @@ class DisturbanceSettings:
     def compiled(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
-        The number of channels is fixed there.
+        The number of channels is fixed in such rollouts.
         """
         counted = self.noise_channels, self.copies
         return (
@@ -590,7 +594,7 @@ class DisturbanceSettings:
         """Check that all changed settings can disturb a kind of observation.
 
         Raises:
-            ValueError: A setting cannot; names it and those that can.
+            ValueError: A setting cannot; the message names this setting and those that can.
         """
         for one in self.changed:
             if kind not in one.observations:
@@ -599,13 +603,13 @@ class DisturbanceSettings:
                 raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
 
     def check_channels(self, count: int) -> None:
-        """Check that no more signals are to move than there are channels.
+        """Check that the number of signals that are to move is not above the number of channels.
 
         Args:
             count: The number of channels.
 
         Raises:
-            ValueError: More are to move.
+            ValueError: More signals are to move than there are channels.
         """
         if self.swap > count:
             raise ValueError(f"swap: {self.swap} (allowed: 0 to {count}, the number of channels)")
@@ -620,11 +624,12 @@ RANGES = (
     *("delay", "jitter", "lose", "repeat", "stop", "gain", "lag", "mass", "friction"),
     *("noise_channels", "copies", "missing", "freeze", "garbage"),
 )
-"""The names of the settings that may be drawn for each episode. New ones must be added last, so
-that the others are drawn as before."""
+"""The names of the settings whose numbers may be ranges, drawn for each episode. New names must be
+added at the end, so that the other numbers are drawn as before."""
 TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
-"""The settings by their words in a text; the shuffle comes first and has no word."""
+"""A mapping from a setting's word in a text to its description. The shuffle is not in it, because
+it comes first in the text and has no word."""
 ALLOWED_WORDS = ", ".join(
     word if one.kind is bool else f"{word}={'|'.join(one.choices) or 'NUMBER'}"
     for word, one in WORDS.items()
@@ -632,7 +637,7 @@ ALLOWED_WORDS = ", ".join(
 
 
 def split_words(text: str) -> tuple[Shuffle, list[str]]:
-    """Return the shuffle at the start of a text of disturbances, and the further words of it.
+    """Return the shuffle at the start of a text of disturbances, and the list of further words.
 
     Args:
         text: A text such as ``reset,missing=0.1``, here with the shuffle ``reset`` (permute the
@@ -648,7 +653,7 @@ def split_words(text: str) -> tuple[Shuffle, list[str]]:
 
 
 BEGIN_S = (3.0, 6.0)
-"""The seconds into an episode between which a stop starts."""
+"""The earliest and the latest time at which a stop starts, in seconds since the episode's start."""
 WALK_S = 8.0
 """The seconds after a stop during which the robot's distance is measured."""
 
@@ -657,8 +662,9 @@ def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
     """Return a sentence on how far robots walked after they had been stopped.
 
     Args:
-        walked_m: The distances in metres of the robots that were up when their stop ended.
-        walk_m: The distance that counts as walking again; None: it is unknown.
+        walked_m: The distances in metres that those robots walked which had not fallen when their
+            stop ended.
+        walk_m: The distance in metres from which on a robot counts as walking again; None: unknown.
     """
     again = "" if walk_m is None else f"{sum(one >= walk_m for one in walked_m)} of "
     distance = "" if walk_m is None else f" came {walk_m:g} m or more"
@@ -671,13 +677,13 @@ def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
 class Stop:
     """A period of an episode in which the robot gets the safe command instead of the policy's.
 
-    It lasts from step `begin` until before step `end`. The class also measures how far the robot
-    walks after it.
+    The stop lasts from step `begin` until before step `end`. The class also measures how far the
+    robot walks after the stop.
 
     Args:
         begin: The first step of the stop.
         length: The number of steps of the stop.
-        window: The number of steps after it during which the distance is measured.
+        window: The number of steps after the stop during which the distance is measured.
     """
 
     def __init__(self, begin: int, length: int, window: int) -> None:
@@ -685,8 +691,8 @@ class Stop:
         self._until = self.end + window
         self._from_m: float | None = None
         self.walked_m: float | None = None
-        """The distance in metres that the robot walked in the `WALK_S` after the stop, or until it
-        fell; None if it was down before the stop ended."""
+        """The distance in metres that the robot walked in the `WALK_S` seconds after the stop, or
+        until it fell; None if it had fallen before the stop ended."""
 
     @classmethod
     def draw(
@@ -707,7 +713,7 @@ class Stop:
         )
 
     def record_distance(self, step: int, distance_m: float | None) -> None:
-        """Record how far the robot has come, before a step.
+        """Record the robot's distance from its start, before a step.
 
         Args:
             step: The number of the step.
@@ -726,12 +732,12 @@ def motor_output(
 ) -> NDArray[np.float64]:
     """Return the output (A,) of worn motors, with the settings' `gain` and `lag`.
 
-    All actions and outputs are relative to the action that does nothing.
+    All actions and outputs are differences from the action that does nothing.
 
     Args:
         settings: The settings.
-        action: (A,) the action that the motors should do.
-        last_output: (A,) their output in the last step; None in the first one.
+        action: (A,) the commanded action.
+        last_output: (A,) the motors' output in the previous step; None in the first step.
     """
     wanted = settings.gain.value * action
     before = np.zeros_like(wanted) if last_output is None else last_output
@@ -740,7 +746,7 @@ def motor_output(
 
 
 class Change(NamedTuple):
-    """A scheduled change: other values of some settings, from a step of every episode on."""
+    """A scheduled change of some settings' values, from a certain step of every episode on."""
 
     step: int
     """The step from which the values hold."""
@@ -763,7 +769,7 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
         path: The path of the file.
 
     Raises:
-        WiringError: The file is invalid; names file, key, value and what is allowed.
+        WiringError: The file is invalid; the message names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_schedule", "changes"))
     if top["an_control_schedule"].number("1, the version of the format") != 1:
@@ -779,7 +785,7 @@ def scheduled_settings(
     """Yield the settings that an episode passes through, in the order of the steps.
 
     Args:
-        settings: The settings at its start.
+        settings: The settings at the start of the episode.
         schedule: The changes.
     """
     yield settings

@@ -1,6 +1,6 @@
-"""The routing of signals to channels that a user has set by hand.
+"""A routing of signals to channels that a user has set by hand.
 
-A `Disturber` moves signals at random; these stay where the user has put them.
+A `Disturber` moves signals at random; the signals of this module stay where the user has put them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ NOISE = "noise"
 NOTHING = ""
 """The name that stands for no signal, so that the channel is missing."""
 NOISE_SD = 1.0
-"""The standard deviation of that noise, in scaled readings."""
+"""The standard deviation of the noise of `NOISE`, in units of scaled readings."""
 _NOTHING, _NOISE = -1, -2
 
 
 class SignalRouting:
-    """A table of which signal each channel carries; at first each carries its own.
+    """A table of which signal each channel carries; at first each channel carries its own signal.
 
     A signal may be carried by several channels.
 
@@ -36,7 +36,7 @@ class SignalRouting:
         self._random = np.random.default_rng(seed)
         self._came: tuple[str, ...] | None = None
         self.version = 0
-        """A number that changes whenever the routing changes."""
+        """A number that is increased whenever the routing changes."""
 
     @property
     def carried(self) -> dict[str, str]:
@@ -62,7 +62,8 @@ class SignalRouting:
             changes: The requested signal of each channel.
 
         Raises:
-            ValueError: A channel or a signal is not known; names it and what is allowed.
+            ValueError: A channel or a signal is not known; the message names it and those that are
+                allowed.
         """
         for channel, signal in changes.items():
             if channel not in self._index:
@@ -99,15 +100,15 @@ class SignalRouting:
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
         """Return readings by channel, from readings by signal.
 
-        A channel is missing while its signal is. The ids are returned as the same tuple object
-        while nothing changes.
+        A channel is missing while the signal that it carries is missing. The ids are returned as
+        the same tuple object while nothing changes.
 
         Args:
             values: The readings (n,) by signal.
             ids: The ids (n,) of the signals.
 
         Returns:
-            The readings (m,) by channel, and the ids (m,) of the channels.
+            A pair: the readings (m,) by channel, and the ids (m,) of the channels.
         """
         if ids is not self._came:
             self._map_ids(tuple(ids))
@@ -120,7 +121,10 @@ class SignalRouting:
         return moved, self._names
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Store which of the readings each channel takes; valid until other signal ids come."""
+        """Store which of the readings each channel takes.
+
+        What is stored is valid until other signal ids come.
+        """
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
         taken: list[int] = []

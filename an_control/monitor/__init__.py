@@ -2,9 +2,9 @@
 
 An `IdentityMonitor` stands between the readings and a policy and estimates the `Assignment`: which
 input slot (the position at which a sensor's readings arrive) feeds which channel (a named input of
-the model). A `MonitoredPolicy` joins both. A `RecoveringPolicy` sends random actions to a robot
-that stands still. `an_control.load_policy` makes them as a model file says. All tuned numbers are
-in `MonitorSettings` and `RecoverySettings`.
+the model). A `MonitoredPolicy` joins a monitor and a policy. A `RecoveringPolicy` sends random
+actions to a robot that stands still. `an_control.load_policy` makes these objects according to a
+model file. All tuned numbers are in `MonitorSettings` and `RecoverySettings`.
 
 Example:
     >>> from an_control.monitor import MONITOR, ForwardModel, IdentityMonitor, MonitoredPolicy

@@ -16,10 +16,11 @@ class Assignment(NamedTuple):
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
     model; there are N of each. Each estimator of the monitor takes an assignment and returns one.
 
-    Until a rewiring is detected while the assignment is known, the outputs are pinned: the policy
-    gets each sensor's signal under the id that it was first wired to, whichever slot it arrives at.
-    After that the policy gets each signal under its own id, and the policy's state is renamed
-    accordingly. For a permutation-invariant policy both are the same.
+    At first the outputs are pinned, which means that the policy gets each sensor's signal under the
+    id that the sensor was first wired to, whichever slot the signal arrives at. Once a rewiring is
+    detected while the assignment is known, the policy gets each signal under its own id, and the
+    policy's state is renamed accordingly. A permutation-invariant policy acts the same in both
+    cases.
     """
 
     slots: np.ndarray
@@ -29,7 +30,7 @@ class Assignment(NamedTuple):
     previous: np.ndarray
     """(N,) the slots before the detected rewiring that is now being verified."""
     previous_outputs: np.ndarray
-    """(N,) the outputs before that rewiring."""
+    """(N,) the value of `outputs` before that rewiring."""
     pinned: bool = True
     """Whether each channel id keeps the sensor that it was first wired to."""
     lost: bool = True
@@ -37,7 +38,8 @@ class Assignment(NamedTuple):
     detected: bool = False
     """Whether a rewiring may have happened just before this tick."""
     renames: tuple[np.ndarray, np.ndarray] | None = None
-    """The outputs before this tick and from now on, if ids changed although no signal moved."""
+    """A pair: the value of `outputs` before this tick, and from this tick on; None unless ids
+    changed although no signal moved."""
 
     @classmethod
     def nominal(cls, count: int) -> Assignment:
@@ -57,14 +59,15 @@ class Assignment(NamedTuple):
     def next_tick(self) -> Assignment:
         """Return the assignment for the next tick.
 
-        It is the same without `detected` and `renames`, which hold for one tick only.
+        It is the same assignment without `detected` and `renames`, because these hold for one tick
+        only.
         """
         if not self.detected and self.renames is None:
             return self
         return self._replace(detected=False, renames=None)
 
     def as_lost(self) -> Assignment:
-        """Return the assignment marked as unknown, with the outputs as they are wired."""
+        """Return the assignment marked as unknown, with the outputs pinned."""
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
         slots = self.slots
@@ -102,7 +105,7 @@ class Assignment(NamedTuple):
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
     def arrange_by_slot(self, signals: np.ndarray) -> np.ndarray:
-        """Return values in the order of input slots.
+        """Return values in the order of input slots, from values in the order of channels.
 
         Args:
             signals: (N,) the same values in the order of channels.

@@ -1,9 +1,9 @@
 """The computing budget of the monitor's search for an assignment, per control step.
 
 If no assignment explains the readings (a robot on a stand, carried, on its side), the monitor
-searches at every tick until one does. The work of the search is counted, not timed: with a clock,
-the actions would depend on the machine's other load. Work that exceeds the budget is done at later
-ticks.
+searches at every tick until one does. The work of the search is counted, not timed, because with a
+clock the actions would depend on the machine's other load. Work that exceeds the budget is done at
+later ticks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TimeBudget:
         """Reset the budget for a new tick.
 
         Args:
-            fits: Whether the forward model describes the connected robot; if not, the budget is
+            fits: Whether the forward model describes the connected robot; otherwise the budget is
                 smaller.
         """
         share = self._settings.share if fits else self._settings.unfit_share
@@ -42,20 +42,20 @@ class TimeBudget:
         """The estimated seconds that this tick's search has taken so far."""
 
     def count_affordable(self, rows: float) -> int:
-        """Return how many comparisons the next call may make within the budget.
+        """Return how many comparisons the search may make in its next step within the budget.
 
         Args:
-            rows: The size of one comparison in rows; a row is the evaluation of one tick's readings
-                under one assignment.
+            rows: The amount of work of one comparison in rows; a row is the evaluation of one
+                tick's readings under one assignment.
         """
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows * self._row_s)))
 
     def spend(self, rows: float) -> None:
-        """Subtract the estimated time of a call from the budget.
+        """Subtract the estimated time of a step of the search from the budget.
 
         Args:
-            rows: The size of the call in rows; a row is the evaluation of one tick's readings under
-                one assignment.
+            rows: The amount of work of the step in rows; a row is the evaluation of one tick's
+                readings under one assignment.
         """
         self.spent_s += self._settings.call_s + rows * self._row_s

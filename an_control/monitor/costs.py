@@ -39,7 +39,7 @@ class Costs:
         )
         self.noise_sd = 0.0
         self.solve_assignment = kernels.solve_assignment
-        """Return the assignment of least cost, see `kernels.solve_assignment`."""
+        """A function that returns the assignment of least cost, see `kernels.solve_assignment`."""
         self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_ticks_uncompiled
         self._warm_up(forward)
 
@@ -54,8 +54,8 @@ class Costs:
         self._width = max(settings.binary_scale, sd)
         """The distance from 0 or 1 within which a binary channel's reading counts as that value."""
         self._variance = self._floor + F32(settings.noise_variances * sd**2)
-        """(N,) the variance that the noise of two readings adds to the error of their
-        difference."""
+        """(N,) the variance added to that of a change's error: a floor, and the noise of two
+        readings."""
         self._constants = (
             self._binary,
             self._usual,
@@ -127,7 +127,7 @@ class Costs:
     def channel_costs(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the costs (..., N) of the channels' own readings, in nats.
+        """Return the cost (..., N) in nats of each channel's reading as that channel.
 
         The cost of a reading is its negative log-likelihood under the prediction.
 
@@ -168,7 +168,7 @@ class Costs:
     def excess_costs(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the costs (N,) of one tick's readings above each channel's usual cost, in nats.
+        """Return how far each channel's cost (N,) in one tick is above its usual cost, in nats.
 
         Args:
             changes: (N,) the changes of the readings since the tick before.
@@ -227,7 +227,7 @@ class Costs:
         return usual + self.noise_costs(prediction) if self.noise_sd else usual
 
     def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a cost matrix in which each pair but the present ones has a penalty.
+        """Return a copy of a cost matrix, with a penalty added to each pair that is not present.
 
         Args:
             costs: (slots, channels) the cost in nats of each input slot as each channel.
@@ -250,7 +250,7 @@ def add_variance(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def compute_swap_costs(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return a matrix (N, N): how much the total cost grows if channels i and j swap slots.
+    """Return a matrix (N, N) of how much the total cost grows if channels i and j swap slots.
 
     Args:
         costs: (slots, channels) the cost in nats of each input slot as each channel.

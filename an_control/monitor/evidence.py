@@ -1,10 +1,11 @@
 """The evidence for assignments of input slots to channels, collected since a possible rewiring.
 
 At the tick at which sensor signals may have moved to other slots, each slot's reading is compared
-with each channel's expected reading (`move_costs`). After it, each slot's change is compared with
-the channel's expected change, which holds under any earlier assignment, and the identity classifier
-judges each slot. For a few ticks the readings are also compared with the forward model's
-predictions from before the move (dead reckoning).
+with each channel's expected reading (`move_costs`). After that tick, each slot's change is compared
+with the channel's expected change, which does not depend on the assignment before the move. The
+identity classifier, a network that says which channel a slot's readings are from, also judges each
+slot. For a few ticks the readings are also compared with the forward model's predictions from
+before the move (dead reckoning).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Candidate(NamedTuple):
     total: float
     """The sum of the costs of the assigned pairs, in nats."""
     excess: np.ndarray
-    """(N,) the costs of each channel above its usual ones, in nats."""
+    """(N,) how far the cost of each channel is above its usual cost, in nats."""
     ticks: int
     """The number of ticks after the possible rewiring that are counted."""
 
@@ -58,9 +59,9 @@ class Evidence:
 
     Args:
         forward: The forward model of N channels.
-        costs: Compares predictions with readings.
+        costs: The calculator of costs, which compares predictions with readings.
         ticks: The number of records that are kept.
-        budget: Counts the computing time.
+        budget: The budget that counts the computing time.
         settings: The tuned numbers of the evidence.
     """
 
@@ -77,19 +78,21 @@ class Evidence:
         self._all = np.arange(len(forward.channels))
         self.records: deque[TickRecord] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}
-        """By assignment (as bytes): the number of records counted, their costs (slots, channels),
-        and their usual costs (channels,)."""
+        """A mapping from an assignment (as bytes) to three values: the number of records counted,
+        their costs (slots, channels), and their usual costs (channels,)."""
         self._totals: dict[bytes, tuple[int, float]] = {}
-        """By assignment (as bytes): the number of records counted, and their total costs."""
+        """A mapping from an assignment (as bytes) to a pair: the number of records counted, and
+        their total costs."""
         self.identity: np.ndarray | None = None
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
     def restart(self, move_costs: np.ndarray, usual: np.ndarray | None = None) -> None:
-        """Remove all records, as sensor signals may have moved to other input slots in this tick.
+        """Remove all records, because sensor signals may have moved to other slots in this tick.
 
         Args:
-            move_costs: (slots, channels) the costs in nats of this tick's readings, or a prior.
-            usual: (channels,) the usual costs in such a tick; None (for a prior): 0.
+            move_costs: (slots, channels) the costs in nats of this tick's readings, or instead a
+                prior, which is costs that favour some assignment.
+            usual: (channels,) the usual costs in such a tick; None: zeros, for a prior.
         """
         self.clear()
         self.move_costs, self.identity = move_costs, None
@@ -109,14 +112,18 @@ class Evidence:
         self.records.append(record)
 
     def copy(self) -> Evidence:
-        """Return a copy for computing costs; records added to either do not show in the other."""
+        """Return a copy for computing costs.
+
+        Records that are later added to the copy are not added to the original, nor the other way
+        round.
+        """
         other = copy(self)
         other.records = self.records.copy()
         other._sums, other._totals = {}, {}
         return other
 
     def start_reckoning(self, expectation: Expectation) -> None:
-        """Start dead reckoning: predict tick after tick from the predictions, not from readings.
+        """Start dead reckoning, which predicts each tick from the previous prediction.
 
         Args:
             expectation: What was expected at the tick in which signals may have moved.
@@ -126,14 +133,15 @@ class Evidence:
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def drop_move_costs(self) -> None:
-        """Exclude the costs of the tick in which signals moved: only later ticks count."""
+        """Exclude the costs of the tick in which signals moved, so that only later ticks count."""
         self.move_costs = np.zeros_like(self.move_costs)
         self._usual_move_costs = np.zeros(len(self.move_costs))
 
     def add_reckoning(self, record: TickRecord) -> None:
         """Add the costs of a tick by dead reckoning, and advance the reckoning by one tick.
 
-        Dead reckoning predicts the readings from before the signals moved, tick after tick.
+        Dead reckoning starts with the readings from before the signals moved, and predicts each
+        tick from the previous prediction.
 
         Args:
             record: The readings of the tick.
@@ -148,7 +156,7 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def classify(self) -> np.ndarray:
-        """Store and return the identity classifier's costs (slots, channels) for newest records."""
+        """Compute the identity classifier's costs (slots, channels); store and return them."""
         self.identity = self.identity_costs()
         return self.identity
 

@@ -2,10 +2,10 @@
 
 One network takes the readings in the model's nominal order and the action, and returns for each
 channel its change and the scale of the error, or for a binary channel the probability that it reads
-1. A smaller one, the identity classifier, takes a single input slot's readings of some ticks and
-the actions, and returns which channel they are from. A third one imputes missing channels. They are
-stored in a model file beside the policy. With them the identity monitor finds which slot carries
-which sensor's signal.
+1. A smaller network, the identity classifier, takes a single input slot's readings of some ticks
+and the actions, and returns which channel they are from. A third network estimates missing
+channels. The networks are stored in the policy's model file. With them the identity monitor finds
+which slot carries which sensor's signal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Layer = tuple[np.ndarray, np.ndarray]
 NETWORKS = ("forward.", "identity.", "imputation.")
 """The prefixes of the networks' array names."""
 LEAST_CHANGE = F32(1e-4)
-"""Added to the mean size of a channel's changes; the sum is the channel's usual step."""
+"""The number added to the mean magnitude of a channel's changes; the sum is the channel's usual
+step."""
 DEFAULT_STEP_S = 0.02
 """The period of a task's ticks if the task names none."""
 
@@ -39,9 +40,10 @@ class FitLimits(NamedTuple):
 
     max_excess: float
     """Largest mean of the excess nats (costs above the usual ones) in a tick, over
-    `FitSettings.ticks`."""
+    `FitSettings.ticks` ticks."""
     min_gain: float
-    """Nats by which another assignment must explain the readings better to be acted on."""
+    """Nats by which another assignment must explain the readings better so that the monitor uses
+    it."""
     slow: int
     """The number of slots that repeat readings as sensors slower than the control rate do."""
 
@@ -108,7 +110,7 @@ class ForwardModel:
         self.step_s = model.task.step_s or DEFAULT_STEP_S
         """The period of the task's control steps in seconds."""
         self.imputes = self.sizes.imputation > 0
-        """Whether it can estimate missing channels."""
+        """Whether the model can estimate missing channels."""
         self._usual_change = arrays["forward.step"].astype(F32)
         self.constant = self._usual_change <= LEAST_CHANGE
         """(N,) True for channels that never changed within a training episode."""
@@ -119,7 +121,7 @@ class ForwardModel:
         """The values at which contact sensors and constant channels rest."""
         self.max_roughness = math.inf
         """The roughness of the readings up to which they count as free of noise (see
-        `sensor_noise`)."""
+        `sensor_noise.estimate_roughness`)."""
         if self.imputes:
             self._imputation = _read_layers(arrays, "imputation", 3)
             self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
@@ -145,7 +147,8 @@ class ForwardModel:
         Args:
             readings: (..., N) the present readings in the model's order of channels, 0 for missing
                 ones.
-            actions: (..., A) the actions after them, or one (A,) for all.
+            actions: (..., A) the action after each tick's readings, or one action (A,) for all
+                ticks.
 
         Returns:
             The predicted changes, the scales of their errors and the binary channels'
@@ -256,8 +259,8 @@ def identity_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the inputs of the network that identifies which channel is in an input slot.
 
-    The classifier always sees `WINDOW` ticks. Ticks that are not there count as zero; a flag for
-    each tick says whether it is there.
+    The classifier always sees `WINDOW` ticks. Missing ticks count as zero; a flag for each tick
+    says whether it is there.
 
     Args:
         reads: (B, T, N) the readings of N slots, in B stretches of T ticks.

@@ -1,4 +1,4 @@
-"""Hand-over: a permutation-invariant student acts until the order of the channels is known.
+"""Hand-over, in which a permutation-invariant student acts until the channels' order is known.
 
 A policy that needs its channels in order cannot act while the order is unknown, and a monitor finds
 the order only on a robot that moves. So a second policy, the student, which takes its channels in
@@ -116,7 +116,7 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def recoveries(self) -> int:
-        """The number of times since the last reset that a robot at rest was sent random actions."""
+        """The number of times since the last reset that random actions freed a robot at rest."""
         return self.student.recoveries + self.policy.recoveries
 
     @property

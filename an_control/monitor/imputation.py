@@ -16,13 +16,13 @@ from an_control.policy.sizes import WINDOW
 
 
 class Continuation(NamedTuple):
-    """The comparison of a tick's readings with what the tick before lets expect."""
+    """A comparison of a tick's readings with those that are expected from the tick before."""
 
     costs: np.ndarray
     """(slots, channels) the cost in nats of slot i's reading as the next one of channel k."""
     excess: Callable[[], float]
-    """Returns a low quantile (`ImputationSettings.explained`) of the present channels' excess
-    nats."""
+    """A function that returns a low quantile (`ImputationSettings.explained`) of the present
+    channels' excess nats (costs above the usual ones)."""
     expectation: Expectation
     """The expectation that the readings were compared with."""
 
@@ -36,15 +36,16 @@ class Imputation:
 
     Args:
         forward: The forward model, which predicts and imputes N channels.
-        costs: Compares predictions with readings.
+        costs: The calculator of costs, which compares predictions with readings.
         settings: The tuned numbers of the imputation.
     """
 
     def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.replay_ticks)
-        """While slots stay missing: the readings (N,) by slot and the actions (A,) before them, of
-        each tick since the first such one, or since signals moved."""
+        """While slots stay missing, a pair for each tick since the first one with a missing slot,
+        or since signals moved. The pair is the readings (N,) by slot, and the action (A,) before
+        them."""
         self.reset()
 
     def reset(self) -> None:
@@ -61,18 +62,18 @@ class Imputation:
         self._since.clear()
 
     def skip_next_comparison(self) -> None:
-        """Let the next tick be compared with nothing, as the last readings are unreliable."""
+        """Let the next tick be compared with nothing, because the last readings are unreliable."""
         self.readings = None
 
     def forget_estimates(self) -> None:
-        """Forget the newest signals, as they were estimated from wrong readings."""
+        """Forget the newest signals, because they were estimated from wrong readings."""
         self.signals = None
 
     def next_tick(self, missing: np.ndarray) -> bool:
         """Count a tick with missing input slots; return whether only `PartialSearch` can handle it.
 
-        It must if slots have been missing for too long to predict across, or if no readings are
-        known yet.
+        Only `PartialSearch` can do so if slots have been missing for too long for predictions, or
+        if no readings are known yet.
 
         Args:
             missing: (N,) True for slots without a valid reading.
@@ -184,7 +185,7 @@ class Imputation:
     def record_unchanged(self, readings: np.ndarray, assignment: Assignment) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
-        If a reading is missing, the next tick is compared with nothing.
+        If a reading is missing, the next tick will not be compared with this one.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -236,7 +237,8 @@ class Imputation:
     def keep_unfiltered(self, readings: np.ndarray) -> None:
         """Compare the next tick with these unfiltered readings, if none is missing.
 
-        Filtered readings follow the assignment, so a comparison with them would always confirm it.
+        Filtered readings follow the assignment, so a comparison with them would always confirm the
+        assignment, even a wrong one.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

@@ -159,10 +159,12 @@ def predict_tick(inputs, weights, biases, usual_change):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def update_mean_change(values, previous, max_change):
-    """Return the mean absolute change of readings since the last tick, and store them for the next.
+    """Return the mean absolute change of the readings since the tick before.
 
-    Channels that are NaN are left out; the result is NaN if all are. It has the same bits in any
-    order of the channels.
+    The readings are stored in `previous`, for the next call.
+
+    Channels that are NaN are left out; the result is NaN if all channels are NaN. The result has
+    the same bits in any order of the channels.
 
     Args:
         values: (N,) float64 the readings.

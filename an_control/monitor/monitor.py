@@ -1,9 +1,10 @@
-"""The identity monitor: estimates which input slot feeds which channel, and the channels' signals.
+"""The identity monitor, which estimates which input slot feeds which channel.
 
 An input slot is the position at which a sensor's readings arrive; a signal is what the sensor of a
-nominal channel (a named input of the model) measures. The readings of a tick pass these estimators
-in this order around one immutable `Assignment` of slots to channels. Each estimator has a file of
-its own, and only `IdentityMonitor` passes data from one to the next.
+nominal channel (a named input of the model) measures. The readings of a tick pass through the
+following estimators in this order. They share one immutable `Assignment` of slots to channels. Each
+estimator has a file of its own, and only `IdentityMonitor` passes data from one to the next. Excess
+nats are costs (negative log-likelihoods in nats) above their usual value.
 
 | estimator | in | out |
 |---|---|---|
@@ -19,9 +20,9 @@ its own, and only `IdentityMonitor` passes data from one to the next.
 | `Imputation` | signals; assignment | signals with estimates of missing ones |
 | `SensorDelay` | signals | predicted present signals |
 
-At the start, and if no assignment explains the readings, the monitor is lost: it searches for an
-assignment by the identity classifier alone. If the model does not fit the robot, the readings pass
-unchanged.
+At the start, and if no assignment explains the readings, the monitor is lost, which means that it
+searches for an assignment by the identity classifier alone. If the model does not fit the robot,
+the readings pass unchanged.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ class MonitorTick(NamedTuple):
 
 
 class IdentityMonitor:
-    """An estimator of which sensor signal arrives where, which hands the policy sorted signals.
+    """An estimator of which sensor signal arrives at which slot; the policy gets sorted signals.
 
     It estimates the assignment of input slots (the positions at which readings arrive) to channels
     (the named inputs of the model), and turns readings by input slot into signals by channel.
 
     Args:
         forward: The forward model of N channels.
-        ordered: Whether the policy needs each signal under its own id as soon as that is known.
+        ordered: Whether the policy needs each signal under its own id as soon as this id is known.
         settings: The tuned numbers of all estimators.
     """
 
@@ -105,7 +106,7 @@ class IdentityMonitor:
         self.assignment = Assignment.nominal(len(self.channels))
         """The estimated assignment after the last tick; only `step` replaces it."""
         self._settled = self.assignment
-        """The last assignment that stood for long enough to count as right."""
+        """The most recent assignment that stayed for long enough to count as right."""
         self._judged = self.assignment
         """The assignment under which stuck slots were last judged."""
         self._known = self.assignment.slots
@@ -113,7 +114,7 @@ class IdentityMonitor:
         self._shown: tuple[np.ndarray, dict[str, str]] = self._known, {}
         """The slots for which `moved` was last computed, and the result."""
         self._passes = False
-        """Whether the readings pass unchanged, as the model does not fit the robot."""
+        """Whether the readings pass unchanged, because the model does not fit the robot."""
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
@@ -169,8 +170,8 @@ class IdentityMonitor:
     def prepare(self, action: np.ndarray) -> None:
         """Do work for the next tick in advance, between two ticks.
 
-        This is the postponed work of the last tick, and the prediction of the readings after the
-        given action; `step` uses the prediction if it gets the same action.
+        The work is what the previous tick has postponed, and the prediction of the readings after
+        the given action. `step` uses this prediction if it gets the same action.
 
         Args:
             action: (A,) the last action.
@@ -404,7 +405,7 @@ class IdentityMonitor:
         return self._mark_lost(assignment)
 
     def _mark_lost(self, assignment: Assignment) -> Assignment:
-        """Return the assignment marked as unknown, until all input slots have readings.
+        """Return the assignment marked as unknown until all input slots have readings.
 
         A rewiring that was still being verified is undone.
         """
@@ -417,8 +418,8 @@ class IdentityMonitor:
     def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
         """Update the estimate of the sensor noise, and return the assignment.
 
-        If noise has just set in, this is the last settled one: the rewiring that was detected in
-        the meantime may have been the noise.
+        If noise has just set in, the last settled assignment is returned, because the rewiring that
+        was detected since then may have been the noise.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -439,7 +440,7 @@ class IdentityMonitor:
             self._costs.noise_sd = self.noise.sd
 
     def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
-        """Return signals (N,) by channel with less of the noise that all sensors carry.
+        """Return signals (N,) by channel, with less noise.
 
         Args:
             signals: (N,) the noisy signals by channel.
@@ -450,7 +451,7 @@ class IdentityMonitor:
     def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         """Return the expected readings after these signals (N,) and this action (A,).
 
-        If `prepare` has computed them already, they are not computed again.
+        If `prepare` has computed the expected readings already, they are not computed again.
         """
         if self._ahead is not None and self._ahead.follows_from(signals, action):
             return self._ahead
@@ -478,8 +479,8 @@ class IdentityMonitor:
     ) -> bool:
         """Return whether a sensor that should change its reading is newly found to be stuck.
 
-        This is judged under the last settled assignment, or under the present one if that explains
-        the other slots' readings much better.
+        A sensor is judged by the channel that its slot feeds in the last settled assignment, or in
+        the present one if the present one explains the other slots' readings much better.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -504,7 +505,7 @@ class IdentityMonitor:
     def _slot_excess(
         self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return each slot's costs (N,) above its channel's usual ones, in nats.
+        """Return how far each slot's cost (N,) is above its channel's usual cost, in nats.
 
         Args:
             slots: (N,) the slot that is assumed to feed each channel.
@@ -524,7 +525,8 @@ class IdentityMonitor:
     ) -> tuple[Assignment, np.ndarray]:
         """Return the settled assignment, and the policy's input (N,) with NaN for stuck slots.
 
-        A rewiring that was detected in the meantime may have been the stuck sensors.
+        The settled assignment is used because the rewiring that was detected since then may have
+        been the effect of the stuck sensors.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -552,7 +554,7 @@ class IdentityMonitor:
 
     @property
     def misfit(self) -> str:
-        """Description of how the robot differs from the model's robot; "" while it seems to fit."""
+        """Description of how the robot differs from the model's; "" while it seems to fit."""
         fit = self.fit
         if fit.fits is not False:
             return ""
@@ -576,8 +578,9 @@ class IdentityMonitor:
     def identified(self) -> np.ndarray:
         """Mask (N,) of the channels whose input slot is known; none while slots are missing.
 
-        It holds all channels if nothing moved since the start, or once an assignment has stood for
-        `settled_ticks`; before that, those that can hardly be confused with another.
+        It holds all channels if nothing moved since the start, or once an assignment has stayed for
+        `settled_ticks` ticks. Before that, it holds only the channels that can hardly be confused
+        with another.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:
@@ -594,5 +597,8 @@ class IdentityMonitor:
 
     @property
     def surprise(self) -> float:
-        """The excess negative log-likelihood of the readings in nats a tick, as a running mean."""
+        """How far the readings' negative log-likelihood is above its usual value.
+
+        It is a running mean in nats a tick.
+        """
         return self._detector.surprise

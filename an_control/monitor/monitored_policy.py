@@ -1,12 +1,13 @@
 """A policy behind an identity monitor, which detects sensors that were rewired.
 
-Set to "match", the policy gets every sensor's signal under its own channel id, wherever it arrives.
-Set to "reset", it gets the readings as they are wired, and the state of channels whose signal moved
-is reset. Channels with ids that the task does not know pass unchanged. While nothing moves or is
-delayed, the policy gets the readings unchanged, to the last bit.
+With the setting "match", the policy gets every sensor's signal under the signal's own channel id,
+whichever slot the signal arrives at. With the setting "reset", the policy gets the readings as they
+are wired, and the state of channels whose signal moved is reset. Channels with ids that the task
+does not know pass unchanged. While nothing moves or is delayed, the policy gets the readings
+unchanged, to the last bit.
 
-Set to "match", the monitor's assignment also counts as evidence in the attention of a policy that
-keeps such evidence.
+With the setting "match", the monitor's assignment also counts as evidence in the attention of a
+policy that keeps such evidence.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class MonitoredPolicy(WrappingPolicy):
 
     Args:
         policy: The inner policy, for scalar channels.
-        monitor: Estimates which input slot feeds which channel.
+        monitor: The monitor, which estimates which input slot feeds which channel.
         setting: What to do if a signal moves, "match" (give it to the policy under its own id) or
             "reset" (reset the state of the channels concerned).
         state_settings: The tuned numbers of the neurons' states.
@@ -68,14 +69,15 @@ class MonitoredPolicy(WrappingPolicy):
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(
             maxlen=self._settings.replay_ticks
         )
-        """Since then, of each tick: the readings (N,) by slot and the action (A,) before them."""
+        """A pair for each tick since `_saved` was set: the readings (N,) by slot, and the action
+        (A,) before them."""
         self._evidence = True
         self._known: tuple[Assignment | None, np.ndarray] = None, np.zeros(0, np.int64)
-        """The last tick's assignment, and the index (N,) of the channel whose signal each id
-        gets."""
+        """A pair: the last tick's assignment, and for each id the index (N,) of the channel whose
+        signal it gets."""
 
     def ignore_next_tick(self) -> None:
-        """Exclude the next tick as evidence, as no action in [-1, 1] describes what was sent."""
+        """Exclude the next tick as evidence, because no action in [-1, 1] describes the command."""
         self._evidence = False
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -157,9 +159,9 @@ class MonitoredPolicy(WrappingPolicy):
     def _move_state(self, state: ChannelState, before: Assignment, assignment: Assignment) -> None:
         """Keep each channel's neuron state with its signal, and undo what wrong signals did to it.
 
-        Wrong signals have a lasting effect: a walker that has found its channels again would still
-        stand. So the state is recomputed from before the move, with the readings of the right input
-        slots since.
+        Wrong signals have a lasting effect; because of them, a walker would still stand after the
+        monitor has found its channels again. So the state is recomputed from the state before the
+        move, with the readings of the right input slots since then.
 
         Args:
             state: The states of the policy's neurons, by channel id.
@@ -217,8 +219,8 @@ class MonitoredPolicy(WrappingPolicy):
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            before: (N,) the input slot whose signal each id has had so far.
-            now: (N,) the slot whose signal each id has from now on.
+            before: (N,) the input slot whose signal each id got so far.
+            now: (N,) the slot whose signal each id gets from now on.
         """
         if (now == before).all():
             return

@@ -1,10 +1,11 @@
-"""The search for an assignment while channels are missing: which channels the other slots feed.
+"""The search for which channels the slots with readings feed while other channels are missing.
 
 Predictions depend on all readings. If some of these are estimates, the predictions are worse than
 their scales say, so an assignment that was found by them alone is not to be trusted: with a quarter
-of the Ant's channels missing, such a search had only 10 to 80 % of the others right after 500 ticks
-(2026-11-23). Here the identity classifier judges each slot by that slot's own readings. Predictions
-only show that signals moved, and in the first ticks after that where they may have gone.
+of the Ant's channels missing, such a search had found only 10 to 80 % of the other channels after
+500 ticks (2026-11-23). Here the identity classifier judges each slot by that slot's own readings.
+Predictions only show that signals moved, and in the first ticks after the move to which slots they
+may have moved.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class PartialSearch:
 
     Args:
         forward: The forward model, which classifies N slots.
-        assign: Returns the assignment with the lowest total cost, see `kernels.solve_assignment`.
+        assign: A function that returns the assignment with the lowest total cost, see
+            `kernels.solve_assignment`.
         settings: The tuned numbers of the monitor.
     """
 
@@ -43,7 +45,8 @@ class PartialSearch:
         self._alike = forward.alike
         self._all = np.arange(len(forward.channels))
         self._records: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=WINDOW)
-        """Of each recent tick the action before it, the slots' changes and their readings."""
+        """Three values for each recent tick: the action before it, the slots' changes, and their
+        readings."""
         self.reset()
 
     def reset(self) -> None:
@@ -90,8 +93,8 @@ class PartialSearch:
         """Remove the records of recent ticks, and the costs computed from them."""
         self._records.clear()
         self._costs, self._start_costs = np.zeros((2, len(self._all), len(self._all)))
-        """(slots, channels) each: the classifier's recent costs, and the costs known at the
-        start."""
+        """(slots, channels) each: the classifier's recent costs, and the costs that were known when
+        the search started."""
         self._ticks = 0
 
     def step(
@@ -144,9 +147,9 @@ class PartialSearch:
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.
 
-        If it is unknown how the readings continue the last ones, they did if most slots jump.
-        Otherwise they did if another assignment continues the readings better, and either most
-        slots jump or the readings are surprising under a sure assignment.
+        If it is unknown how the readings continue the previous ones, signals count as moved if most
+        slots jump. Otherwise signals count as moved if another assignment continues the readings
+        better, and either most slots jump or the readings are surprising under a sure assignment.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.
@@ -212,7 +215,7 @@ class PartialSearch:
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
     def _choose(self, assignment: Assignment, present: np.ndarray) -> Assignment:
-        """Return the best assignment if it is enough better than the present one, else that one.
+        """Return the best assignment if it is enough better, or else the present one.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -266,7 +269,7 @@ class PartialSearch:
         return found
 
     def _with_following_outputs(self, assignment: Assignment) -> Assignment:
-        """Return the assignment with outputs that follow their signals for a while after a move."""
+        """Return the assignment, whose outputs follow their signals for a while after a move."""
         before = self._before
         if before is None or self._ticks > self._settings.new_ticks:
             return assignment
@@ -289,7 +292,9 @@ class PartialSearch:
 
 
 def _subtract_slot_minimum(costs: np.ndarray, present: np.ndarray, max_cost: float) -> np.ndarray:
-    """Return costs (slots, channels) less the lowest cost of each input slot, 0 for missing slots.
+    """Return costs (slots, channels) from which the lowest cost of each input slot is subtracted.
+
+    The costs of missing slots are 0.
 
     Args:
         costs: (slots, channels) the costs in nats.

@@ -1,9 +1,9 @@
-"""Recovery: frees a robot that stands still but should move, by random actions held for some ticks.
+"""Recovery, which uses random actions to free a robot that stands still but should move.
 
 On the ground or in an odd posture the readings do not show which channel is which, so a
-permutation-invariant policy may stay there. Torques that change at every tick average out; held for
-some ticks they free the robot, its channels move, and the neurons identify them again. While the
-robot moves, the actions are those of the policy, to the last bit.
+permutation-invariant policy may stay there. Random torques that change at every tick average out.
+If each is held for some ticks, they free the robot, its channels move, and the neurons identify
+them again. While the robot moves, the actions are those of the policy, to the last bit.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class RecoveringPolicy(WrappingPolicy):
 
     Args:
         policy: The inner policy for scalar channels, which acts while the robot moves.
-        least_change: The threshold below which the robot stands still: the change of a reading from
-            tick to tick, as the mean over channels and over about the last twelve ticks.
+        least_change: The threshold below which the robot counts as standing still. It is compared
+            with the change of a reading from tick to tick, averaged over the channels and over
+            about the last twelve ticks.
         settings: The tuned numbers of the recovery.
     """
 
@@ -51,7 +52,8 @@ class RecoveringPolicy(WrappingPolicy):
     _left: int
     _pause: int
     _pushes: int
-    """The number of random actions in the last recovery since the start or stop; 0 without one."""
+    """The number of random actions in the most recent recovery since the start or the last stop of
+    the robot; 0 if there was none."""
 
     def __init__(
         self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
@@ -73,7 +75,7 @@ class RecoveringPolicy(WrappingPolicy):
         self._restart_motion_estimate()
         self._given: np.ndarray | None = None
         self._sent = np.zeros(0)
-        """The action of this tick, and the one that was sent at the tick before (A,)."""
+        """(A,) each: the action of this tick, and the action that was sent at the tick before."""
         self._ids: tuple[str, ...] = ()
         """The ids of the last tick."""
         self._last = np.zeros(0)

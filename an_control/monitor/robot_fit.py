@@ -1,9 +1,10 @@
-"""The fit of the forward model to the robot: rewiring is acted on only if the model fits.
+"""The fit of the forward model to the robot; the monitor reacts to rewiring only if it fits.
 
 A model of another robot, or one that has learned too little, explains the readings badly under
-every assignment of slots to channels, and some wrong one is always less bad than the right one. So
-readings count as explained only if they cost about as much as in the model's own validation
-(`FitLimits`), and a move counts only if it explains the readings of the moved channels.
+every assignment of slots to channels, and some wrong assignment always explains them less badly
+than the right one. So readings count as explained only if they cost about as much as in the model's
+own validation (`FitLimits`), and a move counts only if it explains the readings of the moved
+channels.
 
 If the model does not fit, the readings pass unchanged; it may fit later.
 """
@@ -23,9 +24,9 @@ class RobotFit:
     """An estimator of whether the forward model describes the connected robot.
 
     Args:
-        limits: Bounds from the model's validation. Without them every robot counts as fitting, and
-            every assignment is acted on that explains the readings better by
-            `FitSettings.min_gain`.
+        limits: Bounds from the model's validation. Without bounds every robot counts as fitting,
+            and the monitor uses every assignment that explains the readings better by
+            `FitSettings.min_gain` nats.
         count: The number of input slots.
         still: Values at which a reading may rest, such as those of contacts and constants.
         settings: The tuned numbers of the fit.
@@ -42,14 +43,15 @@ class RobotFit:
         self.excess = 0.0
         """The costs of the readings above the usual ones in nats a tick, as a running mean."""
         self.slow = np.zeros(0, np.int64)
-        """The slots whose sensors seem to be slower than the control rate; empty unless they are
-        too many."""
+        """The slots whose sensors seem to be slower than the control rate; empty unless there are
+        too many such slots."""
         self._seen = self._bad = False
         self._changes, self._repeats = np.zeros((2, self._count))
         self._before = np.zeros(self._count, bool)
         self._left = self._settings.ticks
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
-        """The excess of the last ticks; the lowest is the one from before signals moved."""
+        """The value of `excess` in the last ticks. The lowest of these values stands for the time
+        before signals moved."""
         self.restart()
 
     def restart(self) -> None:
@@ -63,17 +65,17 @@ class RobotFit:
 
     @property
     def min_correction_gain(self) -> float:
-        """Nats that another assignment must gain to replace one without a detected move."""
+        """Nats by which an assignment must be better to replace one without a detected move."""
         return self._settings.min_gain
 
     @property
     def min_trial_gain(self) -> float:
-        """Nats that another assignment must gain to be tried while the monitor is lost."""
+        """Nats by which an assignment must be better to be tried while the monitor is lost."""
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_gain(self) -> float:
-        """Nats that another assignment must gain to be acted on now."""
+        """Nats by which another assignment must be better so that the monitor uses it now."""
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
@@ -83,7 +85,7 @@ class RobotFit:
 
         Args:
             excess: The tick's costs above the usual ones in nats.
-            known: Whether the assignment is known to be right, or else only the best so far.
+            known: True if the assignment is known to be right, False if it is only the best so far.
         """
         if self.limits is None:
             return

@@ -1,9 +1,9 @@
-"""The search for the assignment: which input slot feeds which channel, by the collected evidence.
+"""The search for which input slot feeds which channel, by the collected evidence.
 
 A `ChangeDetector` detects that sensor signals may have moved to other slots, and measures how well
 an assignment explains the readings. An `AssignmentSearch` finds the assignment that explains them
-best; its `Phase` says how it uses a tick's record. Expectations depend on the assignment, so both
-are computed in turns: expect, assign, expect, assign.
+best; its `Phase` says how it uses a tick's record. Expected readings depend on the assignment, so
+expected readings and assignments are computed in turns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ChangeDetector:
     consecutive ticks in which the assignment may have been right.
 
     Args:
-        costs: Compares predictions with readings.
+        costs: The calculator of costs, which compares predictions with readings.
         count: The number N of channels.
         settings: The tuned numbers of the detector.
     """
@@ -58,14 +58,14 @@ class ChangeDetector:
         self.reset_to(0.0)
 
     def reset_to(self, surprise: float) -> None:
-        """Set the running mean of the excess costs, in nats a tick, and forget consistent ticks.
+        """Set the running mean of the excess costs, and set the count of consistent ticks to 0.
 
         Args:
-            surprise: The new running mean.
+            surprise: The new running mean in nats a tick.
         """
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0
-        """The last tick's costs above the usual ones in nats."""
+        """How far the last tick's costs were above the usual ones, in nats."""
 
     @property
     def surprising(self) -> bool:
@@ -103,14 +103,14 @@ class ChangeDetector:
         min_gain: float,
         prediction: Prediction,
     ) -> Move | None:
-        """Return the move to the cheapest assignment, or None if that gains too little.
+        """Return the move to the cheapest assignment, or None if this one is too little better.
 
         Args:
             costs: (slots, channels) the costs of the tick in nats.
             slots: (N,) the input slot that feeds each channel at present.
             present: The total costs of the present assignment.
-            min_gain: Nats that the cheapest assignment must gain, after its penalty for moved
-                channels.
+            min_gain: Nats by which the cheapest assignment must be better, after its penalty for
+                moved channels.
             prediction: The prediction (1, N) for the tick.
         """
         if present - float(costs.min(0).sum()) <= min_gain:
@@ -153,9 +153,10 @@ class AssignmentSearch:
 
     Args:
         forward: The forward model of N channels.
-        costs: Compares predictions with readings.
-        budget: Bounds the work of a tick.
-        fit: Decides what an assignment must explain to be accepted.
+        costs: The calculator of costs, which compares predictions with readings.
+        budget: The budget, which bounds the work of a tick.
+        fit: The estimator of the robot's fit, which decides what an assignment must explain to be
+            accepted.
         settings: The tuned numbers of the monitor.
     """
 
@@ -174,7 +175,7 @@ class AssignmentSearch:
         self._swap_rows, evidence = settings.evidence.swap_rows, settings.evidence
         self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
         self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
-        """The newest of the same records, a shorter store."""
+        """A shorter store, with only the newest of the same records."""
         self._assign, self._cost_moves = costs.solve_assignment, costs.penalise_moves
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
@@ -210,7 +211,8 @@ class AssignmentSearch:
         """Start to verify an assignment from new evidence; return the best assignment so far.
 
         Args:
-            assignment: Which input slot feeds which channel; a prior favours it.
+            assignment: Which input slot feeds which channel. It is favoured by a prior, until there
+                is evidence.
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
@@ -239,11 +241,12 @@ class AssignmentSearch:
         slots: np.ndarray,
         usual: np.ndarray | None = None,
     ) -> Assignment:
-        """Clear the evidence, and return the better of the present assignment and another one.
+        """Clear the evidence; return the better of the present assignment and another one.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            move_costs: (slots, channels) the costs of this tick in nats, or a prior.
+            move_costs: (slots, channels) the costs of this tick in nats, or instead a prior, which
+                is costs that favour some assignment.
             slots: (N,) the slots of the other assignment.
             usual: (channels,) the usual costs in such a tick; None for a prior.
         """
@@ -279,9 +282,9 @@ class AssignmentSearch:
         Args:
             assignment: The present assignment (which input slot feeds which channel).
             record: The readings of the slots.
-            prediction: The prediction (1, N) of them under this assignment.
+            prediction: The prediction (1, N) of these readings under this assignment.
             unexplained: Whether the recent readings contradict the assignment.
-            surprising: Whether the assignment explains them worse than it should.
+            surprising: Whether the assignment explains the recent readings worse than it should.
         """
         self._add(record)
         self.phase = self._choose_phase(unexplained)
@@ -386,7 +389,7 @@ class AssignmentSearch:
         return self._choose_best(assignment, [present, *agreed])
 
     def _iterate_alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield an assignment, and others that may explain the newest ticks better.
+        """Yield an assignment, then other ones that may explain the newest ticks better.
 
         Args:
             slots: (N,) the input slot that feeds each channel at present.
@@ -533,7 +536,7 @@ class AssignmentSearch:
         return (sure * signals + (1.0 - sure) * rival).astype(F32)
 
     def _swap_gains(self, assignment: Assignment) -> np.ndarray:
-        """Return a matrix (N, N): how much the costs grow if two channels swap input slots.
+        """Return a matrix (N, N) of how much the costs grow if two channels swap input slots.
 
         It is infinite for pairs of channels that cannot be distinguished.
 
@@ -557,7 +560,7 @@ class AssignmentSearch:
         self._costs = costs
 
     def _iterate_candidates(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield an assignment, the best one by its predictions, the best one by theirs, and so on.
+        """Yield an assignment, then the best one by the predictions under it, and so on.
 
         Args:
             evidence: The recorded ticks.
@@ -606,7 +609,8 @@ class AssignmentSearch:
     def _is_accepted(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
         """Return whether a candidate is so much better than another that it is accepted.
 
-        A search while the monitor is lost changes nothing yet, so it accepts more.
+        While the monitor is lost, less is required, because what the search finds then changes
+        nothing yet.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -643,12 +647,15 @@ class AssignmentSearch:
         return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 
     def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
-        """Return how many swaps of two channels were tried, and count further ones as tried.
+        """Return how many swaps of two channels were tried, before counting further ones.
+
+        Then count `count` more swaps as tried.
 
         The count restarts at 0 after the last swap.
 
         Args:
-            slots: (N,) the assignment of which channels are swapped.
+            slots: (N,) the input slot of each channel in the assignment in which channels are
+                swapped.
             count: The number of swaps that are tried next.
         """
         key = slots.tobytes()
@@ -662,9 +669,9 @@ class AssignmentSearch:
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped, or None if none is better.
 
-        Alternating predictions and assignments can end where both agree although they are wrong,
-        such as on a pair of legs confused with each other. So swaps are tried with their own
-        predictions.
+        Computing predictions and assignments in turns can end where the two agree although both are
+        wrong, such as with a pair of legs confused with each other. So each swap is tried with the
+        predictions that follow from it.
 
         Args:
             best: The best assignment so far (which input slot feeds which channel).

@@ -1,9 +1,9 @@
-"""Delayed readings: estimates their delay in ticks, and predicts the present readings.
+"""The delay of readings, which is estimated in ticks, and the prediction of present readings.
 
 A change follows the action that caused it. If the readings are delayed, the forward model explains
 them better by an older action than by the last one, and the age of that action is the delay. The
-present is then predicted from the delayed readings and the actions since (Smith 1957, "Closer
-control of loops with dead time").
+present readings are then predicted from the delayed readings and the actions since then (Smith
+1957, "Closer control of loops with dead time").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SensorDelay:
 
     Args:
         forward: The forward model of N channels.
-        costs: Compares predictions with readings.
+        costs: The calculator of costs, which compares predictions with readings.
         settings: The tuned numbers of the delay's estimation.
     """
 
@@ -40,14 +40,14 @@ class SensorDelay:
         self._actions: deque[np.ndarray] = deque([still] * delays, delays)
         self._gains = np.zeros(delays)
         """Nats by which each possible delay has explained the readings better than the present
-        estimate."""
+        estimate has."""
         self._ticks = self._turn = 0
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
     def next_tick(self, action: np.ndarray) -> np.ndarray:
         """Record the last action (A,); return the action (A,) that this tick's readings follow.
 
-        That is an older one if the readings are delayed.
+        If the readings are delayed, the returned action is an older one.
         """
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
@@ -61,7 +61,7 @@ class SensorDelay:
         return self._actions[-self.ticks] if self.ticks else action
 
     def note_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick, for `catch_up` to compare delays by.
+        """Store a tick, by which `catch_up` will compare delays.
 
         Args:
             expectation: What was expected at this tick.

@@ -1,11 +1,12 @@
-"""The noise that all sensors carry: estimates its size, and filters it out of the readings.
+"""The noise that all sensors carry, which is estimated and filtered out of the readings.
 
-In every robot some channels change smoothly, or are 0 or 1; if none does, all are noisy. Then a
-reading gets the more weight the larger the forward model's errors are against the noise: a scalar
-Kalman filter for each channel. The size of the errors is the model's estimate, or the recent errors
-if these are larger than model and noise explain (Mehra 1970, "On the identification of variances
-and adaptive Kalman filtering"). Otherwise an overconfident model would overrule a hopper's contact
-with the ground.
+In every robot without noise some channels change smoothly, or are 0 or 1. If no channel does, all
+channels are noisy. Then each channel gets a scalar Kalman filter, in which a reading has more
+weight the larger the forward model's errors are compared with the noise. The magnitude of the
+errors is the model's estimate, or that of the recent errors if these are larger than model and
+noise explain (Mehra 1970, "On the identification of variances and adaptive Kalman filtering").
+Without the recent errors, an overconfident model would override the readings of a hopper that
+touches the ground.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class SensorNoise:
     """An estimator of the noise that all readings carry, which also filters it out.
 
     Args:
-        max_roughness: The result of `estimate_roughness` up to which there is no noise.
+        max_roughness: The largest result of `estimate_roughness` that counts as no noise.
         binary: (N,) True for channels that read 0 or 1.
         settings: The tuned numbers of the noise.
     """
@@ -59,7 +60,7 @@ class SensorNoise:
         self._squared_error = np.zeros(len(self._binary), F32)
 
     def note_moved_signals(self) -> None:
-        """Remove the recorded readings, as input slots carry other signals from now on."""
+        """Remove the recorded readings, because input slots carry other signals from now on."""
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:

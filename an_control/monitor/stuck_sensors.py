@@ -1,8 +1,8 @@
-"""Stuck sensors: slots that read the same to the last bit while the robot moves.
+"""Stuck sensors, whose slots read the same to the last bit while the robot moves.
 
 A slot is a position at which a sensor's readings arrive. A frozen signal is stuck, and so is one
-that stays at the end of its range. Its reading carries no information, so it counts as missing
-until it changes. If all slots read the same, a message came twice.
+that stays at the end of its range. The reading of a stuck slot carries no information, so the slot
+counts as missing until its reading changes. If all slots read the same, a message came twice.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class StuckSensors:
     """An estimator of slots with stuck sensors, which replaces their readings by NaN.
 
     A slot is a position at which readings arrive. Contacts may rightly stay 0 or 1, and constants
-    at their value: these are the `values`. If one of their slots reads anything else, signals have
-    moved. Then a slot that reads one of the values must do so for longer to be stuck, and only
-    ticks count in which the moving slots cost less than `max_excess` nats above the usual, so that
-    their assignment is known.
+    may stay at their value; these readings are the `values`. If the slot of a contact or a constant
+    reads anything else, signals have moved. From then on, a slot that reads one of the values must
+    do so for longer to be stuck. Only those ticks count in which the moving slots have less than
+    `max_excess` excess nats, because then their assignment is known.
 
     Args:
         count: The number N of slots.
@@ -41,8 +41,8 @@ class StuckSensors:
         self._last = np.full(self._count, np.nan, np.float32)
         none = np.zeros(self._count, bool)
         self._same = (none, none, none)
-        """(N,) each: which slots repeated their reading in this tick, in the last one, in the one
-        before."""
+        """Three masks (N,) of the slots that repeated their reading: in this tick, in the previous
+        one, and in the one before that."""
         self._repeats = 0
         self._ticks = np.zeros(self._count, np.int64)
         self._excess = np.zeros(self._count)
@@ -67,7 +67,7 @@ class StuckSensors:
 
     @property
     def repeats(self) -> bool:
-        """Whether this tick's message repeats the last one, but not for too many ticks.
+        """Whether this tick's message repeats the previous one, but not for too long.
 
         The message of a robot that stands still may repeat itself for longer.
         """
@@ -93,7 +93,7 @@ class StuckSensors:
         self._excess[slots] = 0.0
 
     def has_suspect(self, slots: np.ndarray) -> bool:
-        """Return whether one of some sensors repeated its reading for two ticks.
+        """Return whether any of the given sensors repeated its reading for two ticks.
 
         If so, `find_stuck` must be called.
 

@@ -1,9 +1,9 @@
 """The policy core: model files, policies and the engines that compute them.
 
 A `Policy` turns readings by channel id into an action. `an_control.load_policy` makes one from a
-file; `read_model` and `write_model` handle the file itself, a `Model` in memory. Needs numpy, and
-numba where it is installed; imports no ROS. The plain equations are in
-`an_control.policy.reference`.
+file; `read_model` and `write_model` convert between a model file and a `Model` in memory. The
+package needs numpy, uses numba if it is installed, and does not import ROS. The plain equations are
+in `an_control.policy.reference`.
 
 Example:
     >>> from an_control.policy import paper_sizes, read_model, write_model

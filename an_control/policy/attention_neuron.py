@@ -1,9 +1,9 @@
 """The AttentionNeuron policy for scalar channels: maps channel ids to neurons of the engine.
 
-The engine keeps the state of one neuron per channel in an array; a channel's index there is called
-its column. State belongs to a channel's id, never to its position in a call. A reading that is not
-finite counts as missing. A missing channel is left out of the attention's sum, and its state is
-kept for `keep_ticks` ticks.
+The engine keeps the state of one neuron per channel in an array. A neuron's index in this array is
+called its column. State belongs to a channel's id, never to its position in a call. A reading that
+is not finite counts as missing. A missing channel is left out of the attention's sum, and its state
+is kept for `keep_ticks` ticks.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ JUMP_LIMIT = 0.18
 class PolicyEngine(ABC):
     """A base class for engines, which compute one tick and keep the states of the neurons.
 
-    The states are an array (N, S) with a row for each channel's neuron (called its column): an
-    LSTM's outputs h (d), cells (d) and last reading, or for stacked readings the outputs (d) and
-    the newest readings (k). Prediction attention adds the evidence for each query, reset on jump
-    adds twice a reading's usual change. Readings are NaN before the first tick.
+    The states are an array (N, S) with one row for each channel's neuron. Arguments named `columns`
+    are indices of such rows. The row of an LSTM neuron holds its d outputs h, its d cells and its
+    previous reading. The row of a neuron on stacked readings holds its d outputs and its k newest
+    readings. With prediction attention the row also holds the evidence for each query, and with
+    reset on jump also twice the reading's usual change (see `reference`). Readings are NaN before
+    the first tick.
 
     Args:
         sizes: The policy's sizes.
@@ -54,7 +56,7 @@ class PolicyEngine(ABC):
         self._set_state(np.zeros((0, len(self._fresh)), dtype))
 
     def _set_state(self, state: np.ndarray) -> None:
-        """Replace the array of states (N, S), and the index of all its rows."""
+        """Replace the array of states (N, S), and the stored array of the indices of all rows."""
         self._state, self._all = state, np.arange(len(state))
 
     def drop_neurons(self) -> None:
@@ -70,7 +72,7 @@ class PolicyEngine(ABC):
         self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
 
     def keep_neurons(self, columns: np.ndarray) -> None:
-        """Remove all neurons but those with the given indices, which are put in this order.
+        """Keep only the neurons with the given indices, and put them in the order of these indices.
 
         Args:
             columns: (K,) the indices.
@@ -112,11 +114,11 @@ class PolicyEngine(ABC):
 
     @abstractmethod
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence that certain neurons' channels are those of certain queries.
+        """Raise the evidence that some neurons' channels are the ones that given queries stand for.
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) the query of each neuron.
+            queries: (K,) the index of the query that stands for each neuron's channel.
             min_nats: The evidence is raised to this value where it is lower.
         """
 
@@ -142,7 +144,8 @@ class PolicyEngine(ABC):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+                in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
         """
@@ -170,15 +173,16 @@ class AttentionNeuron(PreviousAction, Policy):
         model: A model of kind ``attention_neuron``.
         engine: Computes the ticks. It numbers the neurons in the order in which this policy first
             saw their channels' ids.
-        keep_ticks: Ticks for which a missing channel's state is kept; None: one second of the
-            task's steps, or 100 ticks if the model does not say its step.
+        keep_ticks: Ticks for which a missing channel's state is kept; None: the ticks of one
+            second, or 100 ticks if the model does not say its step.
 
     Raises:
         ValueError: `keep_ticks` is negative.
     """
 
     _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
-    """The ids of the last `identify_channels`, with the result of `_find_columns` for them."""
+    """The ids in the previous call of `identify_channels`, with the result of `_find_columns` for
+    them."""
 
     def __init__(self, model: Model, engine: PolicyEngine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
@@ -214,7 +218,7 @@ class AttentionNeuron(PreviousAction, Policy):
         The previous action and the head's memory stay.
 
         Args:
-            ids: The ids of the channels, of which unknown ones are ignored; None: remove all
+            ids: The ids of the channels; unknown ids are ignored. None: remove the neurons of all
                 channels.
         """
         if ids is not None:
@@ -243,10 +247,10 @@ class AttentionNeuron(PreviousAction, Policy):
             self._engine.restore_state(columns, np.array([states[name] for name in known]))
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
-        """Inform the attention which nominal channels' signals arrive under some ids.
+        """Inform the attention which nominal channel's signal arrives under each given id.
 
-        This raises the evidence of prediction attention (see `reference`); it does nothing for a
-        policy without it. Unknown ids are ignored.
+        This raises the evidence of prediction attention (see `reference`). For a policy without
+        prediction attention it does nothing. Unknown ids are ignored.
 
         Args:
             ids: (N,) channel ids.
@@ -286,7 +290,8 @@ class AttentionNeuron(PreviousAction, Policy):
         """Move each neuron's state from an old channel id to a new one.
 
         Args:
-            names: The new id by old id; new and old ids must be the same set.
+            names: A mapping from old id to new id. The old ids and the new ids must be the same
+                set.
         """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
         self._map_ids(self._ids)
@@ -317,7 +322,7 @@ class AttentionNeuron(PreviousAction, Policy):
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
 
     def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
-        """Compute one tick and return the action (A,), without the readings that are not finite.
+        """Compute one tick from the readings that are finite, and return the action (A,).
 
         Args:
             values: (N,) the readings.
@@ -395,8 +400,8 @@ class AttentionNeuron(PreviousAction, Policy):
     def keys(self) -> np.ndarray:
         """Each channel's attention key (N, k) after the last step, rows in `channel_order`.
 
-        It is computed from the neuron's output before an encoder; with PMA it is this output
-        itself.
+        The key is computed from the neuron's output before an encoder changes it. With PMA (pooling
+        by multihead attention) the key is this output itself.
         """
         columns = np.arange(len(self._column)) if self._columns is None else self._columns
         terms = (
@@ -408,7 +413,7 @@ class AttentionNeuron(PreviousAction, Policy):
 def _drop_missing(
     values: np.ndarray, ids: tuple[str, ...]
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
-    """Return the readings that count as present, their ids, and the largest magnitude.
+    """Return the readings that count as present, their ids, and the largest of their magnitudes.
 
     Args:
         values: (N,) the readings; one that is not finite, or huge, counts as missing.

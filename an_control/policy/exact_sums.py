@@ -1,7 +1,7 @@
 """Sums that do not depend on their order, so that permuting the channels cannot change a bit.
 
 A float64 holds 53 bits. Numbers that are all multiples of one power of two (a grid), and whose sum
-needs no more than 53 bits above it, add up without rounding, whatever order, blocking or fused
+is at most 2**53 times this power of two, add up without rounding, whatever order, blocking or fused
 operation a library chooses (the pre-rounding of Demmel & Nguyen 2013, "Fast Reproducible
 Floating-Point Summation"). Each number is first rounded to the grid on its own.
 """
@@ -17,8 +17,8 @@ OUTPUT_BITS = 24
 """Neuron outputs, all within [-1, 1], are rounded to multiples of 2**-OUTPUT_BITS."""
 
 ORDINARY = 1024.0
-"""The magnitude up to which readings share one grid, so that an ordinary tick need not look for the
-largest."""
+"""The magnitude up to which all readings share one grid, so that an ordinary tick need not use the
+largest reading to choose the grid."""
 
 MAX_READING = 1e18
 """A reading beyond this magnitude counts as not finite, so that float32 arithmetic cannot
@@ -29,17 +29,18 @@ Grid = TypeVar("Grid", np.float64, np.ndarray)
 
 
 def shifter(grid: Grid) -> Grid:
-    """Return the number that rounds smaller ones to a grid if it is added and then subtracted.
+    """Return a number that rounds smaller numbers to a grid if it is added to them and subtracted.
 
     Args:
-        grid: The distance of the grid's points, a power of two, or an array of such.
+        grid: The distance between neighbouring points of the grid, which is a power of two; or an
+            array of such distances.
     """
     return 1.5 * 2.0**52 * grid
 
 
 ROUND_OUTPUT = shifter(np.float64(2.0**-OUTPUT_BITS))
 ROUND_MASS = shifter(np.float64(2.0**-30))
-"""The shifter for attention weights, all within [0, 1], of up to 2**22 channels."""
+"""The shifter (see `shifter`) for attention weights, all within [0, 1], of up to 2**22 channels."""
 
 
 def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,8 +50,8 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weights: (R, d) the weights, for outputs (d, N).
 
     Returns:
-        The rounded weights (R, d), each row on its own grid, as fine as 53 bits allow; and the
-        shifters (R, 1) of these grids (see `shifter`).
+        A pair: the rounded weights (R, d), in which each row has its own grid that is as fine as 53
+        bits allow, and the shifters (R, 1) of these grids (see `shifter`).
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]

@@ -1,4 +1,4 @@
-"""An MLP policy on the nominal channels in their order: the baseline that rewiring breaks."""
+"""An MLP policy on the channels in a fixed order, the baseline that fails after rewiring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
 def head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
-    """Return the first layers of the head in a model's arrays, as pairs of weight and bias.
+    """Return the first layers of a model's head (the network that computes the action).
 
     Args:
         arrays: The model's arrays by name.
@@ -33,8 +33,8 @@ class Head:
 
     Args:
         layers: Weights and biases, float64.
-        activation: ``tanh`` or ``relu``, between the layers.
-        output: ``tanh`` or ``clip``, after the last layer.
+        activation: The activation between the layers, ``tanh`` or ``relu``.
+        output: The function after the last layer, ``tanh`` or ``clip``.
     """
 
     def __init__(self, layers: Layers, activation: str, output: str) -> None:

@@ -41,14 +41,14 @@ from an_control.wiring.checked_yaml import WiringError
 FORMAT = 2
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HEADER_BYTES = 2**19
-"""The largest header; it bounds the time for which parsing blocks all other threads."""
+"""The largest size of a header. It bounds the time for which parsing blocks all other threads."""
 MAX_WEIGHT = 1e6
 """The largest magnitude of a weight. Trained weights are smaller; below it no product in a tick can
 overflow."""
 POLICY_HASH = "policy_sha256"
 """The key, in `trained` of a monitor's file, of the hash of the ONNX file that it belongs to."""
 POSITIVE = ("identity.units",)
-"""The arrays by which others are divided, so that they must be greater than 0."""
+"""The names of arrays that other values are divided by, so that their values must be above 0."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
 """The exceptions that reading a header raises if it describes no model."""
 
@@ -138,7 +138,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         model: The model.
 
     Raises:
-        ModelError: The model is invalid; names the file and the reason.
+        ModelError: The model is invalid; the message names the file and the reason.
         WriteError: The file cannot be written.
     """
     path = Path(path)
@@ -175,7 +175,8 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
         monitor: Whether to read the monitor that lies beside an ONNX file, too.
 
     Raises:
-        ModelError: The file cannot be read or is not a valid model; names the file and the reason.
+        ModelError: The file cannot be read or is not a valid model; the message names the file and
+            the reason.
     """
     if is_onnx(path):
         return _read_foreign(Path(path), monitor)
@@ -195,10 +196,11 @@ def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | 
         max_header_bytes: The largest header that is read.
 
     Returns:
-        The model, or None if its header is larger, and for an ONNX file, which has no header.
+        The model without its arrays; None if its header is larger than `max_header_bytes`, and for
+        an ONNX file, which has no header.
 
     Raises:
-        ModelError: No valid model file of this size has this header.
+        ModelError: The header is not valid, or does not fit the size of the file.
     """
     if is_onnx(path):
         return None
@@ -216,7 +218,7 @@ def _read_foreign(path: Path, monitor: bool) -> Model:
         monitor: Whether to read the monitor's file beside it, too.
 
     Raises:
-        ModelError: A file is not valid; names the file and the reason.
+        ModelError: A file is not valid; the message names the file and the reason.
     """
     try:
         network = read_onnx(path)
@@ -238,7 +240,7 @@ def _read_foreign(path: Path, monitor: bool) -> Model:
 
 
 def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
-    """Return a foreign policy with its monitor.
+    """Return a foreign policy with the monitor from the model file beside it.
 
     Args:
         model: The policy.
@@ -246,7 +248,8 @@ def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Mode
         beside: The path of the monitor's file.
 
     Raises:
-        ModelError: The file holds no monitor of this network; names the file and the remedy.
+        ModelError: The file holds no monitor of this network; the message names the file and the
+            remedy.
     """
     monitor = read_model(beside)
     again = f"make it again (an-control train-monitor {network.file}), or remove it"
@@ -270,7 +273,7 @@ def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Mode
 def _open_model_file(path: Path) -> Iterator[FileIO]:
     """Open a model file unbuffered, as a context; errors inside it become `ModelError`.
 
-    The message then names the file.
+    The message of such an error names the file.
     """
     try:
         with open_regular(path) as file:
@@ -319,7 +322,12 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
 
 
 def _parse_header(tensors: Any) -> dict[str, Any]:
-    """Return the header of this project in a safetensors header, and remove it from there.
+    """Return this project's header, which is stored as metadata in a safetensors header.
+
+    The metadata is removed from `tensors`.
+
+    Args:
+        tensors: The safetensors header as parsed JSON; changed.
 
     Raises:
         ValueError: There is none, or it is of another format.
@@ -342,7 +350,7 @@ def _array_offsets(
     """Return the offset in bytes of each array in the file, by name.
 
     Args:
-        tensors: The safetensors header, by name.
+        tensors: The descriptions of the arrays in the safetensors header, by the array's name.
         shapes: The shapes that the arrays must have.
         start: The offset at which the arrays begin.
         size: The size of the file.

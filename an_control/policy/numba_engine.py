@@ -21,7 +21,7 @@ from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 USUAL = F32(0.1)
-"""Weight of the newest tick in a reading's usual change; see `reference`."""
+"""Weight of the newest tick in the running mean of a reading's changes; see `reference`."""
 MAX_ERROR = F32(1e30)
 """Bound of the scaled square of an error; an overflow would leave NaN in the evidence for good."""
 VECTOR = 8
@@ -32,7 +32,10 @@ NO_SCORE = F32(-1e30)
 
 @njit(inline="always", error_model="numpy")
 def tanh(x):
-    """Return the hyperbolic tangent to 3e-7, by the rational function of Eigen's fast tanh."""
+    """Return the hyperbolic tangent with an error below 3e-7.
+
+    It is the rational function of Eigen's fast tanh.
+    """
     limit = F32(7.90531110763549805)
     x = limit if x > limit else x
     x = -limit if x < -limit else x
@@ -51,7 +54,7 @@ def tanh(x):
 
 @njit(inline="always", error_model="numpy")
 def exp(x):
-    """Return the exponential of x <= 0 to 2e-7.
+    """Return the exponential of x <= 0 with an error below 2e-7.
 
     It is (1 + a polynomial on [0, ln 2]) times a power of two.
     """
@@ -78,7 +81,8 @@ def advance_lstm(values, columns, drive, hidden, state):
         columns: (N,) the index of each channel's row in `state`.
         drive: (1 + F, 4d) the input sum that all channels share, then the weights of each input.
         hidden: (d, 4d) the weights of the neurons' own outputs.
-        state: (rows, 2d + 1) of each neuron the outputs h, the cells c, the last reading; changed.
+        state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
+            changed.
     """
     gates = drive.shape[1]
     d = gates // 4
@@ -123,7 +127,7 @@ def advance_stack(values, columns, drive, state):
         values: (N,) the readings.
         columns: (N,) the index of each channel's row in `state`.
         drive: (1 + k, d) the input sum that all channels share, then the weights of each input.
-        state: (rows, d + k) of each neuron the outputs h, then the k newest readings; changed.
+        state: (rows, d + k) for each neuron its outputs h, then the k newest readings; changed.
     """
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
@@ -153,7 +157,8 @@ def reset_on_jump(values, columns, state, stored):
         values: (N,) the readings.
         columns: (N,) the index of each channel's row in `state`.
         state: The rows of the neurons; changed.
-        stored: The index of the first stored reading in a row, and the number of stored readings.
+        stored: A pair: the index of the first stored reading in a row, and the number of stored
+            readings.
     """
     last, usual = stored[0], state.shape[1] - 1
     excess = 0.0
@@ -173,7 +178,7 @@ def reset_on_jump(values, columns, state, stored):
 def add_product(out, rows, x):
     """Add the product ``x @ rows`` to `out`, in place.
 
-    Eight rows at a time keep `out` in registers.
+    It adds eight rows at a time, because `out` can then stay in registers.
     """
     count, width = rows.shape
     whole = count - count % 8
@@ -198,8 +203,8 @@ def add_product(out, rows, x):
 def add_sparse_product(out, rows, x):
     """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0.
 
-    The bits are those of `add_product`, as adding zeros changes none. At any time most units of a
-    relu layer are 0.
+    The result has the same bits as that of `add_product`, because adding zeros changes none.
+    Skipping saves time because at any time most units of a relu layer are 0.
     """
     width, count = rows.shape[1], 0
     active = np.empty(len(x), np.int64)
@@ -246,10 +251,11 @@ def add_two_products(out, other, rows, x, y):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def expect_readings(memory, previous, memory_rows, expecting_rows):
-    """Advance the head's memory by a tick, in place, and return the readings (n,) that it expects.
+    """Advance the head's memory by a tick, and return the readings (n,) that it expects.
 
     Args:
-        memory: (2n + H,) shares and readings seen last, then GRU units; the units are changed.
+        memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
+            (m and x in `reference`), then the H GRU units. The units are changed.
         previous: (A,) the previous action.
         memory_rows: The weights of the memory, see `packed_weights.pack_memory`.
         expecting_rows: The weights of the expectation, see `packed_weights.pack_memory`.
@@ -278,7 +284,9 @@ def update_memory(memory, units, sums, mass, expected, outlier_weight):
     """Correct the expected readings by the present ones, and store the result in `memory`.
 
     Args:
-        memory: (2n + H,) shares and readings seen last, then GRU units; the first two are changed.
+        memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
+            (m and x in `reference`), then the H GRU units. The weights and the readings are
+            changed.
         units: The number H of GRU units.
         sums: (n,) the sum over channels of attention times reading, for each query.
         mass: (n,) the sum over channels of attention, for each query.
@@ -301,8 +309,8 @@ def compute_action(message, head, widths, relu, clip):
         message: The head's input.
         head: For each layer the bias (out,), then the weights (in, out), flat.
         widths: (layers,) the number of outputs of each layer.
-        relu: Whether the hidden layers are rectified linear, or else tanh.
-        clip: Whether the action is clipped to [-1, 1], or else passed through tanh.
+        relu: True for rectified linear hidden layers, False for tanh.
+        clip: True if the action is clipped to [-1, 1], False if it is passed through tanh.
     """
     x, at = message, 0
     for layer in range(len(widths)):
@@ -332,9 +340,9 @@ def compute_action(message, head, widths, relu, clip):
 def softmax(scores):
     """Replace scores (rows, queries) by their softmax, row by row, in place.
 
-    Each step is done for all rows before the next one, so that no row waits for its own last
-    result. Eight queries are reduced side by side first, as the compiler keeps the order it is
-    given.
+    Each step is done for all rows before the next step, because otherwise each operation would wait
+    for the previous one in its row. Sums and maxima are first computed for every eighth query, in
+    eight parts side by side, because the compiler does not reorder them itself.
     """
     rows, queries = scores.shape
     part, scale = np.empty(VECTOR, F32), np.empty(rows, F32)
@@ -368,7 +376,9 @@ def softmax(scores):
 
 @njit(inline="always", error_model="numpy")
 def update_evidence(prediction, value, expected, evidence, score):
-    """Update the evidence for which query's channel this is, and add it to the scores, in place.
+    """Update the evidence that a channel is the one each query stands for, in place.
+
+    The new evidence is also added to the channel's scores.
 
     Args:
         prediction: (4, n) the weights of prediction attention, see `reference`.
@@ -388,7 +398,7 @@ def update_evidence(prediction, value, expected, evidence, score):
 
 
 class NumbaEngine(PolicyEngine):
-    """The engine of a policy that is compiled by numba; the constructor compiles its code.
+    """An engine whose code is compiled by numba, when the engine is constructed.
 
     Args:
         model: A model whose sizes compile (see `AttentionSizes.compiles`).
@@ -445,11 +455,11 @@ class NumbaEngine(PolicyEngine):
         self._message = np.zeros(self._sizes.message)
 
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence that certain neurons' channels are those of certain queries.
+        """Raise the evidence that some neurons' channels are the ones that given queries stand for.
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) the query of each neuron.
+            queries: (K,) the index of the query that stands for each neuron's channel.
             min_nats: The evidence is raised to this value where it is lower.
         """
         _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))
@@ -476,7 +486,8 @@ class NumbaEngine(PolicyEngine):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+                in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
         """
@@ -497,7 +508,11 @@ class NumbaEngine(PolicyEngine):
 
 @njit(inline="always", error_model="numpy")
 def _input_weights(form, previous, gate_rows):
-    """Return rows (1 + F, U): the input sum that all neurons share, then the weights of each input.
+    """Return an array (1 + F, U) with the sums that all neurons share, and the weights of inputs.
+
+    The first row is the sum of the bias and of the weighted previous action, which is the same for
+    all neurons. The other rows are the weights of the F inputs that each neuron gets from its
+    channel.
 
     Args:
         form: The options of the policy.
@@ -518,7 +533,7 @@ def _input_weights(form, previous, gate_rows):
 def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
     """Compute the attention weights of all channels for the queries, in place.
 
-    They are squared if the head has a memory.
+    The weights are squared if the head has a memory.
 
     Args:
         form: The options of the policy.
@@ -631,8 +646,8 @@ def _raise_evidence(state, columns, first, queries, min_nats):
 
     Args:
         state: The rows of the neurons.
-        columns: (K,) the rows.
-        first: The index in a row of the evidence for the first query.
+        columns: (K,) the indices of the rows.
+        first: The index, in a row, of the evidence for the first query.
         queries: (K,) the query of each row.
         min_nats: The evidence is raised to this value where it is lower.
     """
@@ -681,11 +696,13 @@ def _tick(
         columns: (N,) the index of each channel's row in `state`.
         previous: (A,) float32 the previous action.
         shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
-        state: Of each neuron its own state; with prediction attention, the evidence for each query;
-            with reset on jump, twice a reading's usual change. Changed.
+        state: One row for each neuron, with the neuron's own state; with prediction attention, also
+            the evidence for each query; with reset on jump, also twice a reading's usual change.
+            Changed.
         attention: (N, M) receives the attention weights.
         message: Receives the attention message.
-        memory: (2n + H,) shares and readings seen last, then the memory's units; changed.
+        memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
+            (m and x in `reference`), then the H units of the memory; changed.
         gate_rows: The neurons' weights, see `PackedWeights`.
         score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
         memory_rows: The memory's weights, see `packed_weights.pack_memory`.

@@ -1,9 +1,9 @@
 """Export a policy of this project as an ONNX network, for use with other tools.
 
 The network has a fixed set of channels in the task's order, and the neurons' state goes in and out.
-It computes the equations of `reference`, in float64, on readings and states in float32. It loses
-the invariance to the order of channels to the last bit, channels that come and go, the attention to
-look at, and the monitor.
+It computes the equations of `reference`, in float64, on readings and states in float32. The export
+lacks some features of the policy: results that are the same to the last bit in any order of the
+channels, channels that are added or removed, the attention as an output, and the monitor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from an_control.policy.packed_weights import MAX_LOG
 from an_control.policy.sizes import AttentionSizes, MlpSizes
 
 OPSET, IR_VERSION = 17, 8
-"""Versions of 2022, which every onnxruntime since 1.12 can read."""
+"""Versions of the operators and of the file format, from 2022; every onnxruntime since 1.12 can
+read them."""
 F32, F64 = np.float32, np.float64
 
 
@@ -98,7 +99,7 @@ class Graph:
 
         Args:
             value: A number or an array.
-            kind: The numpy type of its numbers.
+            kind: The numpy type of the constant's numbers.
         """
         array = np.ascontiguousarray(value, kind).reshape(np.shape(value))
         key = array.tobytes() + repr((array.shape, array.dtype)).encode()
@@ -210,10 +211,10 @@ def _to_float64(model: Model) -> dict[str, np.ndarray]:
 
 
 class _NeuronWriter:
-    """A writer of an AttentionNeuron as an ONNX graph; each method is one of `reference.Reference`.
+    """A writer of an AttentionNeuron as an ONNX graph; its methods follow `reference.Reference`.
 
-    States start as zeros; the state `started` is 1 from the second tick on, in which there is an
-    earlier reading.
+    States start as zeros. The state `started` is 0 in the first tick, which has no earlier reading,
+    and 1 from the second tick on.
 
     Args:
         graph: The graph that is written.
@@ -254,7 +255,7 @@ class _NeuronWriter:
             g.add_output(f"{name}_out", value, shape)
 
     def _add_state(self, name: str, shape: tuple[int, int]) -> str:
-        """Add a recurrent state to the graph; return the name of its value after the last tick.
+        """Add a recurrent state to the graph; return the name of its value after the previous tick.
 
         Args:
             name: The name of the state.
@@ -345,7 +346,7 @@ class _NeuronWriter:
         return outputs
 
     def _expect(self) -> None:
-        """Write the step of the head's memory, and the readings that it expects."""
+        """Write one step of the head's memory, and the computation of the readings it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_state("memory", (1, units))
         seen, share = self._add_state("seen", (1, n)), self._add_state("share", (1, n))
@@ -386,7 +387,7 @@ class _NeuronWriter:
         return g("Mul", shares, shares) if sizes.memory else shares
 
     def _write_evidence(self) -> str:
-        """Return the name of the evidence (N, n) that each channel is the one of each query."""
+        """Return the name of the evidence (N, n) that a channel is the one a query stands for."""
         g, n = self._g, self._sizes.queries - 1
         width, loss, gain, keep = (one[None] for one in self._array["attention.prediction"])
         before = g("Mul", self._add_state("evidence", (self._count, n)), self._kept)
@@ -402,7 +403,7 @@ class _NeuronWriter:
     def _write_message(self, attention: str) -> tuple[str, str | None]:
         """Return the names of the attention-weighted sum of readings and the sum of attention.
 
-        The second is None for tanh attention. Both are rows.
+        Both sums are matrices with one row. For tanh attention the second name is None.
 
         Args:
             attention: The name of the attention weights.
@@ -421,10 +422,10 @@ class _NeuronWriter:
         return total, mass
 
     def _correct(self, total: str, mass: str) -> str:
-        """Return the name of the head's input: expected readings, corrected by present ones.
+        """Return the name of the head's input, the expected readings corrected by the present ones.
 
         Args:
-            total: The name of the sums of readings.
+            total: The name of the attention-weighted sums of readings.
             mass: The name of the sums of attention.
         """
         g = self._g

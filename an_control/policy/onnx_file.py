@@ -1,7 +1,7 @@
-"""Read an untrusted ONNX file: its operators, inputs and outputs, and what these mean.
+"""Read an untrusted ONNX file, with its operators, inputs and outputs, and what these mean.
 
-Nothing in it is executed here, and nothing is unpickled. Tensors in other files are read only from
-the folder of the file itself.
+Nothing in the file is executed here, and nothing is unpickled. An ONNX file may keep tensors in
+other files; these are read only from the folder of the ONNX file itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Tensor(NamedTuple):
     Attributes:
         name: Its name.
         shape: Its shape for one robot.
-        double: Whether its numbers are float64, or else float32.
+        double: True if its numbers are float64, False if they are float32.
     """
 
     name: str
@@ -59,13 +59,13 @@ class ForeignNetwork:
     Attributes:
         file: The path of the file.
         content: The ONNX model, with all its tensors.
-        sha256: The hash of the file and of those that hold its tensors.
+        sha256: The hash of the file and of the other files that hold its tensors.
         parameters: The number of values in its tensors.
         opset: The version of its operators.
         observation: The input that is the observation.
         action: The output that is the action.
-        states: The recurrent states as pairs: the input, and the output that becomes its next
-            value.
+        states: The recurrent states, each a pair: an input, and the output that becomes the next
+            value of this input.
         layout: The meaning of observation and action.
     """
 
@@ -98,7 +98,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
         path: The path of the ONNX file.
 
     Raises:
-        ValueError: A file is not valid; says what is wrong and what to do.
+        ValueError: A file is not valid; the message says what is wrong and what to do.
         OSError: A file cannot be read.
     """
     content = _read_content(path)
@@ -264,14 +264,14 @@ def _read_external(model: Any, path: Path, sha256: Any) -> int:
 def _find_tensors(
     graph: Any, yaml_file: str | None
 ) -> tuple[Tensor, Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-    """Return the tensors of observation and action, and the states as (input, output) pairs.
+    """Return the observation's and the action's tensor, and the states as (input, output) pairs.
 
     Args:
         graph: The graph of the network.
-        yaml_file: The path of the YAML file that may name them, or None.
+        yaml_file: The path of the YAML file that may name the tensors, or None.
 
     Raises:
-        ValueError: It is not clear which tensor is which; says how to name them.
+        ValueError: It is not clear which tensor is which; the message says how to name them.
     """
     constants = {one.name for one in graph.initializer}
     inputs = {one.name: one for one in graph.input if one.name not in constants}
@@ -320,7 +320,9 @@ def _find_tensors(
 
 
 def _describe_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
-    """Return an input or output with its shape for one robot, 1 in place of open lengths.
+    """Return an input or output with its shape for one robot.
+
+    The shape has 1 in place of a length that the network leaves open.
 
     Args:
         value: The input or output in the graph.

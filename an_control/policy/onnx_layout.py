@@ -1,8 +1,8 @@
 """The meaning of the numbers of an ONNX network: which channels it reads, and what its actions are.
 
-Both come from the metadata of the ONNX file, as Isaac Lab, mjlab and rsl_rl write it, and from the
-YAML file beside it, which takes precedence. Nothing is guessed: what neither file says is an error
-that asks for it.
+Both are described by the metadata of the ONNX file, as Isaac Lab, mjlab and rsl_rl write it, and by
+the YAML file beside the ONNX file, which takes precedence. Nothing is guessed. If neither file says
+something that is needed, an error asks for it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ OBSERVATIONS = {
     "prev_actions": PREVIOUS,
     "previous_action": PREVIOUS,
 }
-"""The kind of term that an observation is, by its name in the metadata of Isaac Lab and mjlab."""
+"""A mapping from an observation's name in the metadata of Isaac Lab and mjlab to the kind of term
+that it is."""
 VECTORS = ("base_lin_vel", "base_ang_vel", "projected_gravity")
 """Names of observations that are three channels each: NAME.x, NAME.y and NAME.z."""
 MAX_HISTORY = 1000
 MAX_LIMIT = 1e6
 ORDINARY = 1e9
-"""Bound of the scales, offsets and clip bounds of an observation."""
+"""The largest magnitude of the scales, offsets and clip bounds of an observation."""
 _NAME = re.compile(r"\S.{0,199}")
 _NAMES = "a list of names that differ"
 
@@ -49,7 +50,9 @@ Start = Literal["repeat", "zero"]
 
 
 class Term(NamedTuple):
-    """A part of the network's observation; each number is ``value * scale + offset``, then clipped.
+    """A part of the network's observation.
+
+    Each of its numbers is ``value * scale + offset``, limited to the range `clip`.
 
     Attributes:
         kind: "channels", "previous_action" or "phase" (sine and cosine of a fixed period).
@@ -75,12 +78,13 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The way in which the last observations are arranged in the network's input.
+    """The way in which the newest observations are arranged in the network's input.
 
     Attributes:
-        length: The number of ticks.
-        by: "step": one whole observation after the other; "term": all ticks of each term together.
-        newest: Whether the newest tick stands "last" or "first".
+        length: The number of observations, one a tick.
+        by: The order: "step" puts one whole observation after the other; "term" puts all ticks of
+            the first term, then all ticks of the next term.
+        newest: Where the newest tick stands, "last" or "first".
         start: What fills the input before enough ticks have come: "repeat" (the first observation)
             or "zero".
     """
@@ -97,12 +101,12 @@ class Layout:
 
     Attributes:
         terms: The terms of one observation, in order.
-        history: The arrangement of the last observations.
+        history: The arrangement of the newest observations.
         actuators: (A,) the actuators' names in the order of the action.
         limit: The largest action of the network, which is scaled to 1 in the policy's action.
         action_scale: (A,) the factors that turn the network's action into a command; empty if
             unknown.
-        action_offset: (A,) what is added to that; empty if unknown.
+        action_offset: (A,) what is added to the scaled action; empty if unknown.
         step_s: The period of the ticks in seconds; None if no file says it.
         task: The name of the task that the network was trained for; "" if unknown.
         hand_over: The name of a model file beside the YAML file, whose policy acts until the order
@@ -131,7 +135,7 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """The number of inputs that the terms fill, with the history."""
+        """The number of inputs that the terms fill in all ticks of the history together."""
         return self.history.length * sum(term.width for term in self.terms)
 
 
@@ -159,9 +163,10 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         yaml_file: The path of the YAML file beside the ONNX file; None if there is none.
 
     Raises:
-        ValueError: The files do not describe the network; names the file, the reason and the
+        ValueError: The files do not describe the network; the message names the file, the reason
+            and the remedy.
+        WiringError: The YAML file is not valid; the message names the file, the reason and the
             remedy.
-        WiringError: The same, for the YAML file.
     """
     beside = {} if yaml_file is None else _read_fields(yaml_file)
     metadata = _Metadata(network)
@@ -213,7 +218,7 @@ def _check_unique_channels(layout: Layout, where: str) -> None:
 
     Args:
         layout: The layout.
-        where: The name of the place that describes it, for the message.
+        where: The file or metadata that describes the layout, to be named in the message.
 
     Raises:
         ValueError: A channel occurs twice.
@@ -248,8 +253,9 @@ def read_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str |
         yaml_file: The path of the file; None if there is none.
 
     Returns:
-        The recurrent states as a mapping from input to output, and the names of the observation and
-        the action, each None if the file does not name it.
+        Three values: the recurrent states as a mapping from the input's name to the output's name,
+        the name of the observation, and the name of the action. A name is None if the file does not
+        give it.
     """
     beside = {} if yaml_file is None else _read_fields(yaml_file)
     states: dict[str, str] = {}
@@ -267,7 +273,11 @@ def read_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str |
 
 
 class _Metadata:
-    """A reader of an ONNX file's metadata, which hold names and numbers separated by commas."""
+    """A reader of an ONNX file's metadata, which holds names and numbers separated by commas.
+
+    Args:
+        network: The network's interface, with the metadata.
+    """
 
     def __init__(self, network: NetworkInterface) -> None:
         self._texts = network.metadata
@@ -359,7 +369,7 @@ def _resolve_actuators(
 def _resolve_action_scaling(
     network: NetworkInterface, entry: Entry | None, metadata: _Metadata
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Return limit, scale and offset of the network's actions (see `Layout`).
+    """Return `limit`, `action_scale` and `action_offset` of a `Layout`.
 
     Args:
         network: The sizes of the network.
@@ -394,7 +404,7 @@ def _resolve_action_scaling(
 
 
 def _parse_history(entry: Entry | None) -> History:
-    """Return the arrangement of the last observations, by the YAML file's entry `history`."""
+    """Return the arrangement of the newest observations, by the YAML file's entry `history`."""
     if entry is None:
         return History()
     fields = entry.fields(("length",), ("by", "newest", "start"))
@@ -489,7 +499,8 @@ def _terms_from_metadata(
         width: The number of inputs that the terms must fill.
 
     Raises:
-        ValueError: The metadata name no observations, or not how many inputs each one has.
+        ValueError: The metadata does not name the observations, or does not say how many inputs
+            each one has.
     """
     names = metadata.names("observation_names")
     if not names:

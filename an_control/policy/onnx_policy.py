@@ -1,8 +1,8 @@
 """A policy that an ONNX network computes: readings by channel id in, an action in [-1, 1] out.
 
 It needs its channels in a fixed order; a monitor in front of it can restore the order after
-rewiring. onnxruntime is imported only here, and computes on one thread, into memory that stays the
-same from tick to tick.
+rewiring. onnxruntime is imported only here. It computes on one thread, into arrays that are
+allocated only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Session:
     """An onnxruntime session with input and output arrays that are allocated once.
 
     Args:
-        network: The network that it computes.
+        network: The network that the session computes.
 
     Raises:
         ValueError: onnxruntime is not installed, or refuses the network.
@@ -65,7 +65,7 @@ class Session:
 
         Args:
             tensor: The input or output.
-            bind: The method of the binding that attaches the array.
+            bind: The method of onnxruntime's binding that attaches the array to the network.
         """
         array = np.zeros(tensor.shape, np.float64 if tensor.double else F32)
         bind(tensor.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
@@ -103,7 +103,8 @@ class ObservationBuilder:
         count = len(layout.channels)
         places: list[int] = []
         self._phases: list[tuple[int, float]] = []
-        """Of each phase (sine and cosine): its index in `_source`, and its angle per tick."""
+        """For each phase (a sine and a cosine) a pair: its index in `_source`, and its angle per
+        tick."""
         place, end = 0, count + self._actions
         for term in layout.terms:
             if term.kind == PREVIOUS:
@@ -164,7 +165,7 @@ class ObservationBuilder:
 
 
 class _ObservationHistory:
-    """A buffer of the last observations, in the order in which a network reads them.
+    """A buffer of the newest observations, in the order in which a network reads them.
 
     Args:
         history: The arrangement of the observations.
@@ -192,7 +193,7 @@ class _ObservationHistory:
         self._fresh = self._history.start == "repeat"
 
     def add(self, x: np.ndarray) -> np.ndarray:
-        """Append an observation (width,), and return the network's input with the last ones."""
+        """Append an observation (width,); return the network's input with the newest ones."""
         if self._fresh:
             self._rows[:] = x
             self._fresh = False

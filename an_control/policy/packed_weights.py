@@ -1,9 +1,10 @@
 """The arrays of an AttentionNeuron in the layout that compiled code needs.
 
-Two rewritings, both exact in mathematics, save work. A logistic function becomes ``(tanh(x / 2) +
-1) / 2`` with the half in the weights, and an LSTM's three logistic gates come first, so that one
-tanh serves all four gates. Queries times keys become one matrix on the neuron's output. Both are
-computed in float64 and rounded once.
+The weights are rewritten in two ways, which are mathematically exact and save work. First, a
+logistic function becomes ``(tanh(x / 2) + 1) / 2``, with the factor 1/2 of x in the weights; an
+LSTM's three logistic gates come first, so that one tanh serves all four gates. Second, the products
+of queries and keys become one matrix on the neuron's output. The rewritten weights are computed in
+float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ F32 = np.float32
 LINE = 64
 """Size of a processor's cache line in bytes."""
 MAX_LOG = 20.0
-"""Upper bound of a factor's logarithm; keeps products with readings finite."""
+"""Upper bound of the logarithm of a factor, so that products of the factor and readings stay
+finite."""
 
 
 def copy_aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
     """Return a C-ordered copy of an array that starts at a processor's cache line.
 
-    So no vector load crosses two cache lines.
+    Because of this, no vector load crosses two cache lines.
 
     Args:
         array: The array.
@@ -61,24 +63,26 @@ class KernelOptions(NamedTuple):
 class PackedWeights(NamedTuple):
     """The weights of a policy in the layout of compiled code.
 
-    The number of rows U is 4d for LSTM neurons (input, forget, output, candidate), else d. All
-    arrays but `widths` may have one more first axis, for several policies of the same sizes.
+    The number of rows U is 4d for LSTM neurons (input, forget, output, candidate), else d. If the
+    weights are those of several policies of the same sizes, all arrays but `widths` have an
+    additional first axis for the policies.
     """
 
     gate_rows: np.ndarray
-    """(R, U) float32, the rows of bias, inputs, actions, outputs h, products."""
+    """(R, U) float32, the rows for the bias, the inputs, the previous actions, the neuron's own
+    outputs h, and the products of inputs and actions."""
     score_rows: np.ndarray
-    """(1 + d, M) float32, the rows of bias and outputs h."""
+    """(1 + d, M) float32, one row for the bias, then the rows for the outputs h."""
     head: np.ndarray
     """For each layer the bias (out,), then the weights (in, out), flat, float64."""
     widths: np.ndarray
     form: KernelOptions
 
     def select(self, policies: slice) -> PackedWeights:
-        """Return the weights of some of several policies.
+        """Return the weights of some policies, from the weights of several.
 
         Args:
-            policies: Which of them.
+            policies: The policies to return, along the first axis.
         """
         return self._replace(
             gate_rows=self.gate_rows[policies],
@@ -148,13 +152,14 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
 
     Args:
         arrays: A model's arrays.
-        width: The number of columns of the second result, at least n.
+        width: The number of columns of the second array, at least n.
 
     Returns:
-        The gates' rows (R, 3H) float32: bias, shares and readings seen last (2n), units (H),
-        previous action, the bias of the new values inside the reset gate. And the queries' rows (Q,
-        width) float32: bias of the expected reading, the same inputs, outlier weight, prediction
-        attention.
+        A pair of arrays. The first (R, 3H) float32 has the rows for the GRU's gates. They are for
+        the bias, the weights and readings of the previous tick (2n), the units (H), the previous
+        action, and the bias inside the reset gate. The second (Q, width) float32 has the rows for
+        the queries. They are for the bias of the expected reading, the same inputs, the outlier
+        weight, and the prediction attention.
     """
     array = _as_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
@@ -197,7 +202,8 @@ def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
 
     Args:
         rows: The weights, with 4d rows in the order input, forget, candidate, output.
-        axes: The number of the last axes, of which the first one holds the rows.
+        axes: How many axes at the end of the array belong to one policy. The first of these axes
+            holds the rows.
     """
     first, new, output = np.split(rows, [rows.shape[-axes] // 2, 3 * rows.shape[-axes] // 4], -axes)
     return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
@@ -206,7 +212,7 @@ def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
 def _keep_order(rows: np.ndarray, axes: int) -> np.ndarray:
     """Return the weights `rows` as they are, for neurons without gates.
 
-    It has the parameters of `_reorder_gates`.
+    Its parameters are those of `_reorder_gates`, so that it can replace that function.
     """
     return rows
 

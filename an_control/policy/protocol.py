@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Policy(Protocol):
     """The interface of a policy, which turns the readings of N channels into A actions.
 
-    If it has attention, that has M queries.
+    The attention of a policy that has one has M queries.
     """
 
     model: Model
@@ -38,7 +38,7 @@ class Policy(Protocol):
     """The shape of one channel's reading: () for a number, (stack, patch, patch) for a uint8
     patch."""
     permutation_invariant: bool = True
-    """Whether the channels may come in any order, and sensor signals under any ids."""
+    """Whether the channels may come in any order, and each sensor's signal under any channel id."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -86,15 +86,15 @@ class Policy(Protocol):
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The attention weights (M, N) of the last step, queries by channels; None if it has none.
+        """The attention weights (M, N) of the last step, or None without attention.
 
-        The columns are in `channel_order`.
+        The rows are queries; the columns are in `channel_order`.
         """
         return None
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The attention keys (N, k) of the channels after the last step; None if it has none.
+        """The attention keys (N, k) of the channels after the last step; None without attention.
 
         The rows are in `channel_order`.
         """
@@ -110,7 +110,7 @@ class Policy(Protocol):
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The state that the policy keeps by channel id; None if it keeps none."""
+        """The interface to the state that the policy keeps by channel id; None if it keeps none."""
         return None
 
     @property
@@ -127,8 +127,8 @@ class Policy(Protocol):
 class ChannelState(Protocol):
     """The interface to the neuron states that a policy keeps by channel id.
 
-    Code that moves sensor signals from one channel to another moves the states along by it. All
-    methods ignore ids that the policy does not know.
+    Code that moves a sensor signal to another channel uses this interface to move the channel's
+    state too. All methods ignore ids that the policy does not know.
     """
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
@@ -142,7 +142,8 @@ class ChannelState(Protocol):
         """Move each state from an old channel id to a new one.
 
         Args:
-            names: The new id by old id; new and old ids must be the same set.
+            names: A mapping from old id to new id. The old ids and the new ids must be the same
+                set.
         """
 
     def save_state(self) -> dict[str, np.ndarray]:
@@ -156,9 +157,9 @@ class ChannelState(Protocol):
         """
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
-        """Inform the policy's attention which nominal channels' signals arrive under some ids.
+        """Inform the policy's attention which nominal channel's signal arrives under each given id.
 
-        It does nothing if the attention keeps no evidence of that.
+        It does nothing if the attention keeps no evidence of the channels' identities.
 
         Args:
             ids: (N,) channel ids.
@@ -184,20 +185,23 @@ class MonitorReport(NamedTuple):
     setting: Monitor
     """What happens if a signal moves: "off", "reset" or "match" (see `load_policy`)."""
     lost: bool
-    """Whether it is unknown which input slot feeds which channel."""
+    """Whether it is unknown which input slot (position at which readings arrive) feeds which
+    channel."""
     moved: dict[str, str]
     """For each input slot that feeds another channel than it is wired to: the id of the slot, and
     the id of that channel."""
     rewires: int
-    """The number of detected moves and corrections since the last reset."""
+    """The number of times since the last reset that the monitor detected moved signals or corrected
+    its findings."""
     surprise: float
-    """The excess negative log-likelihood of the readings in nats a tick, as a running mean."""
+    """How far the negative log-likelihood of the readings is above its usual value, in nats a tick,
+    as a running mean."""
     late_ticks: int
-    """The estimated delay of the readings in ticks; if it is over 0 the policy gets predicted
-    readings."""
+    """The estimated delay of the readings in ticks; if the delay is over 0, the policy gets
+    predicted readings."""
     misfit: str
-    """Description of how the robot differs from the model's, so that the monitor moves no signal;
-    "" if it fits."""
+    """Description of how the robot differs from the one that the model was trained on, which is why
+    the monitor moves no signal; "" if the robot fits."""
 
 
 def check_readings(values: np.ndarray, count: int) -> np.ndarray:
@@ -205,7 +209,7 @@ def check_readings(values: np.ndarray, count: int) -> np.ndarray:
 
     Args:
         values: The readings, which are checked.
-        count: The number of channel ids that they belong to.
+        count: The number of channel ids, which the readings must match.
 
     Raises:
         ValueError: The shape is not (count,).
@@ -261,7 +265,7 @@ class PreviousAction:
 class WrappingPolicy(Policy):
     """A base class for a policy around another one, to which it delegates all calls by default.
 
-    Both are for scalar channels.
+    Both policies are for scalar channels.
 
     Args:
         policy: The inner policy.
@@ -315,7 +319,7 @@ class WrappingPolicy(Policy):
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
-        With a monitor set to "match" they are the ids whose signals were found.
+        With a monitor set to "match", the ids are those of the channels whose signals were found.
         """
         return self.policy.channel_order
 

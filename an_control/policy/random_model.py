@@ -1,4 +1,4 @@
-"""Models with random weights, to start learning from and for tests and benchmarks."""
+"""Models with random weights, which are the start of learning and serve tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | No
 
     Args:
         sizes: The sizes of the model, which imply its kind.
-        seed: Decides the weights.
+        seed: The seed of the random generator for the weights.
         gain: The factor on all weights; 0 makes every action 0.
         task: The description of the task to store in the model.
     """

@@ -1,9 +1,10 @@
 """Recurrent layers between a policy's attention message and its head, in numpy, tick by tick.
 
 They are an LSTM (Hochreiter & Schmidhuber 1997), a GRU (Cho et al. 2014), or a transformer of
-Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning": the plain one, the one
-with identity map reordering (TrXL-I) and the gated one (GTrXL), with the attention of Dai et al.
-2019, "Transformer-XL". The layers of a transformer keep their inputs of the last `window` ticks.
+Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". This is the plain one
+(TrXL), the one with identity map reordering (TrXL-I) or the gated one (GTrXL), with the attention
+of Dai et al. 2019, "Transformer-XL". The layers of a transformer keep their inputs of the last
+`window` ticks.
 
 U is the number of units, n the number of ticks in the window so far.
 """
@@ -165,7 +166,7 @@ class Recurrence:
         Args:
             name: The prefix of the names of the gate's arrays.
             x: (U,) the input of the submodule.
-            y: (U,) its output.
+            y: (U,) the output of the submodule.
         """
         if self._sizes.kind == "trxl-i":
             return x + y

@@ -12,17 +12,17 @@ queries that stand for channels under softmax attention, H units of the head's m
 No bit depends on the order of the channels. Every step is elementwise over them (float32, as the
 authors computed), or an exact sum (float64, see `exact_sums`), or sorts them first.
 
-Reset on jump. If a neuron's channel suddenly carries another signal, its state points to the wrong
-query for many ticks; a neuron at zero state points to none. A single neuron cannot distinguish such
-a jump of its reading from a foot that touches the ground, but all neurons together can. Let d be
-each channel's change since the last tick (at most 1), and u its usual change:
+Reset on jump. If a neuron's channel suddenly carries another signal, its state makes it choose the
+wrong query for many ticks; a neuron at zero state chooses none. A single neuron cannot distinguish
+such a jump of its reading from a foot that touches the ground, but all neurons together can. Let d
+be each channel's change since the last tick (at most 1), and u its usual change:
 
     reset      if the mean over channels of max(d - 2 u, 0) is over `JUMP_LIMIT`
     u          = 0.9 u + 0.1 d
 
-The usual change excludes channels that always jump, such as noise. On the Ant, no tick of a walk or
-a stumble with up to 10 channels of noise beside the 28 comes near the limit (after the first 20
-ticks), and every reshuffle of all channels exceeds it.
+Subtracting the usual change excludes channels that always jump, such as noise. On the Ant, no tick
+of a walk or a stumble with up to 10 channels of noise beside the 28 comes near the limit (after the
+first 20 ticks), and every reshuffle of all channels exceeds the limit.
 
 The head's memory. A GRU remembers earlier readings and actions. From its state and the last tick
 the head computes the reading that it expects at each query. Squared attention routes the readings,
@@ -38,12 +38,13 @@ each channel n) and readings o:
     m, x    = t s, mu + t r
     action  = head([x, h])
 
-Prediction attention. A reading's channel is also recognised by the query that expected it. Before
-the softmax, fading evidence is added to the scores of the queries:
+Prediction attention. A reading's channel is also recognised by the query that expected this
+reading. Before the softmax, the fading evidence e is added to the scores of the queries; k, g, v
+and b are learned for each query:
 
     e       = k e + g - v u / (1 + u)          u = b (o - mu)^2 for each channel and query
 
-Outlier weighting. After an unannounced reshuffle the neurons point to the wrong queries for some
+Outlier weighting. After an unannounced reshuffle the neurons choose the wrong queries for some
 ticks. The readings that arrive there are mostly far from the expected ones, so a low weight keeps
 them out of head and memory.
 """
@@ -121,7 +122,8 @@ class Reference(PolicyEngine):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+                in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
         """
@@ -232,8 +234,9 @@ class Reference(PolicyEngine):
     def _sum_readings(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
         """Return the attention message: the sum of the readings, weighted by attention.
 
-        Equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings. Under
-        softmax attention the sums W V, then the total attention of each query minus 1.
+        This is equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings.
+        Under softmax attention the message is the sums W V, followed by the total attention of each
+        query minus 1.
 
         Args:
             values: (N,) the readings.
@@ -270,7 +273,7 @@ class Reference(PolicyEngine):
             self._state[:, :-1] = self._fresh[:-1]
 
     def _expect(self, previous: np.ndarray) -> None:
-        """Advance the head's memory by one tick; compute the reading it expects at each query.
+        """Advance the head's memory by one tick; store the reading that it expects at each query.
 
         Args:
             previous: (A,) the previous action.
@@ -283,8 +286,8 @@ class Reference(PolicyEngine):
     def _update_evidence(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the evidence (N, n) that each channel is the one that each query stands for.
 
-        The evidence fades from tick to tick; it grows if the reading is what the memory expects
-        there.
+        The evidence fades from tick to tick; it grows if the reading is what the memory expects at
+        that query.
 
         Args:
             values: (N,) the readings.
@@ -311,7 +314,7 @@ class Reference(PolicyEngine):
         return np.concatenate([self.seen, self.units])
 
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence that certain neurons' channels are those of certain queries.
+        """Raise the evidence that some neurons' channels are the ones that given queries stand for.
 
         Args:
             columns: (K,) the indices of the neurons.
@@ -323,10 +326,10 @@ class Reference(PolicyEngine):
 
 
 def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
-    """Return the sum of rows, whose bits do not depend on their order.
+    """Return the sum of rows; its bits do not depend on the order of the rows.
 
     Args:
         terms: (N, ...) float64 the rows.
-        shift: Rounds the terms so that the sum is exact (see `exact_sums`).
+        shift: The number that rounds the terms so that the sum is exact (see `exact_sums`).
     """
     return np.asarray(((terms + shift) - shift).sum(axis=0))

@@ -16,7 +16,8 @@ import numpy as np
 from an_control.policy.sizes import PartSizes
 
 NORM_EPSILON = 1e-5
-"""Added to a variance; for image patches to the variance of pixels scaled to [0, 1]."""
+"""The number added to a variance before dividing by its square root. For image patches the variance
+is that of pixels scaled to [0, 1]."""
 
 
 class SetTransformerBlock:
@@ -44,7 +45,7 @@ class SetTransformerBlock:
         ]
 
     def __call__(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the output (m, d) of the block: the rows of `x`, which attend to those of `y`.
+        """Return the output (m, d) of the block, in which rows of `x` attend to rows of `y`.
 
         Args:
             x: (m, d) the rows that attend.
@@ -102,7 +103,7 @@ class InducedSelfAttention:
         self._spread = SetTransformerBlock(arrays, "encoder.spread", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded rows (N, d) of `x` (N, d), which attend by way of the points."""
+        """Return the encoded rows (N, d) of `x` (N, d), which attend by way of inducing points."""
         return self._spread(x, self._gather(self._points, x))
 
 
@@ -136,12 +137,12 @@ class Pooling:
 
 @dataclass(frozen=True)
 class ChannelOrder:
-    """An order of N channels that depends only on their outputs, and the way back.
+    """An order of N channels that depends only on their outputs, and the way back from it.
 
     Attributes:
-        sorted: (N,) the indices of the channels, in this order.
-        places: (N,) each channel's position in the order; channels with equal outputs have that of
-            the first one.
+        sorted: (N,) the indices of the channels in the given order, arranged in the new order.
+        places: (N,) each channel's position in the new order; all channels with equal outputs have
+            the position of the first of them.
     """
 
     sorted: np.ndarray  # (N,) the indices of the channels, in this order
@@ -163,8 +164,8 @@ class SetTransformer:
     """The encoder and the pooling of a policy, which compare all its channels with each other.
 
     Args:
-        sizes: Sizes with an encoder, attention ``pma``, or both.
-        arrays: A model's arrays, of which those of encoder and pooling are used.
+        sizes: The sizes of the policy, which has an encoder, attention ``pma``, or both.
+        arrays: A model's arrays; only those of the encoder and of the pooling are used.
         queries: The matrix (M, d) from an encoded output to its scores; not used with ``pma``.
         bias: The bias (M,) of the scores.
     """
@@ -214,7 +215,7 @@ def layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nda
     Args:
         rows: The rows, each of which is normalised.
         weight: (d,) the factors after the normalisation.
-        bias: (d,) what is added to that.
+        bias: (d,) what is added after the factors.
     """
     rows = rows - rows.mean(axis=-1, keepdims=True)
     variance = np.mean(rows * rows, axis=-1, keepdims=True)

@@ -63,9 +63,9 @@ Encoder = Literal["none", "isab", "sab"]
 
 
 class PartSizes(Protocol):
-    """The interface of sizes with attention, encoder and attention heads.
+    """The interface of sizes that describe attention, an encoder and attention heads.
 
-    They are for scalar channels or image patches.
+    Policies on scalar channels and policies on image patches both have such sizes.
     """
 
     @property
@@ -78,7 +78,7 @@ class PartSizes(Protocol):
 
     @property
     def inducing(self) -> int:
-        """The number of an ISAB encoder's inducing points, by way of which channels attend."""
+        """The number of inducing points, by way of which channels attend in an ISAB encoder."""
 
     @property
     def heads(self) -> int:
@@ -95,10 +95,10 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
     Args:
         sizes: The sizes to check.
         width: The width of the attention blocks, which the number of heads must divide.
-        divided: A format for the error's text that describes the width, with ``{}`` for it.
+        divided: A text that describes the width in the error, with ``{}`` in place of its value.
 
     Raises:
-        ValueError: The sizes do not fit; names key, value and what is allowed.
+        ValueError: The sizes do not fit; the message names key, value and what is allowed.
     """
     if (sizes.inducing > 0) != (sizes.encoder == "isab"):
         raise ValueError(
@@ -173,18 +173,19 @@ def pooling_shapes(seeds: int, width: int) -> Shapes:
 
 Kind = Literal["lstm", "gru", "trxl", "trxl-i", "gtrxl"]
 MAX_WINDOW = 4_096
-"""The largest window in ticks. It bounds memory that is allocated for no array of the file."""
+"""The largest window in ticks. The bound is needed because the window takes memory although no
+array in the file has its size."""
 MOST = {"layers": MAX_LAYERS, "window": MAX_WINDOW}
 GATES = {"lstm": 4, "gru": 3}
-"""The rows of an array for each unit: for ``lstm`` in the order input, forget, candidate, output;
-for ``gru`` in the order reset, update, new."""
+"""The number of gates, each of which has one row in an array for each unit. The order of an
+``lstm`` is input, forget, candidate, output; that of a ``gru`` is reset, update, new."""
 
 
 @dataclass(frozen=True)
 class RecurrenceSizes:
     """The sizes of recurrent layers between the attention message and the head.
 
-    They take (inputs,) and return (units,), one step a tick.
+    The layers take an array (inputs,) and return an array (units,), once a tick.
 
     Attributes:
         kind: ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
@@ -247,7 +248,7 @@ class RecurrenceSizes:
         """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They are not; names key, value and what is allowed.
+            ValueError: They are not; the message names key, value and what is allowed.
         """
         if self.kind in GATES:
             for key in ("layers", "heads", "window"):
@@ -269,7 +270,7 @@ class RecurrenceSizes:
             header: The value of the header's key ``recurrence``.
 
         Raises:
-            ValueError: A value is not allowed; names key, value and what is allowed.
+            ValueError: A value is not allowed; the message names key, value and what is allowed.
         """
         if not isinstance(header, Mapping):
             raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
@@ -305,29 +306,31 @@ class AttentionSizes:
     other state. The names in `inputs` are ``value``, a reading, and optionally ``change``, its
     change since the last tick.
 
-    Not in the paper are (`an_control.policy.reference` has the equations):
+    The following attributes describe additions to the paper. `an_control.policy.reference` has
+    their equations.
 
     Attributes:
-        products: Whether the neuron also gets its inputs times the previous action.
+        products: Whether the neuron also gets the products of its inputs and the previous action.
         attention: The paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
             query stands for "none of them"; or ``pma``, in which each query attends to the neurons'
             outputs and nothing is multiplied by readings.
-        encoder: The way in which the neurons' outputs attend to each other first: to all (``sab``),
-            by way of `inducing` points (``isab``), or not (``none``).
+        encoder: The way in which the neurons' outputs attend to each other before the attention:
+            each to all (``sab``), by way of `inducing` points (``isab``), or not at all (``none``).
         inducing: The number of inducing points.
         heads: The number of attention heads of encoder and PMA.
-        memory: The number of GRU units (0: none) by which the head behind softmax attention imputes
-            missing channels.
+        memory: The number of GRU units (0: none) with which the head estimates missing channels;
+            only for softmax attention.
         outlier_weighting: Whether the head gives a reading less weight the farther it is from the
             expected one.
-        prediction_attention: Whether the attention also asks which query expected a channel's
+        prediction_attention: Whether the attention also considers which query expected a channel's
             reading.
         reset_on_jump: Whether all neurons are reset if most readings change abruptly.
         recurrence: The recurrent layers between the message and the head.
-        normalise: The nominal number of channels, so that added ones do not make the message
-            larger; 0: sums stay as they are. Sums behind tanh attention are multiplied by it over
-            the number present, which changes no bit while both are equal; those behind softmax
-            attention are divided by their attention if that is over 1.
+        normalise: The nominal number of channels, by which sums are scaled so that additional
+            channels do not make the message larger; 0: sums are not scaled. With tanh attention,
+            the sums are multiplied by the nominal number of channels over the present number, which
+            changes no bit while the two numbers are equal. With softmax attention, a query's sum is
+            divided by the query's total attention if that is over 1.
     """
 
     actions: int
@@ -358,7 +361,7 @@ class AttentionSizes:
 
     @property
     def compiles_in_rollouts(self) -> bool:
-        """Whether the compiled code that plays many training episodes can compute the policy."""
+        """Whether the compiled code that simulates training episodes can compute the policy."""
         return self.compiles and not self.memory and not self.reset_on_jump
 
     @property
@@ -419,7 +422,7 @@ class AttentionSizes:
         """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They are not; names key, value and what is allowed.
+            ValueError: They are not; the message names key, value and what is allowed.
         """
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
@@ -494,7 +497,7 @@ def paper_sizes(
 
 @dataclass(frozen=True)
 class MlpSizes:
-    """The sizes of an MLP on the channels in a fixed order, the baseline that rewiring breaks."""
+    """The sizes of an MLP on channels in a fixed order, the baseline that fails after rewiring."""
 
     compiles_in_rollouts: ClassVar[bool] = True
     channels: int
@@ -520,16 +523,16 @@ class ForeignSizes:
     actions: int
 
     def shapes(self) -> Shapes:
-        """Return an empty mapping: the policy's arrays are in its own file."""
+        """Return an empty mapping, because the policy's arrays are in the ONNX file."""
         return {}
 
 
 MAX_GRID = 64
-"""The largest grid of queries. Queries are compared with each other, which takes memory for grid**4
-numbers that are no array of the file."""
+"""The largest width of the grid of queries. Queries are compared with each other, which takes
+memory for grid**4 numbers although no array in the file has that many."""
 MAX_TABLE = 2**20
-"""Bound of the positional table's `grid`**2 rows times `positions` columns, which are no array of
-the file either."""
+"""The largest number of elements of the positional table, which is `grid`**2 rows times `positions`
+columns. The table is not stored in the file either."""
 
 
 @dataclass(frozen=True)
@@ -539,12 +542,14 @@ class VisionSizes(ABC):
     A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key is
     computed from the differences between the frames and the previous action, its value from each
     frame's layer-normed patch. The `grid` x `grid` queries come from a fixed positional table of
-    `positions` columns. `norm_weights` gives both layer norms weights of their own.
+    `positions` columns. `norm_weights` says whether the two layer norms, of the patches and of the
+    message, have learned weights.
 
     From the Set Transformer (Lee et al. 2019), not the paper: an `encoder` lets the patches' keys
-    attend to each other first, to all (``sab``) or by way of `inducing` points (``isab``). With
-    ``pma`` attention, key and value are one, their sum, and learned seeds, one for each position in
-    the grid, attend to it; there is no positional table. Encoder and PMA have `heads` heads.
+    attend to each other before the queries do, each to all (``sab``) or by way of `inducing` points
+    (``isab``). With ``pma`` attention, the sum of a patch's key and value takes the place of both.
+    Learned queries (seeds), one for each position in the grid, attend to these sums, and there is
+    no positional table. Encoder and PMA have `heads` heads.
     """
 
     actions: int
@@ -603,7 +608,7 @@ class VisionSizes(ABC):
         """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They are not; names key, value and what is allowed.
+            ValueError: They are not; the message names key, value and what is allowed.
         """
         if self.grid > MAX_GRID:
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
@@ -653,7 +658,7 @@ class TopPatchesSizes(VisionSizes):
         """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They are not; names key, value and what is allowed.
+            ValueError: They are not; the message names key, value and what is allowed.
         """
         super().check()
         if self.top > self.queries:
@@ -679,12 +684,13 @@ CAR_RACING_SIZES = TopPatchesSizes(
 class ConvolutionSizes(VisionSizes):
     """The sizes of the PuzzlePong policy, whose head convolves the attention message as an image.
 
-    The head has two convolutions to `filters` planes (4 x 4 by steps of 2, then 3 x 3), a layer of
-    `hidden` units, and a layer that scores A actions. `first_action` counts as the previous action
-    at an episode's start. If `choice` is False, the action is the tanh of the scores instead of the
-    best one of several, and starts as zeros. `memory` GRU units (0: none, as in the paper) between
-    both layers remember what no patch shows: they get the layer of `hidden` units and the previous
-    action, and the last layer gets both.
+    The head has two convolutions to `filters` planes (windows of 4 x 4 pixels at a step of 2, then
+    of 3 x 3), a layer of `hidden` units, and a layer that scores A actions. `first_action` counts
+    as the previous action at an episode's start. If `choice` is False, the action is the tanh of
+    the scores instead of the one action with the best score, and the previous action at an
+    episode's start is zero. Between the two layers there may be `memory` GRU units (0: none, as in
+    the paper), which remember what no patch shows. Their inputs are the `hidden` units and the
+    previous action. The last layer then gets the `hidden` units and the GRU units.
     """
 
     filters: int
@@ -700,7 +706,7 @@ class ConvolutionSizes(VisionSizes):
 
     @property
     def planes(self) -> tuple[int, int]:
-        """The number of rows (and of columns) of the outputs of both convolutions."""
+        """The side lengths of the square outputs of the first and of the second convolution."""
         first = (self.grid - 4) // 2 + 1
         return first, first - 2
 
@@ -723,7 +729,7 @@ class ConvolutionSizes(VisionSizes):
         """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They are not; names key, value and what is allowed.
+            ValueError: They are not; the message names key, value and what is allowed.
         """
         super().check()
         if self.grid < 8:
@@ -789,7 +795,7 @@ def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
         header: The value of the header's key ``sizes``.
 
     Raises:
-        ValueError: A value is not allowed; names key, value and what is allowed.
+        ValueError: A value is not allowed; the message names key, value and what is allowed.
     """
     if kind not in KINDS:
         raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
@@ -844,7 +850,8 @@ def _check_value(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
 
 Monitor = Literal["off", "reset", "match"]
 WINDOW = 12
-"""The largest number of ticks of an input slot that the identity classifier gets."""
+"""The largest number of ticks of readings by which the monitor's identity classifier (a network)
+judges an input slot."""
 MAX_NUMBER = 1e6
 """The largest value of a number in a validation."""
 MIN_FOUND = 0.5
@@ -860,12 +867,14 @@ class MonitorValidation:
     A monitor detects that sensor signals arrive on other channels than they are wired to ("moves").
 
     Attributes:
-        max_excess: Nats a tick above the usual costs up to which readings count as explained.
+        max_excess: The largest excess at which readings count as explained. The excess is how far
+            their negative log-likelihood is above its usual value, in nats a tick.
         min_gain: Nats by which another assignment of signals must explain the readings better.
-        slow: The number of channels that repeat readings as sensors slower than the ticks do.
-        ticks: Ticks played on robots whose signals stayed where they are wired.
+        slow: The number of channels that repeat readings in the way of a sensor that is slower than
+            the ticks.
+        ticks: The number of simulated ticks of robots whose signals stayed where they are wired.
         false_moves_hour: Moves per hour that the monitor wrongly reported in these ticks.
-        found: Share (0 to 1) of the moved signals that the monitor found, in further ticks.
+        found: Share (0 to 1) of the moved signals that the monitor found, measured in other ticks.
     """
 
     max_excess: float
@@ -895,7 +904,7 @@ class MonitorValidation:
             header: The value of the key ``validation`` in the header's ``forward``.
 
         Raises:
-            ValueError: A value is not allowed; names key, value and what is allowed.
+            ValueError: A value is not allowed; the message names key, value and what is allowed.
         """
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted(header) != sorted(known):
@@ -941,7 +950,7 @@ class ForwardSizes:
 
     @property
     def why_off(self) -> str:
-        """The reason why a monitor is off by default, and the remedy; "" if it is not.
+        """The reason why a monitor is off by default, and the remedy; "" if it is on by default.
 
         A monitor that failed its validation is off.
         """
@@ -988,7 +997,7 @@ class ForwardSizes:
             channels: The ids of the task's channels.
 
         Raises:
-            ValueError: A value is not allowed; names key, value and what is allowed.
+            ValueError: A value is not allowed; the message names key, value and what is allowed.
         """
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):

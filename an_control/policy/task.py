@@ -39,11 +39,13 @@ class Task:
         channels: The ids of the N channels in the environment's order; () if unknown.
         actuators: The names of the A actuators in the environment's order; () if unknown.
         step_s: The seconds between two steps; 0 if unknown.
-        ramp_s: The longest bring-up that the policy was trained with, in seconds.
-        recovery: The least change of the readings of a robot that moves, see `RecoveringPolicy`;
-            0 if the policy was trained without recovery.
+        ramp_s: The longest ramp that the policy was trained with, in seconds; a ramp brings the
+            commands up gradually at the start.
+        recovery: The threshold of the readings' change below which a robot counts as standing
+            still, see `RecoveringPolicy`; 0 if the policy was trained without recovery.
         repeats: Whether the policy was trained to step on readings that it has already seen.
-        units: The scale and offset of each channel's numbers, if it was trained on scaled numbers.
+        units: The scale and the offset of each channel's numbers, if the policy was trained on
+            scaled numbers.
     """
 
     name: str = ""

@@ -1,5 +1,6 @@
-"""The live page: a node that listens to a robot and its policy node, and a web server for browsers.
+"""The live page, a node that listens to a robot and its policy node, with a web server.
 
-It runs as a process of its own, which the policy node does not know: the page reads the topics that
-the node publishes, and rewires by its public parameters and services.
+The page runs as a process of its own, and the policy node does not need to know of it. The page
+reads the topics that the policy node publishes, and rewires the robot by the node's public
+parameters and services.
 """

@@ -1,7 +1,7 @@
 """Queues of messages to the connected browsers, and calls of other nodes' services.
 
-Of each kind of update a browser gets only the newest, so that nothing piles up for a slow one.
-Calls are awaited in the web server's loop.
+Of each kind of update a browser gets only the newest, so that no messages pile up for a slow
+browser. Calls of services are awaited in the web server's event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from std_srvs.srv import SetBool, Trigger
 from an_control.view import schema
 
 MOST_UPDATES = 64
-"""Maximum number of messages of `enqueue` that wait for one browser."""
+"""Maximum number of messages from `enqueue` that may wait for one browser."""
 PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
 
@@ -33,7 +33,8 @@ class BrowserClient:
     Of each kind of update only the newest waits.
 
     Args:
-        send: Sends one message, binary or text, and returns when the connection has taken it.
+        send: An async function that sends one message, binary or text, and returns when the
+            connection has taken it.
     """
 
     def __init__(self, send: Send) -> None:
@@ -118,9 +119,11 @@ class BrowserClients:
 
 LIMIT_S = 5.0
 ANSWER_S = 1.0
-"""Time after which a call is repeated, as the first answer of a node just found can be lost.
+"""Time after which a call is repeated, because the first answer of a new node can be lost.
 
-A Trigger is not repeated once its service has answered, since restarting twice is not the same."""
+A Trigger is not repeated once its service has answered, because triggering twice may differ from
+triggering once.
+"""
 SLICE_S = 0.001
 
 
@@ -165,7 +168,7 @@ class ServiceCalls:
         return _why_refused(await self._call(SetBool, service, SetBool.Request(data=value)))
 
     async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
-        """Set parameters of a node, all or none; return why they were refused, or "".
+        """Set either all or none of some parameters of a node; return why they were refused, or "".
 
         Args:
             node: The full name of the node.
@@ -216,7 +219,7 @@ class ServiceCalls:
 
         Args:
             type_: The type of the service.
-            service: Its full name.
+            service: The full name of the service.
             request: The request.
 
         Raises:

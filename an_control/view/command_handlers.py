@@ -1,4 +1,4 @@
-"""Execution of the page's commands, by the parameters and services of the robot's nodes."""
+"""Execution of the live page's commands, by parameters and services of the robot's nodes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ NO_SIMULATOR = "no simulator is running, so no episode can be restarted"
 NO_ROBOT = "no robot is running"
 UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
-"""Maximum time that a change waits for a tick, to fall between two ticks."""
+"""Maximum time that a change of the wiring waits for a tick, because it should be made just after
+one."""
 
 
 class CommandHandlers:
     """An executor of the commands that a page can give to one robot, one after the other.
 
-    An e-stop does not wait for the others.
+    An e-stop does not wait for other commands.
 
     Args:
-        calls: Calls services and parameters.
-        listener: Receives the policy's ticks.
+        calls: The client that calls services and sets parameters.
+        listener: The listener that receives the policy's ticks.
         seed: Seed of the shuffles.
     """
 
@@ -66,17 +67,17 @@ class CommandHandlers:
 
         Args:
             found: The robot's nodes.
-            new: Whether the policy node was not there before.
+            new: Whether the policy node is newly found.
         """
         async with self._turn:
             return await self._read_robot(found, new=new)
 
     async def _read_robot(self, found: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters as `read_robot` does, while no command is carried out.
+        """Read the parameters for `read_robot`, which makes sure that no command runs meanwhile.
 
         Args:
             found: The robot's nodes.
-            new: Whether the policy node was not there before.
+            new: Whether the policy node is newly found.
         """
         policy = found.policy
         try:
@@ -197,14 +198,16 @@ class CommandHandlers:
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
     async def _make_change(self, change: WiringChange, *, undone: bool = False) -> None:
-        """Change the wiring in both nodes between two ticks; if one refuses, change neither.
+        """Change the wiring in the scrambler and in the policy node between two ticks.
 
-        In lockstep the simulator is paused meanwhile. In real time the change starts just after a
-        tick.
+        If one of the two nodes refuses, neither is changed.
+
+        If the simulator waits for the policy at every step (lockstep), it is paused meanwhile. In
+        real time the change starts just after a tick.
 
         Args:
             change: The change.
-            undone: Whether it undoes the last change, which is then forgotten.
+            undone: Whether the change undoes the last change, which is then forgotten.
 
         Raises:
             RefusedChangeError: A node refuses.
@@ -224,7 +227,7 @@ class CommandHandlers:
         self.panel.record_change(change, None if undone else back)
 
     async def _change_both(self, change: WiringChange, back: WiringChange) -> None:
-        """Change scrambler and policy node at once; if one fails, revert the change of the other.
+        """Change scrambler and policy node at once; if one fails, revert the other's change.
 
         Args:
             change: The change.
@@ -274,7 +277,8 @@ class CommandHandlers:
 def _to_number(value: object) -> float:
     """Return the value of a scrambler's setting as a number for the page.
 
-    For a range it is the high end, for the shuffle the steps between two permutations.
+    For a range the number is its high end; for the shuffle it is the number of steps between two
+    permutations.
     """
     number = str(value).removeprefix("reset+").rpartition("..")[2]
     with suppress(ValueError):

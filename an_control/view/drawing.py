@@ -1,8 +1,8 @@
 """A reader of robot drawings: skeletons of links, described in a YAML file.
 
 docs/how-to/watch.md describes the format. The drawing of `walker.yaml`, a robot's wiring file, is
-`walker_drawing.yaml` in the same folder; for a robot without a drawing a shipped one is used whose
-joints it all has.
+`walker_drawing.yaml` in the same folder; for a robot without a drawing, a shipped drawing is used
+if the robot has all joints of that drawing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
         path: The path of the file.
 
     Raises:
-        WiringError: The file is not valid; names file, key, value and what is allowed.
+        WiringError: The file is not valid; the message names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_drawing", "links"), ("base", "view"))
     if top["an_control_drawing"].number("1, the version of the format") != 1:
@@ -93,7 +93,7 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
     Args:
         name: The name of the link.
         entry: Its entry in the file.
-        above: The names of the links before it, one of which can be its parent.
+        above: The names of the links before this one; one of them can be its parent.
 
     Raises:
         WiringError: The entry is not valid.
@@ -126,7 +126,7 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
 
 
 def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
-    """Return a list of numbers in a drawing file.
+    """Return the numbers of an entry in a drawing file.
 
     Args:
         entry: The entry with the list.

@@ -1,4 +1,4 @@
-"""Discovery of the nodes and topics of a robot in the ROS graph, by the services they offer."""
+"""Discovery of a robot's nodes and topics in the ROS graph, by the services of the nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ KINDS = {
 }
 """Services, with their types, by which each kind of node is recognised.
 
-Names alone would not do: a player of recordings can be paused too, and is no simulator."""
+The types are needed because a player of recordings also has a service named pause, but is no
+simulator.
+"""
 SCRAMBLED = "scrambled"
 """Name of the scrambler's topic, in the robot's namespace."""
 FIXED = {
@@ -40,8 +42,8 @@ _SENSORS = {
     "pose": ("nav_msgs/msg/Odometry", Odometry, ("odometry", "odom")),
     "image": ("sensor_msgs/msg/Image", Image, ("camera/image_raw",)),
 }
-"""Of everything that is drawn, the type, the class and the usual names of its topic; the first name
-that is found is used."""
+"""A mapping from each sensor that is drawn to three values: the type of its topic, the class of the
+messages, and the usual names of the topic. The first of these names that is found is used."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class RobotGraph:
         scrambler: Full name of the scrambler, which disturbs readings; "" if there is none.
         simulator: Full name of the simulator; "" if there is none.
         others: Policy nodes of other robots.
-        topics: Topics by the name that the page has for them.
+        topics: A mapping from the page's own name for a topic to the topic.
     """
 
     policy: str = ""
@@ -116,7 +118,7 @@ def _find_nodes(node: Node) -> dict[str, list[str]]:
 def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
     """Return the topics from which the robot can be drawn, by kind of sensor.
 
-    If the policy sees a camera, its own view of it is used.
+    If the policy uses a camera, the image that the policy sees is drawn.
 
     Args:
         node: The node whose view of the ROS graph is searched.

@@ -1,6 +1,7 @@
-"""Small pictures of a policy's attention, keys and camera, comparable between ticks.
+"""Small pictures of a policy's attention, attention keys and camera, comparable between ticks.
 
-A camera image is one binary message: width and height as uint16, little-endian, then rows of rgb.
+A camera image is one binary message, which holds width and height as uint16, little-endian, then
+the rows of RGB pixels.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_ROWS = 32
-"""Maximum number of rows; rows of a larger attention are means of several queries."""
+"""Maximum number of rows of a picture of attention. If there are more queries, a row is the mean of
+several."""
 MOST_COLUMNS = 64
-"""Maximum number of columns."""
+"""Maximum number of columns of such a picture."""
 KEPT = 20
-"""Number of newest samples of the keys by which the principal axes are computed."""
+"""Number of newest samples of the keys from which the principal axes are computed."""
 
 
 def read_matrix(message: Any) -> NDArray[np.float64] | None:
     """Return a Float64MultiArray message as an array (rows, columns), or None.
 
-    None stands for a message that is no matrix.
+    It is None if the message is no matrix.
     """
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
@@ -59,7 +61,8 @@ def to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return attention weights as whole hundredths of their maximum, for the page.
 
     Args:
-        attention: (queries, channels) the weights; if there are many, neighbours are averaged.
+        attention: (queries, channels) the weights; if there are many queries, neighbouring ones are
+            averaged.
     """
     small = _average_rows(_average_rows(attention, MOST_ROWS).T, MOST_COLUMNS).T
     most = float(np.abs(small).max(initial=0.0))
@@ -110,7 +113,7 @@ class KeyProjection:
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
     def _align_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return axes of the same plane that are nearest to the last ones (Procrustes problem).
+        """Return axes of the same plane that are nearest to the previous axes (Procrustes problem).
 
         Args:
             axes: (k, 2) the new axes.
@@ -121,7 +124,7 @@ class KeyProjection:
 
 
 MOST_PIXELS = 240
-"""Maximum length of a side; a longer one is subsampled."""
+"""Maximum length in pixels of an image's side; a longer side is subsampled."""
 _PLACES = {"mono8": (0, 0, 0), "rgb8": (0, 1, 2), "bgr8": (2, 1, 0), "rgba8": (0, 1, 2)}
 _PLACES |= {"bgra8": (2, 1, 0), "8UC1": (0, 0, 0), "8UC3": (2, 1, 0)}
 _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
@@ -130,7 +133,7 @@ _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 def encode_picture(image: Any) -> bytes | None:
     """Return a sensor_msgs/Image as a binary message for the page, or None.
 
-    None stands for an image that cannot be drawn.
+    It is None if the image cannot be drawn.
     """
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step

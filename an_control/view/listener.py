@@ -1,7 +1,7 @@
 """Subscriptions whose newest messages are taken only on request.
 
-The listener's node is in no executor: messages that nothing asks for cost only their entry in the
-middleware's queue, whatever their rate.
+The listener's node is in no executor. So a message that nothing asks for only takes a place in the
+middleware's queue, however often such messages come.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class Listener:
         self._topics: dict[str, TopicSubscription] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
         self._taken: dict[str, list[Any]] = {}
-        """The messages that `wait_for_message` has taken, by topic."""
+        """A mapping from a topic to the messages of it that `wait_for_message` has already taken.
+        """
 
     def follow(self, topics: Mapping[str, TopicSubscription]) -> None:
         """Subscribe to some topics, and end all other subscriptions.
 
         Args:
-            topics: The topics by names that the caller chooses, such as "joints".
+            topics: A mapping from names that the caller chooses, such as "joints", to topics.
         """
         for name, topic in tuple(self._topics.items()):
             if topics.get(name) != topic:

@@ -1,4 +1,4 @@
-"""The core of the live page: finds and watches a robot, executes commands, updates all browsers."""
+"""The core of the live page, which watches a robot, executes commands and updates browsers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LiveRobot:
     """A robot that is shown in all connected browsers.
 
     Args:
-        calls: Node that calls services and parameters.
+        calls: Node that calls services and sets parameters.
         listener: Node that listens to topics.
         robot: Namespace of the robot; "": the robot of the first policy node.
     """
@@ -46,7 +46,7 @@ class LiveRobot:
         self._load, self._cpu = 0.0, (time.monotonic(), time.process_time())
 
     async def run(self) -> None:
-        """Watch the robot and look for its nodes, until the task is cancelled."""
+        """Watch the robot and look for its nodes until the task is cancelled."""
         await asyncio.gather(self._publish_updates(), self._find_repeatedly())
 
     async def _publish_updates(self) -> None:

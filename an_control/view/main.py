@@ -1,4 +1,4 @@
-"""The process of the live page: rclpy and the web server in one event loop, until a signal."""
+"""The process of the live page, with rclpy and the web server in one event loop."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ async def serve(
     """Serve the live page of a robot until SIGINT or SIGTERM.
 
     Args:
-        port: Port to listen on, 0 for any.
+        port: Port to listen on; 0 for any free one.
         host: Address to listen on.
         robot: Namespace of the robot; "": the robot of the first policy node.
-        started: Called with the server when it listens.
+        started: A function that is called with the server once the server listens.
 
     Raises:
         OSError: The port is taken.
@@ -52,12 +52,12 @@ async def serve(
 async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
-    """Run the web server of the live page, and the watch of a robot, within this block.
+    """Run the live page's web server, and watch a robot, while a `with` block runs.
 
-    Yield the server, and the task that watches the robot, which ends only by an error.
+    Yield the server, and the task that watches the robot. This task ends only by an error.
 
     Args:
-        port: Port to listen on, 0 for any.
+        port: Port to listen on; 0 for any free one.
         host: Address to listen on.
         robot: Namespace of the robot; "": the robot of the first policy node.
     """

@@ -21,7 +21,8 @@ NICE = 10
 """Nice value of the page's process, so that the robot's processes run first."""
 
 START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
-"""Maximum time until the page finds the policy; time to read parameters then; polling interval."""
+"""Times in seconds: the longest wait until the page finds the policy, the wait after that for the
+page to read parameters, and the interval between two checks."""
 
 
 def page_command(namespace: str, port: int | str) -> list[str]:
@@ -41,10 +42,10 @@ def page_command(namespace: str, port: int | str) -> list[str]:
 def wait_for_page(
     page: subprocess.Popen[bytes], node: Node, policy: str, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until the live page watches a policy node, or has ended, for at most START_S.
+    """Wait until the live page watches a policy node or has ended, but at most START_S seconds.
 
-    A robot in real time would suffer meanwhile: the page's start takes a processor for seconds, and
-    its discovery and service calls delay the nodes that run already.
+    A robot that runs in real time should start only after this wait, because the page's start takes
+    a processor for seconds, and its discovery and service calls delay the nodes that run already.
 
     Args:
         page: The process of the page.
@@ -61,7 +62,7 @@ def wait_for_page(
 
 
 def page_action(namespace: str, port: int | str) -> ExecuteProcess:
-    """Return the launch action that starts the live page; the launch does not end with it.
+    """Return the launch action that starts the live page; the launch goes on if the page ends.
 
     Args:
         namespace: The namespace of the robot.

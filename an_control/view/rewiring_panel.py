@@ -1,10 +1,11 @@
-"""The state of the page's wiring panel: which signal arrives where, and how to change that.
+"""The state of the live page's wiring panel, and the changes of the wiring it can make.
 
 With a scrambler (the node that disturbs a running robot's readings), a signal is the reading of one
 of the robot's sensors, and an input slot is an element of the scrambler's message. Moving a signal
-to another slot changes the scrambler's order; announcing it lets the channels read the other slots,
-by the policy node's parameters. Without a scrambler an input slot is a channel, a signal is the
-field that it reads, and every change is announced.
+to another slot changes which signal each of the scrambler's slots carries (its order). If the move
+is announced, the policy node's parameters are changed too, so that the channels read the slots to
+which their signals moved. Without a scrambler an input slot is a channel, a signal is the field
+that it reads, and every change is announced.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class RefusedChangeError(ValueError):
 
 @dataclass(frozen=True)
 class WiringChange:
-    """A change of the wiring: what to set in the scrambler and in the policy node.
+    """A change of the wiring, as what to set in the scrambler and in the policy node.
 
     Attributes:
-        order: New signal of each of the scrambler's input slots that change.
-        parameters: New value of each parameter of the policy node that changes.
+        order: A mapping from each of the scrambler's input slots that changes to its new signal.
+        parameters: A mapping from each parameter of the policy node that changes to its new value.
     """
 
     order: Mapping[str, str] = field(default_factory=dict)
@@ -44,17 +45,18 @@ class WiringChange:
 
 
 class RewiringPanel:
-    """The present wiring of one robot, and the changes of it that a user of the page can ask for.
+    """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
-    `set_order` and `set_wiring` set the present state. `connect`, `cut_signal` and the like return
-    the change to make, which the caller carries out; `record_change` records it for `undo`.
+    `set_order` and `set_wiring` set the present state. Methods such as `connect` and `cut_signal`
+    only return a change, which the caller carries out. Then `record_change` records it for `undo`.
     """
 
     def __init__(self) -> None:
         self.order: dict[str, str] | None = None
-        """The signal of each of the scrambler's input slots; None without a scrambler."""
+        """A mapping from each of the scrambler's input slots to its signal; None without a
+        scrambler."""
         self._reads: dict[str, tuple[str, str]] = {}
-        """The source and the field that each channel reads."""
+        """A mapping from a channel to a pair: the source and the field that the channel reads."""
         self._first: dict[str, tuple[str, str]] = {}
         self._scrambled = ""
         self._back: list[WiringChange] = []
@@ -73,10 +75,10 @@ class RewiringPanel:
         """Set the present wiring of the policy node.
 
         Args:
-            rewirable: The node's parameters that rewire it, by name.
+            rewirable: A mapping from the name to the value of the node's parameters that rewire it.
             scrambled: The topic on which the scrambler publishes; "" if there is none.
-            new: Whether the node has just been configured, so that this is the wiring of the file,
-                and nothing that was done before can be undone.
+            new: Whether the node has just been configured. In this case the wiring is that of the
+                wiring file, and earlier changes can no longer be undone.
         """
         reads = {}
         for key, value in rewirable.items():
@@ -134,16 +136,16 @@ class RewiringPanel:
     def connect(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
         """Return the change that connects a signal to an input slot.
 
-        The slot's present signal takes the other one's place.
+        The slot's present signal goes to the slot that the connected signal comes from.
 
         Args:
             signal: The signal.
             slot: The input slot.
-            announced: Whether the policy node is rewired along, so that its channels keep their
+            announced: Whether the policy node is rewired too, so that its channels keep their
                 signals.
 
         Raises:
-            RefusedChangeError: That is not possible.
+            RefusedChangeError: The change is not possible.
         """
         before = self._find_signal(slot)
         if signal not in self.signals:
@@ -161,7 +163,7 @@ class RewiringPanel:
         """Return the change of the wiring that leaves an input slot without a signal.
 
         Raises:
-            RefusedChangeError: That is not possible.
+            RefusedChangeError: The change is not possible.
         """
         return self._replace_signal(slot, NOTHING)
 
@@ -169,7 +171,7 @@ class RewiringPanel:
         """Return the change that replaces the signal of an input slot by noise.
 
         Raises:
-            RefusedChangeError: That is not possible.
+            RefusedChangeError: The change is not possible.
         """
         return self._replace_signal(slot, NOISE)
 
@@ -178,10 +180,10 @@ class RewiringPanel:
 
         Args:
             signal: The signal.
-            slot: The input slot that gets it too.
+            slot: The input slot that also gets the signal.
 
         Raises:
-            RefusedChangeError: That is not possible.
+            RefusedChangeError: The change is not possible.
         """
         if signal not in self.signals:
             raise RefusedChangeError(f"{signal!r} is no signal of this robot")
@@ -192,11 +194,11 @@ class RewiringPanel:
 
         Args:
             rng: The random generator.
-            announced: Whether the policy node is rewired along, so that its channels keep their
+            announced: Whether the policy node is rewired too, so that its channels keep their
                 signals.
 
         Raises:
-            RefusedChangeError: That is not possible.
+            RefusedChangeError: The change is not possible.
         """
         slots = [one.slot for one in self.wires]
         if len(slots) < 2:
@@ -206,15 +208,15 @@ class RewiringPanel:
         )
 
     def restore_file_wiring(self) -> WiringChange:
-        """Return the change that restores the wiring of the file."""
+        """Return the change that restores the wiring of the robot's wiring file."""
         order = {slot: slot for slot, signal in (self.order or {}).items() if signal != slot}
         return WiringChange(order, self._changed_parameters(self._first))
 
     def undo(self) -> WiringChange:
-        """Return the change that undoes the last one.
+        """Return the change that undoes the last recorded change.
 
         Raises:
-            RefusedChangeError: There is none.
+            RefusedChangeError: There is no change to undo.
         """
         if not self._back:
             raise RefusedChangeError("there is no change to undo")
@@ -225,8 +227,8 @@ class RewiringPanel:
 
         Args:
             change: The change.
-            back: The change that undoes it, returned by `invert_change` before; None if the change
-                was itself an undo.
+            back: The change that undoes it, which `invert_change` returned before the change; None
+                if the change was itself an undo.
         """
         self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT_CHANGES:]
         if self.order is not None:
@@ -253,15 +255,15 @@ class RewiringPanel:
         return WiringChange(order, {key: parameters[key] for key in change.parameters})
 
     def _move_signals(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
-        """Return the change that gives each of some input slots the signal of another one.
+        """Return the change that gives each of some input slots the signal of another slot.
 
         Args:
-            places: For each slot the one whose signal it gets.
-            announced: Whether the policy node is rewired along, so that its channels keep their
+            places: A mapping from an input slot to the slot whose signal it gets.
+            announced: Whether the policy node is rewired too, so that its channels keep their
                 signals.
 
         Raises:
-            RefusedChangeError: That is not possible.
+            RefusedChangeError: The change is not possible.
         """
         if self.order is None:
             if not announced:
@@ -320,7 +322,8 @@ class RewiringPanel:
         """Return the policy node's parameters that must change so that channels read other fields.
 
         Args:
-            reads: The source and the field that each channel is to read.
+            reads: A mapping from a channel to a pair: the source and the field that the channel is
+                to read.
         """
         found: dict[str, str] = {}
         for channel, where in reads.items():
@@ -340,7 +343,7 @@ class RewiringPanel:
         return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
 
     def _ordered_slots(self) -> list[str]:
-        """Return the scrambler's input slots, first those that the wiring names, in its order."""
+        """Return the scrambler's input slots, first those in the wiring, in the wiring's order."""
         order = self.order or {}
         others = sorted(order, key=_natural_order)
         return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))

@@ -1,8 +1,8 @@
-"""The format of all messages on the web socket: `Command`s from a page, `Update`s to it.
+"""The format of the web socket's messages, which are `Command`s from a page and `Update`s to it.
 
-Messages are JSON, one object each; `do` names a command, `is` names an update. Pictures are sent as
-binary messages (see `encode_picture` in `insight.py`). Decoding is strict: unknown keys, wrong
-types, numbers that are not finite and texts that are too long are refused.
+Each message is one JSON object. Its key `do` names a command, or its key `is` names an update.
+Pictures are sent as binary messages (see `encode_picture` in `insight.py`). Decoding is strict:
+unknown keys, wrong types, numbers that are not finite and texts that are too long are refused.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 MOST_BYTES = 4096
-"""Maximum length of a command; a longer one is refused."""
+"""Maximum length of a command in bytes; a longer one is refused."""
 Id: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-"""The page's number for a command, which the reply repeats."""
+"""The number that a page gives to a command; the reply repeats it."""
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 def _make_tag(class_name: str) -> str:
-    """Return the tag of a message from its class name, "connect" for ConnectCommand."""
+    """Return the tag (short name) for a class name, such as "connect" for ConnectCommand."""
     return class_name.removesuffix("Command").removesuffix("Update").lower()
 
 
 class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_make_tag):
-    """A command from a page, with its number; the class name without its suffix is its tag."""
+    """A command from a page, with its number.
+
+    The tag (short name) of a command is its class name without the suffix.
+    """
 
     id: Id
 
@@ -32,8 +35,8 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_
 class ConnectCommand(_Command):
     """A command to connect a sensor's signal to an input slot of the policy.
 
-    The slot's present signal takes the other one's place. If `announced`, the policy's channels are
-    rewired along, so that they keep their signals.
+    The slot's present signal goes to the slot that the connected signal comes from. If `announced`,
+    the policy's channels are rewired too, so that they keep their signals.
     """
 
     signal: Name
@@ -67,7 +70,7 @@ class ShuffleCommand(_Command):
 
 
 class RestoreCommand(_Command):
-    """A command to restore the wiring of the file."""
+    """A command to restore the wiring of the robot's wiring file."""
 
 
 class UndoCommand(_Command):
@@ -110,7 +113,10 @@ Command: TypeAlias = (
 
 
 class _Update(msgspec.Struct, tag_field="is", tag=_make_tag):
-    """An update to a page; the class name without its suffix is its tag."""
+    """An update to a page.
+
+    The tag (short name) of an update is its class name without the suffix.
+    """
 
 
 class RobotUpdate(_Update):
@@ -131,7 +137,7 @@ class RobotUpdate(_Update):
 class SlotWiring(msgspec.Struct, frozen=True):
     """The wiring of one input slot: the signal that arrives there, and the channel that reads it.
 
-    The signal is "" for none, or "noise".
+    The signal is "" if none arrives, and "noise" if noise arrives in its place.
     """
 
     slot: str
@@ -151,13 +157,13 @@ class WiringUpdate(_Update):
     undo: int
     """The number of changes that can be undone."""
     settings: dict[str, float]
-    """The present values that `SetCommand` can change."""
+    """The present values of the settings that `SetCommand` can change, by name."""
     rows: int = 0
-    """Number of rows of a camera's patches, else 0."""
+    """Number of rows of patches if the channels are a camera's patches, else 0."""
 
 
 class ChannelsUpdate(_Update):
-    """An update of the ids (N,) of the channels in the following ticks, in their order."""
+    """An update with the ids (N,) of the channels, in the order of the values in later ticks."""
 
     ids: list[str]
 
@@ -165,8 +171,9 @@ class ChannelsUpdate(_Update):
 class SkeletonLink(msgspec.Struct, frozen=True):
     """A link of a skeleton, by which the robot is drawn.
 
-    It starts at the end of its parent link and has its parent's orientation. A joint turns
-    (revolute, rad) or moves (prismatic, m) it along `axis`, in its parent's frame.
+    The link starts at the end of its parent link and has its parent's orientation. A joint turns
+    the link about `axis` (revolute, rad) or moves it along `axis` (prismatic, m), in the parent's
+    frame.
     """
 
     name: str
@@ -177,7 +184,7 @@ class SkeletonLink(msgspec.Struct, frozen=True):
     kind: Literal["revolute", "prismatic"]
     axis: list[float]
     to: list[float]
-    """The vector [x, y, z] from the link's start to its end, in m; 0 for a ball."""
+    """The vector [x, y, z] from the link's start to its end, in m; zero for a ball."""
     width: float
     """Width in m; 0 if the link is not drawn."""
     colour: list[float]
@@ -248,7 +255,7 @@ class MatrixUpdate(_Update):
 class ClustersUpdate(_Update):
     """An update of each channel's attention key on two principal axes of the last seconds.
 
-    The points are x and y in turn, from -1 to 1.
+    The list has x and y of the first channel, then of the next one, each from -1 to 1.
     """
 
     points: list[float]
@@ -270,10 +277,10 @@ class DiagnosticsUpdate(_Update):
 
 
 class ScoreUpdate(_Update):
-    """An update of the figures for the charts: rows, two a second, oldest first.
+    """An update with rows of numbers for the charts, two rows a second, the oldest first.
 
-    Each row is [time in s, return, reward a step, p50 of a tick in us, p99, share of channels
-    present]; unknown figures are None.
+    Each row is [time in s, return, reward a step, median time of a tick in us, its 99th percentile,
+    share of channels present]; unknown numbers are None.
     """
 
     rows: list[list[float | None]]
@@ -335,7 +342,7 @@ def decode(message: str | bytes) -> Command:
         message: The message as it was received.
 
     Raises:
-        ValueError: It is no command; the text says what is wrong.
+        ValueError: The message is no command; the text says what is wrong.
     """
     if isinstance(message, bytes):
         raise ValueError("a command is text")
@@ -354,5 +361,8 @@ def encode(update: Update) -> bytes:
 
 
 def tag_of(message: Command | Update) -> str:
-    """Return the tag of a message; of updates with the same tag only the newest counts."""
+    """Return the tag (short name) of a message.
+
+    Of updates with the same tag only the newest counts.
+    """
     return _make_tag(type(message).__name__)

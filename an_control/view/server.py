@@ -1,9 +1,9 @@
 """The web server of the live page and its web socket, for users who know a secret token.
 
 It listens on the loopback interface unless another address is given. A request must have the token
-in its path and name this server as its host, so that no other page can reach it by a name of its
-own; the web socket must come from this very page. Nothing is fetched from anywhere else, and the
-page's own content security policy forbids it.
+in its path and name this server as its host, so that no foreign page can reach the server by
+another host name. The web socket must be opened by this very page. The page fetches nothing from
+other servers, and its content security policy forbids it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 PAGE = Path(__file__).with_name("page")
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 65536
-"""Maximum length of a message; a longer one closes its connection."""
+"""Maximum length of a message in bytes; a longer one closes its connection."""
 PENDING = 32
 """Maximum number of commands of one browser that wait to be carried out."""
 POLICY = (
@@ -127,14 +127,14 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
 
         Args:
             message: The message.
-            binary: Whether it is binary, or else text.
+            binary: True if the message is binary, False if it is text.
         """
         await self.write_message(message if binary else message.decode(), binary=binary)
 
     def on_message(self, message: str | bytes) -> None:
         """Carry out a command of the browser, or reply why it is refused.
 
-        Other commands may wait; an e-stop never does.
+        An e-stop is carried out at once; other commands may have to wait.
         """
         assert self.client is not None
         try:
@@ -176,7 +176,7 @@ def open_listening_socket(port: int, host: str = LOOPBACK) -> socket.socket:
     """Return a TCP socket that listens on a port.
 
     Args:
-        port: The port, 0 for any.
+        port: The port; 0 for any free one.
         host: The address to listen on.
 
     Raises:
@@ -193,7 +193,7 @@ class PageServer:
 
     Args:
         live: The robot that is shown.
-        listening: The socket that it listens on.
+        listening: The socket that the server listens on.
         host: The address that the socket listens on.
     """
 
@@ -229,7 +229,8 @@ class PageServer:
     def allows_host(self, named: str) -> bool:
         """Return whether a request that is addressed to a host name may be answered.
 
-        Any port is allowed: a tunnel or a container has its own, and browsers leave out 80.
+        Any port is allowed, because a tunnel or a container has its own port, and browsers leave
+        out port 80.
 
         Args:
             named: The host, and perhaps the port, that the request names.

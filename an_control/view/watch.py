@@ -1,4 +1,4 @@
-"""The watch of a robot: turns its topics, read twenty times a second, into updates of the page."""
+"""The watch of a robot, which turns messages of its topics into updates of the live page."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SILENT_S = 2.5
 """Time without diagnostics after which the policy node counts as silent; they come once a
 second."""
 SLOW = 4
-"""Number of calls of `take_updates` between two updates of attention matrix and keys."""
+"""Number of calls of `take_updates` from one update of attention matrix and keys to the next."""
 SCORE_S = 0.5
-"""Time between two rows of figures for the charts."""
+"""Time between two rows of numbers for the charts."""
 KEPT_SCORES, KEPT_MARKS = 1200, 200
 
 
@@ -39,8 +39,9 @@ class RobotWatch:
     `take_updates` takes the new messages and yields the updates for the page.
 
     Args:
-        listener: Listens to the robot's topics.
-        now_s: Returns the time of a steady clock, for ages and scores.
+        listener: The listener to the robot's topics.
+        now_s: A function that returns the time of a steady clock, for the times in the charts and
+            the age of messages.
     """
 
     def __init__(self, listener: Listener, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -55,17 +56,18 @@ class RobotWatch:
         self.found = RobotGraph()
         self.parts: dict[str, schema.DiagnosticsPart] = {}
         self.order: dict[str, str] | None = None
-        """The newest signal of each of the scrambler's input slots; whoever reads it sets it to
-        None."""
+        """A mapping from each of the scrambler's input slots to its newest signal. Code that reads
+        it sets it to None."""
         self.changed: set[str] = set()
-        """The nodes whose parameters have changed; whoever reads it clears it."""
+        """The nodes whose parameters have changed; code that reads this set clears it."""
         self._wiring = ""
         self._looked_up: tuple[tuple[list[str], str], schema.DrawingUpdate] | None = None
-        """The joints and the wiring for which a drawing was last looked up, and that drawing."""
+        """The joints and the wiring for which a drawing was last looked up, and the update with
+        that drawing."""
         self._heard_s = -np.inf
         self._ids: list[str] = []
         self._strength: dict[str, float] = {}
-        """The last attention to each channel (0 to 1), by channel id."""
+        """A mapping from a channel id to the last attention to this channel (0 to 1)."""
         self._drawing: schema.DrawingUpdate | None = None
         self._joints: list[float] = []
         self._pose: list[float] = []
@@ -83,7 +85,7 @@ class RobotWatch:
         self._listener.follow(found.topics)
 
     def set_wiring(self, path: str) -> None:
-        """Look up the robot's drawing again, also beside its wiring file.
+        """Look up the robot's drawing again; its own drawing is in the folder of its wiring file.
 
         Args:
             path: The path of the wiring file.
@@ -92,7 +94,7 @@ class RobotWatch:
 
     @property
     def seconds(self) -> float:
-        """The seconds since the start, which is the time of scores and marks."""
+        """The seconds since the start, in which the times of scores and marks are given."""
         return self._now_s() - self._start_s
 
     @property
@@ -101,7 +103,7 @@ class RobotWatch:
         return self._now_s() - self._heard_s > SILENT_S
 
     def record_mark(self, text: str) -> schema.MarksUpdate:
-        """Record that the robot was rewired now, for a mark in the charts; return the update.
+        """Record a mark for the charts, because the robot was rewired now; return the update.
 
         Args:
             text: Description of what was rewired.
@@ -203,7 +205,7 @@ class RobotWatch:
             yield shown
 
     def _take_tick(self) -> Iterator[schema.Update]:
-        """Take the policy's newest tick and yield it, after new channel ids if these changed."""
+        """Take and yield the policy's newest tick, after new channel ids if these changed."""
         progress = self._listener.take_newest("progress")
         if progress is not None:
             self._episode = {
@@ -233,7 +235,7 @@ class RobotWatch:
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _take_score(self) -> Iterator[schema.Update]:
-        """Yield a row of figures for the charts every SCORE_S, once there is a robot."""
+        """Yield a row of numbers for the charts every SCORE_S seconds, once there is a robot."""
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
@@ -270,13 +272,13 @@ def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
 
 
 def _mean_reward(before: dict[str, float], now: dict[str, float]) -> float | None:
-    """Return the mean reward per step between two samples of an episode's figures.
+    """Return the mean reward per step between two samples of an episode's numbers.
 
-    Return None if the figures are unknown or of different episodes.
+    Return None if the numbers are unknown or of different episodes.
 
     Args:
-        before: The figures of the first sample by name, such as "return" and "step".
-        now: The figures of the second sample.
+        before: A mapping from a name, such as "return" or "step", to a number of the first sample.
+        now: The same mapping of the second sample.
     """
     if not before or not now or before.get("episode") != now.get("episode"):
         return None

@@ -1,6 +1,6 @@
 """The heads of the vision policies: they turn the attention message (M, m) into the action.
 
-There are the two heads of the paper.
+The two classes are the two heads of the paper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class TopPatchesHead:
 
     A self-attention picks the most important rows of the attention message (section 4.4 of the
     paper; Tang, Nguyen & Ha 2020, "Neuroevolution of self-interpretable agents"), and the LSTM gets
-    their positions. The head also decides how much of the last message is kept.
+    their positions. The head also decides how much of the previous message is mixed into the next
+    one.
 
     Args:
         model: A model of kind ``vision_top_patches``.
@@ -94,7 +95,7 @@ class ConvolutionHead:
     """
 
     WINDOWS = ((4, 2), (3, 1))
-    """The width of the window and the step of each convolution."""
+    """For each convolution a pair: the width of its window, and the step of its window."""
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
@@ -122,7 +123,9 @@ class ConvolutionHead:
         return np.array(self._sizes.start, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32: 1 for the chosen one, else 0; or the tanh of the scores.
+        """Return the action (A,) float32.
+
+        It is 1 for the chosen one of A actions and 0 for the others, or the tanh of the scores.
 
         Args:
             message: (M, m) the attention message.
@@ -142,7 +145,8 @@ class ConvolutionHead:
         """Return the sums (h,) of the first layer, before its activation.
 
         Args:
-            message: (M, m) the attention message, an image row by row.
+            message: (M, m) the attention message, whose M rows are the pixels of an image, row by
+                row.
         """
         array, grid = self._array, self._sizes.grid
         image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)

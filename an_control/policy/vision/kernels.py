@@ -1,7 +1,7 @@
 """The loops of the vision policies in plain numpy, used if numba is not installed.
 
-`numba_kernels` has the same functions compiled. Whatever depends on the patches' order is
-elementwise over them.
+`numba_kernels` has the same functions compiled. Before the patches are summed, every operation is
+elementwise over them, so that their order has no effect.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from an_control.policy.set_transformer import NORM_EPSILON
 
 F32 = np.float32
 BLOCK = 64
-"""Rows of the self-attention that fit the processor's cache."""
+"""The number of rows of the self-attention that are computed together, so that they fit the
+processor's cache."""
 
 
 def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
-    """Turn attention scores into weights before normalising (the softmax's numerator), in place.
+    """Replace attention scores by their exponentials, the numerators of a softmax, in place.
 
     Args:
-        scores: (rows, N) the scores; overwritten by the weights, rounded by the shifter `grid`.
-        exponential: (rows, N) receives the same weights as float32.
-        grid: The shifter, a number that rounds others to a grid, see `exact_sums`.
+        scores: (rows, N) the scores; overwritten by their exponentials, rounded by `grid`.
+        exponential: (rows, N) receives the same exponentials as float32.
+        grid: A number that rounds other numbers to a grid if it is added to them and subtracted,
+            see `exact_sums.shifter`.
     """
     scores -= scores.max(axis=1, keepdims=True)
     exponential[...] = scores
@@ -40,7 +42,7 @@ def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray)
     Args:
         message: (M, m) the message; changed.
         weight: (m,) the factors after the normalisation.
-        bias: (m,) what is added to that.
+        bias: (m,) what is added after the factors.
     """
     np.maximum(message, 0.0, out=message)
     message -= message.mean(axis=1, keepdims=True)
@@ -73,14 +75,15 @@ def convolve(
     """Return the positive part of the convolution of an image with square windows.
 
     Args:
-        image: (rows, columns, planes).
-        weights: (size * size * planes, out).
-        bias: (out,).
-        size: The windows' width and height.
-        step: The step from window to window.
+        image: (rows, columns, planes) the image.
+        weights: (size * size * planes, out) the weights of each output plane for a window.
+        bias: (out,) the bias of each output plane.
+        size: The width and the height of a window in pixels.
+        step: The step from window to window in pixels.
 
     Returns:
-        (rows', columns', out), with one row and column for each position of the window.
+        An array (rows', columns', out), with one row and one column for each position of the
+        window.
     """
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)

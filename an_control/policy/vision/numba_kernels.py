@@ -1,7 +1,8 @@
 """The functions of `kernels`, compiled with numba.
 
-Here too, whatever depends on the patches' order is elementwise over them. Behind the message
-nothing depends on it, so the compiler may reorder sums there; it does so the same way every time.
+Here too, operations before the sum over the patches are elementwise over them. Later operations do
+not depend on the patches' order, so the compiler may reorder the sums in them; it reorders them in
+the same way every time.
 """
 
 # mypy: allow-untyped-defs
@@ -20,12 +21,12 @@ EPSILON = F32(NORM_EPSILON)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def exponentiate(scores, exponential, grid):
-    """Turn attention scores into weights before normalising, in place; see `kernels.exponentiate`.
+    """Replace attention scores by their exponentials, in place; see `kernels.exponentiate`.
 
     Args:
-        scores: (rows, N) the scores; overwritten by the rounded weights.
-        exponential: (rows, N) receives the same weights as float32.
-        grid: The number that rounds others to a grid, see `exact_sums`.
+        scores: (rows, N) the scores; overwritten by their rounded exponentials.
+        exponential: (rows, N) receives the same exponentials as float32.
+        grid: A number that rounds other numbers to a grid, see `exact_sums.shifter`.
     """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
@@ -44,7 +45,7 @@ def normalise_message(message, weight, bias):
     Args:
         message: (M, m) the message; changed.
         weight: (m,) the factors after the normalisation.
-        bias: (m,) what is added to that.
+        bias: (m,) what is added after the factors.
     """
     width = message.shape[1]
     for m in range(len(message)):
@@ -132,11 +133,11 @@ def convolve(image, weights, bias, size, step):
     """Return the positive part of the convolution of an image with square windows.
 
     Args:
-        image: (rows, columns, planes).
-        weights: (size * size * planes, out).
-        bias: (out,).
-        size: The windows' width and height.
-        step: The step from window to window.
+        image: (rows, columns, planes) the image.
+        weights: (size * size * planes, out) the weights of each output plane for a window.
+        bias: (out,) the bias of each output plane.
+        size: The width and the height of a window in pixels.
+        step: The step from window to window in pixels.
     """
     planes = image.shape[2]
     rows = (image.shape[0] - size) // step + 1

@@ -1,8 +1,8 @@
 """The vision AttentionNeuron from patches to the message (section 3.3 of the paper).
 
 A patch's key and value, the scores, and the sums over patches are exact sums (see `exact_sums`).
-All else is elementwise over patches, or sorts them first (see `set_transformer`). So the order of
-the patches cannot change a bit.
+All other operations are elementwise over patches, or sort the patches first (see
+`set_transformer`). So the order of the patches cannot change a bit of the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from an_control.policy.vision.kernels import Kernels
 F32 = np.float32
 WHITE = 255.0
 BLOCK = 128
-"""Queries whose scores of all patches fit the processor's cache."""
+"""The number of queries that are computed together, so that their scores of all patches fit the
+processor's cache."""
 
 
 def attention_bits(patches: int) -> int:
@@ -184,7 +185,7 @@ class PatchAttention:
         return value
 
     def _normalise_message(self, message: np.ndarray) -> np.ndarray:
-        """Normalise the message (M, m) in place, and return it."""
+        """Return the message (M, m) after normalising it in place."""
         self._kernels.normalise_message(message, self._norm_weight, self._norm_bias)
         return message
 
@@ -205,11 +206,11 @@ def _power_of_two(bound: np.ndarray) -> np.ndarray:
 
 
 def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
-    """Return weights rounded so that their sums of products with whole numbers are exact.
+    """Return weights rounded so that sums of their products with whole numbers are exact.
 
     Args:
         weights: The weights.
-        largest_sum: The largest sum of the magnitudes of those numbers.
+        largest_sum: The largest sum of the magnitudes of the whole numbers.
     """
     largest = max(float(np.abs(weights).max()), 2.0**-100)
     shift = shifter(np.float64(2.0 ** (np.frexp(largest * largest_sum * 2.0)[1] - 53.0)))

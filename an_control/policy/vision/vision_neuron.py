@@ -1,7 +1,7 @@
 """The AttentionNeuron policy for camera images, whose channels are image patches.
 
-A patch contains its own past (its last frames), so no state is kept by channel: any subset of the
-patches may come at every tick, in any order.
+A patch contains its own past, which is its last frames, so no state is kept by channel. Any subset
+of the patches may come at every tick, in any order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class VisionNeuron(PreviousAction, Policy):
         self._ids: tuple[str, ...] = ()
 
     def step(self, readings: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Compute one tick and return the action (A,), see `step_array`.
+        """Compute one tick and return the action (A,) float32, see `step_array`.
 
         Args:
             readings: Patches (stack, patch, patch) uint8 by patch id.
