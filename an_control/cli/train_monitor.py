@@ -36,7 +36,7 @@ class TrainMonitorCommand(MonitorOptions):
     out: OutputFile | None = None
     folder: OutputFolder | None = None
     json: OutputFile | None = None
-    """Also write the losses here as JSON."""
+    """Also write the losses of the training here as JSON."""
 
     def run(self) -> int:
         """Train the monitor, print its validation and model file, and return the exit status."""

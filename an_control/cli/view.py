@@ -1,4 +1,4 @@
-"""The verb ``an-control view``: shows the live page of a running robot."""
+"""The verb ``an-control view``, which shows the live page of a running robot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class ViewCommand:
     """
 
     namespace: str = ""
-    """The robot's namespace, such as /ant; by default that of the first policy node found."""
+    """The robot's namespace, such as /ant; by default the namespace of the first policy node found.
+    """
     port: int = 8765
     """The port; 0 takes any that is free."""
     host: str = LOOPBACK

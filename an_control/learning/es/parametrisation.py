@@ -36,7 +36,7 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, in the order that they have in a vector."""
+        """Return the names and shapes of the free arrays, in their order in a vector."""
 
     @abstractmethod
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -173,7 +173,7 @@ class Authors(PolicyForm):
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, in the order that they have in a vector.
+        """Return the names and shapes of the free arrays, in their order in a vector.
 
         The free arrays are the arrays of the model file, except that one array `scores` (rank, d)
         replaces the arrays of the attention.
@@ -268,7 +268,7 @@ class AuthorsRaw(Authors):
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, in the order that they have in a vector."""
+        """Return the names and shapes of the free arrays, in their order in a vector."""
         shapes = dict(super().shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}

@@ -334,7 +334,7 @@ class StallDetector:
         return None
 
     def rescale(self, ratio: float) -> None:
-        """Multiply all recorded shares of the run by `ratio`, when the length of the run changes."""
+        """Multiply all recorded shares of the run by `ratio`, when the run's length changes."""
         self._progress = [ratio * then for then in self._progress]
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -487,7 +487,7 @@ class Search:
         self._begun = progress
 
     def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
-        """Return a new optimiser whose search starts at the given mean (size,)."""
+        """Return a new optimiser whose search starts at this mean (size,)."""
         settings = self.settings
         return make_optimiser(
             settings.optimiser, mean, settings.sigma, settings.population, **settings.options
@@ -500,7 +500,7 @@ class Search:
 
     @property
     def _used_share(self) -> float:
-        """Return the used share of the run's time limit or number of generations; it may exceed 1."""
+        """Return the used share of the run's time or generations; it may exceed 1."""
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
         return self.generation / self.settings.generations
