@@ -1,4 +1,4 @@
-"""The verb ``an-control check WIRING``, which compares a wiring with a model and a running robot."""
+"""The verb ``an-control check WIRING``, which compares a wiring with a model and a robot."""
 
 from __future__ import annotations
 
@@ -182,8 +182,7 @@ class CheckCommand:
     def _check_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
-        """Add to `findings` why the policy node would refuse this wiring with this model, and
-        notes.
+        """Add to `findings` why the policy node would refuse this wiring with this model.
 
         Args:
             wiring: The robot's wiring.

@@ -19,12 +19,16 @@ from an_control.system.ros_source import describe_ros_problem
 
 
 class InputError(ValueError):
-    """Error for bad input to a verb. Its text is printed in one line, and the exit status is 2."""
+    """Error for bad input to a verb.
+
+    The text of the error is printed in one line, and the exit status is 2.
+    """
 
 
 class WorkError(RuntimeError):
-    """Error for work of a verb that fails. Its text is printed in one line, and the exit status is
-    1.
+    """Error for work of a verb that fails.
+
+    The text of the error is printed in one line, and the exit status is 1.
     """
 
 

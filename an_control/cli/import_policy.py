@@ -53,8 +53,7 @@ class ImportCommand:
         return 0
 
     def _read_names(self) -> PolicyNames:
-        """Return the names of the channels and actuators of ``--task``; without it they are
-        numbered.
+        """Return the channel and actuator names of ``--task``, or numbered names without it.
 
         Raises:
             InputError: The task is unknown, or its environment cannot be made.

@@ -59,9 +59,7 @@ class LearnCommand(LearnOptions):
 
     @property
     def _kept_models(self) -> str:
-        """End of an error text, which names the model files that exist already; "" if there are
-        none.
-        """
+        """End of an error text, which names the model files that exist; "" if there are none."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""

@@ -198,9 +198,7 @@ class ProgressLine:
         """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show(self, progress: RunProgress) -> None:
-        """Show a report: the metrics of a step if a new line is due, or the start or end of the
-        run.
-        """
+        """Show a report, such as the metrics of a step if a new line is due."""
         if progress.event == "note":
             self.note(progress.note)
         elif progress.event == "begin":

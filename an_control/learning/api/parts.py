@@ -146,8 +146,7 @@ class PolicyParts:
         return sizes
 
     def _check_used(self, *names: str) -> None:
-        """Check that the policy has a part that uses each of the given options, if the option is
-        set.
+        """Check that for each given option that is set, the policy has a part that uses it.
 
         Args:
             names: Names of the options.
