@@ -71,13 +71,14 @@ class BenchCommand:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
-    """What to measure. inference: a policy's tick on one core. parts: the tick of the authors' Ant
-    policy with each encoder, pooling and recurrence. monitor: the additional time of the identity
-    monitor (with the shipped Ant policy, or --model), while signals move every 100 steps, and while
-    no assignment explains the readings. ros: the time from sensor message to command, beside a bare
-    echo of the same message, and the steps a second of simulator and node in lockstep. ant: the
-    steps a second of the environment alone, beside the package's own. training: the steps a second
-    of the rollout engines, beside a plain rollout."""
+    """What to measure. inference: the duration of a policy's tick (one control step) on one core.
+    parts: the tick of the authors' Ant policy with each encoder, pooling and recurrence. monitor:
+    the additional time of the identity monitor (with the shipped Ant policy, or --model), while
+    signals move to other channels every 100 steps, and while no assignment of signals to channels
+    explains the readings. ros: the time from sensor message to command, compared with a node that
+    only echoes the same message, and the steps a second of simulator and node in lockstep (each
+    waits for the other). ant: the steps a second of the environment alone, beside the package's
+    own. training: the steps a second of the rollout engines, beside a plain rollout."""
     model: Path | None = None
     """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
     the authors' policies (for monitor, and for ros in lockstep: the shipped Ant policy)."""

@@ -93,10 +93,11 @@ class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
     Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics).
-    While a live robot is driven, by the policy or another node, a model with an identity monitor
-    also finds which channels and motors are wired wrong, and prints the corrected lines. The
-    undecided values of a draft (comments that begin with SET) are problems until their comments are
-    deleted. Exit status 0: no problem; 1: a problem; 2: bad input.
+    While a live robot moves on commands of the policy or of another node, a model with an identity
+    monitor (which detects swapped signals) also finds which channels and motors are wired wrong,
+    and prints the corrected lines. The undecided values of a draft (comments that begin with SET)
+    are problems until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad
+    input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -106,7 +107,8 @@ class CheckCommand:
     live: bool = False
     """Listen to the running robot; nothing is sent."""
     sim: Path | None = None
-    """A simulation YAML: drive that robot by the wiring and the model, here and without topics."""
+    """A simulation YAML: run that robot with the wiring and the model, inside this command and
+    without topics."""
     fix: OutputFile | None = None
     """Write the corrected wiring here, if something in the wiring is found to be wrong."""
     bag: Path | None = None
@@ -274,7 +276,7 @@ class CheckCommand:
             return None
 
     def _record_simulation(self) -> Recording:
-        """Return a recording of the simulated robot, driven by the wiring and the model."""
+        """Run the simulated robot with the wiring and the model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
         from an_control_sim.bridge.doctor_run import record_simulation
 

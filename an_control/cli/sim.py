@@ -403,7 +403,7 @@ def _check_disturbance(
 
 
 def _check_used_options(disturbance: DisturbanceSettings) -> None:
-    """Check that each given disturbance option has an effect, also if it needs another option.
+    """Check that no disturbance option is given without the other option that it needs.
 
     Raises:
         InputError: Such an option is given; the text names both options.

@@ -25,11 +25,11 @@ class TrainMonitorCommand(MonitorOptions):
     """Train the forward model of a model's identity monitor and write it into the model file.
 
     The forward model predicts each channel's next reading; with it the monitor detects that signals
-    arrive in other channels than before. It is trained on episodes that the model's policy drives,
-    with exploration; this takes about ten minutes. The policy stays as it is. At the end the
-    monitor is tested on new episodes, also on robots with slower sensors and other mass and
-    friction. If it reports wrong moves of signals or finds too few real ones, the model file says
-    so, and the monitor is off by default.
+    arrive in other channels than before. It is trained on episodes in which the model's policy
+    acts, with random exploration added; this takes about ten minutes. The policy stays as it is. At
+    the end the monitor is tested on new episodes, also on robots with slower sensors and other mass
+    and friction. If it reports wrong moves of signals or finds too few real ones, the model file
+    says so, and the monitor is off by default.
     """
 
     model: tyro.conf.Positional[Path]

@@ -21,9 +21,9 @@ LOOPBACK = "127.0.0.1"
 class ViewCommand:
     """Show a running robot in the browser, and rewire it there; prints the page's address.
 
-    The page shows the robot, its policy's attention and the monitor's estimate; on it signals can
-    be moved to other channels, cut and copied. The command waits until a robot runs; Ctrl-C stops
-    it.
+    The page shows the robot, its policy's attention and the monitor's estimate of which signal
+    arrives where; on it signals can be moved to other channels, cut and copied. The command waits
+    until a robot runs; Ctrl-C stops it.
     """
 
     namespace: str = ""

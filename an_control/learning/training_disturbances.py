@@ -3,8 +3,8 @@
 `an_control.disturbance` defines what each disturbance does to readings, commands or robot. A recipe
 (the settings file of a training run) gives each disturbance a probability. An episode, or one
 sequence of a training batch, has at most one of the disturbances under the recipe's key `faults`,
-and may have several of the recipe's other disturbances. The action that the policy learns to
-imitate is always that of a teacher that receives the undisturbed readings.
+and may have several of the recipe's other disturbances. The policy always learns to imitate the
+action of a teacher that receives the undisturbed readings.
 """
 
 from __future__ import annotations

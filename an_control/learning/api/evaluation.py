@@ -357,7 +357,7 @@ def _draw_figures(
     runs: dict[str, list[PlayedEpisode]],
     player: ProtocolPlayer,
 ) -> list[Path]:
-    """Draw the figures of an evaluation, write them and return their paths.
+    """Draw the pictures of an evaluation, write them as files and return the paths of the files.
 
     Args:
         folder: Folder for the pictures.

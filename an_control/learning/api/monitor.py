@@ -49,8 +49,8 @@ class MonitorOptions:
     """Units of each hidden layer of the forward model; by default 64 64, or 192 192 for more than 8
     channels."""
     bag: tuple[Path, ...] = ()
-    """Learn from these recordings of a robot that the model drove, without a simulator; the monitor
-    is then not validated."""
+    """Learn from these recordings of a robot that the model controlled, without a simulator; the
+    monitor is then not validated."""
     steps: int = 200_000
     """Number of environment steps to record and learn from."""
     updates: int = 20_000

@@ -1,6 +1,6 @@
 """Options for the optional parts of a policy: encoder, pooling and recurrence.
 
-The options of both `evolve` and `distill` contain them.
+They are options of `evolve` and of `distill`.
 """
 
 from __future__ import annotations

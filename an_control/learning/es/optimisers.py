@@ -46,7 +46,7 @@ def collect_values(strategy: Any) -> dict[str, Any]:
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the numbers, arrays and lists of a pycma strategy to those of a checkpoint.
+    """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
 
     Args:
         strategy: The strategy to change, made with the same settings as the strategy in the

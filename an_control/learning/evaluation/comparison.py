@@ -337,8 +337,8 @@ class KeptResults:
 
         Args:
             protocol: The protocol's text.
-            stepwise: Whether the reward of each step is needed. Results of compiled rollouts lack
-                these rewards, and are not returned if it is.
+            stepwise: Whether the reward of each step is needed. Results of episodes that compiled
+                code played lack these rewards. They are not returned if the rewards are needed.
         """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):

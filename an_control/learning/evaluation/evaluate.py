@@ -50,8 +50,9 @@ def play_episodes(
         env: The environment.
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
-        seed: Seed of starts and disturbances.
-        protocol: Disturbance of the readings, and treatment of the sensory neurons' state.
+        seed: Seed of the start states and of the disturbances.
+        protocol: Disturbance of the readings, and what happens to the state of the sensory neurons
+            (the networks of the channels).
         report: Function that receives the result of each episode; None for none.
         watch: Function that is called after each action; None for none.
 
@@ -103,7 +104,7 @@ def play_compiled(
     seed: int,
     disturbance: DisturbanceSettings,
 ) -> list[PlayedEpisode]:
-    """Play the same episodes as `play_episodes`, by compiled rollouts.
+    """Play the same episodes as `play_episodes`, but by compiled code, which is faster.
 
     This is possible only if `can_play_compiled` returns True.
 
@@ -112,7 +113,7 @@ def play_compiled(
         env: An environment with compiled physics.
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
-        seed: Seed of starts and disturbances.
+        seed: Seed of the start states and of the disturbances.
         disturbance: Disturbance of the readings.
 
     Returns:
@@ -181,7 +182,7 @@ class ProtocolPlayer:
     Args:
         model: The model.
         env: The environment.
-        seed: Seed of starts and disturbances.
+        seed: Seed of the start states and of the disturbances.
         stepwise: Whether the reward of every step is needed.
         recovery: Mean change of a reading per tick below which the robot counts as standing still
             and is pushed; 0 for never.

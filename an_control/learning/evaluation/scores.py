@@ -247,8 +247,8 @@ def format_scores(rows: Sequence[ScoreRow]) -> str:
     """Return the table of returns and scores in Markdown, with standard errors.
 
     Args:
-        rows: The played rows; the first is the row of the random policy, the second that of the
-            teacher.
+        rows: The played rows; the first is the row of the random policy, the second is the row of
+            the teacher.
     """
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows

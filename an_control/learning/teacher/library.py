@@ -300,7 +300,7 @@ class LibraryAlgorithm:
         return int(self._algorithm.num_timesteps)
 
     def learn(self) -> dict[str, Any]:
-        """Train for one iteration and return its figures by name."""
+        """Train for one iteration and return the metrics of the iteration, by name."""
         algorithm = self._algorithm
         _set_random_state(self._random)
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
