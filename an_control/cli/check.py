@@ -288,7 +288,7 @@ class CheckCommand:
     def _diagnose_recording(
         self, wiring: Wiring, model: Model, recording: Recording, findings: Findings
     ) -> None:
-        """Find what in the wiring contradicts a recording of the robot, and add it to `findings`.
+        """Find what in the wiring does not fit a recording, and add it to `findings`.
 
         With ``--fix`` the corrected wiring is written.
 
