@@ -1,8 +1,9 @@
-"""The command line ``an-control VERB``: one module a verb, imported only when it is called.
+"""The command line ``an-control VERB``, with one module for each verb.
 
-The module of a verb defines a dataclass, such as ``SimCommand``, which `an_control.cli.verbs`
-finds: its fields are the arguments (tyro), its docstring is the help text, and its ``run()`` does
-the work and returns the exit status: 0 done, 1 failed, 2 bad input.
+A module is imported only when its verb is called. It defines a dataclass, such as ``SimCommand``,
+which `an_control.cli.verbs` finds. The package tyro makes the arguments of the verb from the fields
+of the dataclass, and the help text from its docstring. The method ``run()`` does the work and
+returns the exit status, which is 0 for success, 1 for failure and 2 for bad input.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     """Parse a verb's arguments, run the verb and return its exit status.
 
     Args:
-        verb: Function that imports and returns the verb's dataclass; an import error is then
-            reported.
+        verb: Function that imports and returns the verb's dataclass. It is called here, so that an
+            import error is reported like other errors.
         prog: Name of the program in messages, such as ``an-control sim``.
         arguments: Arguments of the verb, without its name.
     """
 
     def print_message(text: str) -> None:
-        """Print a message on standard error, behind the name of the program."""
+        """Print a message on standard error, preceded by the name of the program."""
         print(f"{prog}: {text}", file=sys.stderr)
 
     def run() -> int:
@@ -98,7 +99,7 @@ def _run_without_verb(first: str, rest: Sequence[str]) -> int:
 
 
 def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
-    """Run `work` and return its exit status, or the status of the error that ends it.
+    """Call a function and return its exit status, or the status for the error that it raises.
 
     An expected error, such as bad input, is printed on standard error in one line, without a
     traceback.

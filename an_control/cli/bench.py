@@ -52,8 +52,8 @@ LOCKSTEP_COLUMNS = {
     "timeouts": "timeouts",
 }
 RANDOM = "random"
-"""Text in place of a model file's path if random weights of the size of the authors' policies are
-measured."""
+"""Text that results show in place of the path of a model file, if a policy with random weights is
+measured. It has the sizes of the policies of the AttentionNeuron paper's authors."""
 ANT_ACTIONS = 8
 USED_OPTIONS = {
     "inference": ("model", "seconds"),
@@ -63,7 +63,7 @@ USED_OPTIONS = {
     "ant": ("seconds",),
     "training": ("seconds",),
 }
-"""Options that have an effect on each benchmark, beside --json."""
+"""A mapping from each benchmark to the options that have an effect on it, apart from --json."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,14 @@ class BenchCommand:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
-    """What to measure. inference: a policy's tick on one core. parts: the tick of the authors' Ant
-    policy with each encoder, pooling and recurrence. monitor: the additional time of the identity
-    monitor (with the shipped Ant policy, or --model), while signals move every 100 steps, and while
-    no assignment explains the readings. ros: the time from sensor message to command, beside a bare
-    echo of the same message, and the steps a second of simulator and node in lockstep. ant: the
-    steps a second of the environment alone, beside the package's own. training: the steps a second
-    of the rollout engines, beside a plain rollout."""
+    """What to measure. inference: the duration of a policy's tick (one control step) on one core.
+    parts: the tick of the authors' Ant policy with each encoder, pooling and recurrence. monitor:
+    the additional time of the identity monitor (with the shipped Ant policy, or --model), while
+    signals move to other channels every 100 steps, and while no assignment of signals to channels
+    explains the readings. ros: the time from sensor message to command, compared with a node that
+    only echoes the same message, and the steps a second of simulator and node in lockstep (each
+    waits for the other). ant: the steps a second of the environment alone, beside the package's
+    own. training: the steps a second of the rollout engines, beside a plain rollout."""
     model: Path | None = None
     """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
     the authors' policies (for monitor, and for ros in lockstep: the shipped Ant policy)."""
@@ -119,7 +120,7 @@ class BenchCommand:
         """Check that each option that was given has an effect on the chosen benchmark.
 
         Raises:
-            InputError: An option has none; the text names it and lists the allowed options.
+            InputError: An option has no effect; the text names it and lists the allowed options.
         """
         reads = *USED_OPTIONS[self.what], "json"
         for one in fields(self)[1:]:
@@ -131,7 +132,7 @@ class BenchCommand:
                 )
 
     def _measure_inference(self) -> dict[str, Any]:
-        """Measure the duration of a policy's tick on one core, print it and return the figures."""
+        """Measure and print the duration of a policy's tick on one core, and return the results."""
         rows = list(measure_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = compute_linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
@@ -139,7 +140,7 @@ class BenchCommand:
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _measure_parts(self) -> dict[str, Any]:
-        """Measure the tick of each architecture variant, print it and return the figures."""
+        """Measure and print the tick of each architecture variant, and return the results."""
         rows = list(measure_on_one_core(None, self.seconds, parts=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_linearity(rows, by="parts")
@@ -147,7 +148,7 @@ class BenchCommand:
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _measure_monitor(self) -> dict[str, Any]:
-        """Measure the time that the monitor adds to a tick, print it and return the figures."""
+        """Measure and print the time that the monitor adds to a tick, and return the results."""
         require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor
 
@@ -165,7 +166,7 @@ class BenchCommand:
         return {"model": str(path), "rows": rows}
 
     def _measure_ros(self) -> dict[str, Any]:
-        """Measure latency and lockstep speed over ROS 2, print them and return the figures."""
+        """Measure and print latency and lockstep speed over ROS 2, and return the results."""
         require_packages("ros", "rclpy")
         from an_control.bench.latency import make_policy_command, measure_latency
 
@@ -191,7 +192,7 @@ class BenchCommand:
         return {"latency": latency, "lockstep": lockstep}
 
     def _measure_ant(self) -> dict[str, Any]:
-        """Measure the Ant environment's steps per second, print them and return the figures."""
+        """Measure and print the Ant environment's steps per second, and return the results."""
         require_packages("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, measure_ant
 
@@ -205,7 +206,7 @@ class BenchCommand:
         return result
 
     def _measure_training(self) -> dict[str, Any]:
-        """Measure how many steps per second training plays, print it and return the figures."""
+        """Measure and print how many steps per second training plays, and return the results."""
         require_packages("train", "cma")
         from an_control.bench.training import measure_training, measure_workers
 
@@ -233,12 +234,13 @@ class BenchCommand:
 
 
 def _print_table(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows of figures as a table.
+    """Print rows of values as a table.
 
     Args:
         title: Text above the table.
-        columns: Heading of each column, by the key of its values in `rows`.
-        rows: One dict of values by key for each row of the table; other keys are not shown.
+        columns: A mapping from the key of a value in `rows` to the heading of the column that shows
+            it.
+        rows: One dict for each row of the table. Values under other keys are not shown.
     """
     table = Table(title=title, title_justify="left")
     for heading in columns.values():
@@ -249,7 +251,7 @@ def _print_table(title: str, columns: dict[str, str], rows: Iterable[dict[str, A
 
 
 def _format_cell(value: Any) -> str:
-    """Return a value as the text of a table's cell, with separated thousands; "-" for None."""
+    """Return a value as the text of a table cell, with thousands separators; "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -258,11 +260,13 @@ def _format_cell(value: Any) -> str:
 
 
 def _print_linearity(ratios: dict[str, float]) -> None:
-    """Print how the time per channel grows from few to many channels, one line for each name.
+    """Print how the time for one more channel grows if there are many channels instead of few.
+
+    One line is printed for each name.
 
     Args:
-        ratios: Time per additional channel among many, divided by that among few, by engine or
-            part.
+        ratios: A mapping from the name of an engine or part to a ratio: the time for one more
+            channel if there are many channels, divided by the time for one more if there are few.
     """
     low, middle, high = CHANNELS[1:]
     for name, ratio in ratios.items():

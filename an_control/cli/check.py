@@ -1,4 +1,4 @@
-"""The verb ``an-control check WIRING``: compares a wiring with a model and a running robot."""
+"""The verb ``an-control check WIRING``, which compares a wiring with a model and a robot."""
 
 from __future__ import annotations
 
@@ -43,20 +43,22 @@ if TYPE_CHECKING:
     from an_control.commissioning.listen import ListenResult
 
 LISTEN_S, DOCTOR_S = 5.0, 10.0
-"""Seconds for which to listen, without and with a diagnosis of wrong wiring ("doctor")."""
+"""Seconds for which to listen to a robot: the first number without a diagnosis of wrong wiring (the
+"doctor"), the second with one."""
 FACTOR = 3.0
-"""If a channel's largest reading is more than this many times that in training, its unit may be
-another one."""
+"""If the largest reading of a channel is more than this many times the largest one in training, the
+reading may have another unit than in training."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
 NEAR = 2.0
-"""A unit is suggested if the ratio of the readings differs from the unit's ratio by less than this
-factor."""
+"""The check suggests a unit if converting to that unit explains the difference from the readings in
+training up to this factor."""
 WHERE = ("source", "topic", "type", "publishers", "qos")
 ARRIVED = ("source", "messages", "rate_hz", "longest_gap_s", "max_age_s", "stamp_to_arrival_s")
-"""The columns of the second table of the sources; one table of all would be too wide for a
-window."""
+"""Columns of the second table about sources. There are two tables, because a single one would be
+too wide for a window."""
 RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high")}
-"""For each column that shows a range, the keys of its two ends."""
+"""A mapping from each column that shows a range to the keys of the lower and the upper end of the
+range."""
 WIDE = 200
 """Width of the tables in characters if the output is no terminal."""
 
@@ -70,9 +72,10 @@ class Findings:
         actuators: Rows of the table of actuators, by column.
         sources: Rows of the table of sources (topic subscriptions), by column.
         doctor: Rows of the table of wrongly wired channels and motors, by column.
-        diff: Difference of the wiring file's text to the corrected one; "" if nothing is corrected.
+        diff: Difference between the text of the wiring file and the corrected text; "" if nothing
+            is corrected.
         problems: Sentences that describe problems.
-        notes: Sentences that need no action.
+        notes: Sentences about facts that need no action.
     """
 
     channels: list[dict[str, Any]] = field(default_factory=list)
@@ -80,7 +83,8 @@ class Findings:
     sources: list[dict[str, Any]] = field(default_factory=list)
     doctor: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
-    """Difference of the wiring file's text to the corrected one; "" if nothing is corrected."""
+    """Difference between the text of the wiring file and the corrected text; "" if nothing is
+    corrected."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
@@ -94,10 +98,11 @@ class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
     Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics).
-    While a live robot is driven, by the policy or another node, a model with an identity monitor
-    also finds which channels and motors are wired wrong, and prints the corrected lines. The
-    undecided values of a draft (comments that begin with SET) are problems until their comments are
-    deleted. Exit status 0: no problem; 1: a problem; 2: bad input.
+    While a live robot moves on commands of the policy or of another node, a model with an identity
+    monitor (which detects swapped signals) also finds which channels and motors are wired wrong,
+    and prints the corrected lines. The undecided values of a draft (comments that begin with SET)
+    are problems until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad
+    input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -107,9 +112,10 @@ class CheckCommand:
     live: bool = False
     """Listen to the running robot; nothing is sent."""
     sim: Path | None = None
-    """A simulation YAML: drive that robot by the wiring and the model, here and without topics."""
+    """A simulation YAML: run that robot with the wiring and the model, inside this command and
+    without topics."""
     fix: OutputFile | None = None
-    """Write the corrected wiring here, if something in it is found to be wrong."""
+    """Write the corrected wiring here, if something in the wiring is found to be wrong."""
     bag: Path | None = None
     """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
     namespace: str = ""
@@ -214,7 +220,7 @@ class CheckCommand:
             )
 
     def _find_command_problems(self, wiring: Wiring) -> list[str]:
-        """Return why the node would refuse the wiring's command messages, whatever the model.
+        """Return why the policy node would refuse the wiring's command messages with any model.
 
         Returns:
             One error text, or nothing if the messages can be made.
@@ -228,11 +234,11 @@ class CheckCommand:
     def _check_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
-        """Add to `findings` why the node would refuse this wiring with this model, and notes.
+        """Add to `findings` why the policy node would refuse this wiring with this model.
 
         Args:
             wiring: The robot's wiring.
-            table: Channel table of this wiring, which names its channels.
+            table: Table of the channels that this wiring defines.
             model: The model to compare the wiring with.
             findings: Receives the problems and notes.
         """
@@ -253,7 +259,7 @@ class CheckCommand:
         findings.problems += describe_differences(names, str(self.model), watched=watched)
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Return the recorded messages of the wiring's sources, and notes about the bag.
+        """Return the recorded messages of the wiring's sources (topics), and notes about the bag.
 
         Args:
             wiring: The robot's wiring.
@@ -278,8 +284,8 @@ class CheckCommand:
 
         Args:
             wiring: The robot's wiring.
-            recorder: Recorder that also gets the messages, for the diagnosis; None if there is
-                none.
+            recorder: Recorder that also receives the messages, for the diagnosis; None if there is
+                no diagnosis.
 
         Raises:
             InputError: The namespace is no valid ROS 2 name.
@@ -297,7 +303,7 @@ class CheckCommand:
     def _make_recorder(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
-        """Return a recorder of the robot's messages for the diagnosis, or None if impossible.
+        """Return a recorder of the robot's messages for the diagnosis; None if there can be none.
 
         Args:
             wiring: The robot's wiring.
@@ -361,7 +367,7 @@ class CheckCommand:
         return model.forward is not None
 
     def _record_simulation(self) -> Recording:
-        """Return a recording of the simulated robot, driven by the wiring and the model."""
+        """Run the simulated robot with the wiring and the model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
         from an_control_sim.bridge.doctor_run import record_simulation
 
@@ -423,10 +429,10 @@ def _add_channel_rows(
 
     Args:
         wiring: The robot's wiring.
-        table: Channel table of this wiring, which names its channels.
+        table: Table of the channels that this wiring defines.
         model: The model to compare with; None if none is given.
-        heard: Result of listening to the robot, which adds ranges of readings; None if not
-            listened.
+        heard: Result of listening to the robot, from which the ranges of readings are taken; None
+            if the check did not listen.
         findings: Receives the rows, and problems with the readings.
     """
     trained = () if model is None else model.task.channels
@@ -458,17 +464,19 @@ def _add_channel_rows(
 def _make_channel_row(
     id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], findings: Findings
 ) -> dict[str, Any]:
-    """Return the cells that describe a channel's readings, beside their range in training.
+    """Return the table cells on a channel's readings and on their range in training.
 
     Args:
         id_: Id of the channel.
         heard: Result of listening to the robot.
-        ranges: Lowest and highest reading in training, by channel id.
+        ranges: A mapping from the id of a channel to its lowest and its highest reading in
+            training.
         findings: Receives problems, such as readings that suggest another unit.
 
     Returns:
-        Cells by column: "present" (share of reads with a reading), "low", "high", and if known
-        "trained_low" and "trained_high".
+        The cells, by column: "present" (the share of attempts to read the channel that found a
+        reading), "low", "high", and "trained_low" and "trained_high" if the range in training is
+        known.
     """
     one = heard.ranges.get(id_)
     if one is None:
@@ -506,8 +514,9 @@ def _add_actuator_rows(
     Args:
         wiring: The robot's wiring.
         model_path: Path of the model file, for errors.
-        model: The model, whose actuators are matched by name; None if none is given.
-        findings: Receives the rows and a note if the orders differ.
+        model: The model, whose actions are assigned to actuators by name; None if none is given.
+        findings: Receives the rows, and a note if wiring and model list the actuators in different
+            orders.
     """
     places: list[int] | None = list(range(len(wiring.command.names)))
     trained = () if model is None else actuator_names(model)
@@ -602,13 +611,13 @@ def _merge_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Return a table of these rows for printing.
+    """Return a table that can be printed, made from these rows.
 
     In a narrow window long texts are folded into several lines; nothing is cut off.
 
     Args:
         title: Text above the table.
-        rows: Cells by column name; a row may lack columns.
+        rows: The rows, each with its cells by column name. A row may lack columns.
     """
     table = Table(title=title, title_justify="left", box=SIMPLE)
     columns = list(dict.fromkeys(key for row in rows for key in row))

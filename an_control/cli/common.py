@@ -1,4 +1,4 @@
-"""Provide what all verbs of the command line share: errors, package checks and output checks."""
+"""Errors, and checks of packages and output paths, that all verbs of the command line use."""
 
 from __future__ import annotations
 
@@ -19,15 +19,24 @@ from an_control.system.ros_source import describe_ros_problem
 
 
 class InputError(ValueError):
-    """Error for bad input to a verb: exit status 2, and the text is printed in one line."""
+    """Error for bad input to a verb.
+
+    The text of the error is printed in one line, and the exit status is 2.
+    """
 
 
 class WorkError(RuntimeError):
-    """Error for work of a verb that fails: exit status 1, and the text is printed in one line."""
+    """Error for work of a verb that fails.
+
+    The text of the error is printed in one line, and the exit status is 1.
+    """
 
 
 class Output(Enum):
-    """Marker in an option's type that says whether the verb writes a file or a folder there."""
+    """Marker in the type of an option that names a path to which a verb writes.
+
+    It says whether the verb writes a file or a folder there.
+    """
 
     FILE = "file"
     FOLDER = "folder"
@@ -56,7 +65,9 @@ def require_packages(extra: str, *packages: str) -> None:
 
 
 def check_outputs(verb: Any) -> None:
-    """Check before the work, which may take hours, that all results of a verb can be written.
+    """Check that all results of a verb can be written.
+
+    This is called before the work of the verb, because that may take hours.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `OutputFile` and `OutputFolder` are
@@ -117,7 +128,7 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     Numbers that are not finite, which JSON cannot represent, become null.
 
     Args:
-        path: Path of the file; None does nothing.
+        path: Path of the file. If it is None, nothing is written.
         result: The values to write, by name.
 
     Raises:

@@ -30,7 +30,7 @@ class DistillCommand(DistillOptions):
     out: OutputFolder
     parts: PartOptions = field(default_factory=PolicyParts)
     json: OutputFile | None = None
-    """Also write the rounds' figures here as JSON."""
+    """Also write the metrics of each round here as JSON."""
 
     def run(self) -> int:
         """Train the student, print the model file's path and return the exit status."""

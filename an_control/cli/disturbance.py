@@ -1,4 +1,4 @@
-"""Make a verb's options for disturbing sensors, commands or the robot, from a settings table."""
+"""Make options for disturbing sensors, commands or the robot, from a table of settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 
 
 class DisturbanceOptions:
-    """Command line options for the disturbances, one for each setting, such as ``--noise 0.1``."""
+    """Command line options for disturbances, one for each setting, such as ``--noise 0.1``."""
 
     def to_settings(self) -> DisturbanceSettings:
         """Return the settings that the options describe.
@@ -22,7 +22,10 @@ class DisturbanceOptions:
         return DisturbanceSettings.from_values(vars(self))
 
     def to_json_values(self) -> dict[str, Any]:
-        """Return the values by option name for JSON: numbers, or texts for shuffles and ranges."""
+        """Return the value of each option, by name, for JSON.
+
+        Most values are numbers. Shuffles and ranges are texts.
+        """
         return {setting.name: setting.plain_value(self.to_settings()) for setting in SETTINGS}
 
 
@@ -51,10 +54,10 @@ _GeneratedOptions = make_dataclass(
     frozen=True,
 )
 Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_GeneratedOptions)]
-"""The type of a verb's field that becomes an option for each setting."""
+"""Type for a field of a verb's dataclass; such a field becomes one option for each setting."""
 
 
 def make_default_options(**values: object) -> DisturbanceOptions:
-    """Return the options at their defaults, except for the options given in `values` by name."""
+    """Return options that have their default values, except for those named in `values`."""
     made: DisturbanceOptions = _GeneratedOptions(**values)
     return made

@@ -1,4 +1,4 @@
-"""The verb ``an-control evaluate MODEL``: measures one protocol, or with ``--table`` several."""
+"""The verb ``an-control evaluate MODEL``, which measures returns under disturbances."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
     from an_control.learning.runs.progress import RunProgress
 RESHUFFLE_STEPS = 200
-"""The steps between two reshuffles of an identification."""
+"""Default number of steps between two shuffles of the channels, for ``--identification``."""
 USUAL = make_default_options(shuffle="reset")
-"""The disturbance options if none are given."""
+"""Disturbance options that apply if the user gives none."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class EvaluateCommand:
     """Seed of starts and disturbances; not one that training used."""
     disturbance: Options = USUAL
     """The disturbances. By default the readings are shuffled at each reset, also for a model that
-    needs them in order; a note then says so."""
+    needs them in order; for such a model a note says so."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
     """What happens to the neurons' state: kept (in its slot, or moved along with --announce), reset
     (at each move during an episode), zeroed (at every step)."""
@@ -70,7 +70,8 @@ class EvaluateCommand:
     """The step after which signals stop moving."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
-    task's, whatever the model file says; added channels then do not make them larger."""
+    task's number, whatever the model file says; added channels then do not make these sums larger.
+    """
     monitor: Monitor | None = None
     """What to do about unannounced rewiring: off (nothing), reset (clear the state of the neurons
     whose signal moved), match (move that state along with the signal); by default what the model
@@ -121,7 +122,7 @@ class EvaluateCommand:
         return 0
 
     def _make_options(self) -> EvaluateOptions:
-        """Return the command line's options as those of the function `evaluate`."""
+        """Return the options of the function `evaluate` that correspond to the command line."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._check_table()
@@ -130,10 +131,11 @@ class EvaluateCommand:
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
-        """Check that with ``--table`` no option is given that belongs into a protocol's words.
+        """Check that ``--table`` is given without options that belong into the text of a protocol.
 
         Raises:
-            InputError: Such an option is given; the text shows how to write it among the words.
+            InputError: Such an option is given; the text of the error shows how to write it in a
+                protocol.
         """
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
@@ -230,11 +232,11 @@ class EvaluateCommand:
 
 
 def _format_protocol_line(name: str, results: list[PlayedEpisode]) -> str:
-    """Return a line with a protocol's mean return and how many rewirings the monitor detected.
+    """Return a line of text with the mean return under a protocol and the monitor's detections.
 
     Args:
         name: Name of the protocol.
-        results: Its episodes.
+        results: Results of the protocol's episodes.
     """
     mean, ticks = (
         sum(one.total for one in results) / len(results),

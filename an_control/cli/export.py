@@ -1,4 +1,4 @@
-"""The verb ``an-control export``: a policy as ONNX, or a recording as a table."""
+"""The verb ``an-control export``, which writes a policy as ONNX, or a recording as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the help texts of `an-control`: its verbs, their options, and attributes of environments."""
+"""Make the help texts of `an-control`, on verbs, options and the attributes of environments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SHELLS = {
     "zsh": "an-control --completion zsh > DIR/_an-control  for a DIR in $fpath",
     "fish": "an-control --completion fish > ~/.config/fish/completions/an-control.fish",
 }
-"""The shells that can complete verbs and options, and how to enable that."""
+"""A mapping from each shell that can complete verbs and options to the way to enable that."""
 
 
 def format_usage() -> str:
@@ -81,7 +81,7 @@ def format_usage() -> str:
 
 
 def describe_unknown_verb(word: str) -> str:
-    """Return the error text for a word that is no verb, with its new name or similar verbs.
+    """Return the error text for a word that is no verb, with verbs that may be meant.
 
     Args:
         word: The first argument of the command line.
@@ -108,10 +108,11 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
 
 
 def add_help_texts(verb: type[Command]) -> type[Command]:
-    """Return a subclass of a verb's dataclass with annotations for a plain help text by tyro.
+    """Return a subclass of a verb's dataclass from which tyro makes a plain help text.
 
-    An option whose default stands for "not given" shows neither its default nor `None` as a value.
-    A flag that is off by default gets no opposite ``--no-...`` flag.
+    If the default of an option only means that the option is not given, the help text shows neither
+    this default nor the value `None`. A flag that is off by default has no opposite flag
+    ``--no-...``.
 
     Args:
         verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.
@@ -140,7 +141,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
 
 
 def _takes_any_word(hint: Any) -> bool:
-    """Return whether an argument is positional and takes any word, not one of a fixed list.
+    """Return whether an argument is positional and allows any word, not only those of a fixed list.
 
     Args:
         hint: Type of the argument's dataclass field.
@@ -193,11 +194,11 @@ OFFERS = {
     "show": "another background",
     "batch": "compiled physics of many episodes",
 }
-"""Optional attributes of `env.unwrapped`, and their meaning."""
+"""A mapping from attributes that an environment (`env.unwrapped`) may have to their meaning."""
 
 
 def add_environment_attributes(text: str | None) -> str:
-    """Return a help text, extended by the attributes that an environment may offer to training.
+    """Return a help text, followed by a list of the attributes that an environment may have.
 
     Args:
         text: The help text; None counts as empty.

@@ -19,9 +19,9 @@ class ImportAuthorsCommand:
     """Convert the weights of the AttentionNeuron authors to a model file."""
 
     npz: tyro.conf.Positional[Path]
-    """Their flat parameters: an .npz with one array "params"."""
+    """The authors' file of flat parameters, an .npz with one array "params"."""
     kind: Literal["cartpole_pi", "ant_pi", "ant_mlp", "carracing_pi", "puzzle_pong"]
-    """Which of their policies it is."""
+    """Which of the authors' policies the file holds."""
     out: OutputFile
     """The model file to write (.safetensors)."""
 

@@ -29,10 +29,11 @@ class ImportCommand:
     out: OutputFile
     """The file to write (.onnx)."""
     task: str | None = None
-    """The task that it learned, known by name, or a gymnasium id, also as module:id; it names
-    channels, actuators and period. By default channels and actuators are numbered."""
+    """The task that the policy learned, known by name, or a gymnasium id, also as module:id; from
+    it come the names of channels and actuators, and the period. By default channels and actuators
+    are numbered."""
     normalise: Path | None = None
-    """The file of the VecNormalize that a policy of Stable-Baselines3 learned behind."""
+    """The file of the VecNormalize with which a policy of Stable-Baselines3 was trained."""
 
     def run(self) -> int:
         """Convert the policy, write the ONNX file and return the exit status."""
@@ -52,7 +53,7 @@ class ImportCommand:
         return 0
 
     def _read_names(self) -> PolicyNames:
-        """Return the channel and actuator names of ``--task``; numbered names without it.
+        """Return the channel and actuator names of ``--task``, or numbered names without it.
 
         Raises:
             InputError: The task is unknown, or its environment cannot be made.

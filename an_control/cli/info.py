@@ -41,7 +41,7 @@ class InfoCommand:
     model: tyro.conf.Positional[Path]
     """A .safetensors model file, or an .onnx file of another tool."""
     json: OutputFile | None = None
-    """Also write it here as JSON."""
+    """Also write the content here as JSON."""
 
     def run(self) -> int:
         """Print the contents of the model file and return the exit status."""

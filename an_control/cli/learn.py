@@ -1,4 +1,4 @@
-"""Define the verb ``an-control learn ENV --out RUN``: train teacher, student and monitor."""
+"""The verb ``an-control learn ENV --out RUN``, which trains teacher, student and monitor."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LearnCommand(LearnOptions):
 
     @property
     def _kept_models(self) -> str:
-        """Model files that exist already, as the end of an error text; "" if there are none."""
+        """End of an error text, which names the model files that exist; "" if there are none."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""

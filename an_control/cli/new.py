@@ -1,4 +1,4 @@
-"""Define the verb ``an-control new NAME``, which drafts YAML files for another robot."""
+"""The verb ``an-control new NAME``, which drafts YAML files for another robot."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class NewCommand:
         """Write texts as files and print their paths.
 
         Args:
-            texts: Content of each file, by path.
+            texts: A mapping from the path of each file to the text to write.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
@@ -198,7 +198,7 @@ class NewCommand:
         """Write files, channels and actuators as JSON if ``--json`` is given.
 
         Args:
-            files: Content of each drafted file, by path.
+            files: A mapping from the path of each drafted file to the text of the file.
             channels: Ids of the channels.
             actuators: Names of the actuators.
             more: Further values to write, by name.
@@ -212,7 +212,7 @@ def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
 
     Args:
         folder: Folder of the files.
-        texts: Content of each file, by a path that gives its name.
+        texts: A mapping from a path to the text to write; only the name in the path is used.
     """
     paths = [folder / path.name for path in texts]
     for path, text in zip(paths, texts.values(), strict=True):
@@ -224,7 +224,7 @@ def _check_wiring(path: Path) -> None:
     """Check that the drafted wiring file can be loaded.
 
     Raises:
-        WiringError: It cannot be used as it is.
+        WiringError: The wiring cannot be used without changes.
     """
     ChannelTable(load_wiring(path))
 

@@ -1,4 +1,4 @@
-"""Define the verb ``an-control replay BAG``, which computes a recording's commands again."""
+"""The verb ``an-control replay BAG``, which computes the commands of a recording again."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
     """Print a table of how much the replayed commands differ from the recorded ones.
 
     Args:
-        rows: One dict of figures for each actuator, as `Comparison.rows` returns them.
+        rows: One dict of results for each actuator, as `Comparison.rows` returns them.
     """
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):

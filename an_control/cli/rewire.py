@@ -24,7 +24,7 @@ class RewireCommand:
     changes: tyro.conf.Positional[tuple[str, ...]] = ()
     """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
     reload: bool = False
-    """Read the wiring file again instead."""
+    """Instead of making changes, read the wiring file again."""
     timeout_s: float = 5.0
     """Seconds to wait for the node."""
 
@@ -67,7 +67,7 @@ def _parse_change(change: str) -> tuple[str, str]:
         change: SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
 
     Raises:
-        InputError: The text has none of these forms.
+        InputError: The text has none of these three forms.
     """
     key, separator, value = change.partition("=")
     if not (separator and key and value):

@@ -20,8 +20,8 @@ from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 def make_node_option(name: str) -> Any:
     """Return the dataclass field of an option that sets a parameter of the policy node.
 
-    The help text is the parameter's description. The default is None if a value of the parameter's
-    type cannot express "not given".
+    The help text of the option is the description of the parameter. If no value of the parameter's
+    type can mean that the option is not given, the default of the option is None.
 
     Args:
         name: Name of the parameter, such as ``ramp_s``.
@@ -50,8 +50,8 @@ class RunCommand:
     recovery: float | None = make_node_option("recovery")
     thread_priority: int = make_node_option("thread_priority")
     record: OutputFolder | None = None
-    """Record everything that decides commands into a new folder in this one; `an-control replay`
-    reads it."""
+    """Record everything that decides commands into a new folder inside this folder; `an-control
+    replay` reads the recording."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = make_node_option("check_rate")

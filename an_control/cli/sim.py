@@ -1,4 +1,4 @@
-"""Define the verb ``an-control sim``: run the simulator here and the policy node as a process."""
+"""The verb ``an-control sim``, which runs the simulator here and the policy node as a process."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ SIMULATORS = {
     "car_racing": ("Box2D", "pygame", "cv2"),
     "pong": ("ale_py", "cv2"),
 }
-"""Packages that each task needs in addition to gymnasium."""
+"""A mapping from each task to the packages that it needs in addition to gymnasium."""
 
 
 @dataclass(frozen=True)
 class _SimulationFiles:
-    """Paths of the three files that a simulation needs."""
+    """Paths of the simulation, wiring and model file that a simulation needs."""
 
     simulation: Path
     wiring: Path
@@ -106,8 +106,8 @@ class SimCommand:
     ramp: float | None = make_node_option("ramp_s")
     thread_priority: int = make_node_option("thread_priority")
     record: OutputFolder | None = None
-    """Record what the policy node does into a new folder in this one; `an-control replay` reads
-    it."""
+    """Record what the policy node does into a new folder inside this folder; `an-control replay`
+    reads the recording."""
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot with a camera
     also the policy's view of each image, coloured by its attention."""
@@ -156,7 +156,7 @@ class SimCommand:
         return self._simulate(files, name, disturbance, schedule)
 
     def _choose_files(self) -> _SimulationFiles:
-        """Return the paths of the three files: the given ones, and the task's files for the others.
+        """Return the paths of the three files; those that are not given are the task's own files.
 
         Raises:
             InputError: A file is not given, and no task is given.
@@ -302,7 +302,9 @@ class SimCommand:
         )
 
     def _report_result(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
-        """Print and write the finished episodes, also after a failure, and return the exit status.
+        """Print and write the results of the finished episodes, and return the exit status.
+
+        This is also done if the run failed.
 
         Args:
             name: Name of the robot.
@@ -322,7 +324,9 @@ class SimCommand:
     def _start_policy_node(
         self, name: str, wiring: Path, model: Path
     ) -> AbstractContextManager[list[int]]:
-        """Return a context in which the policy node runs; it yields the statuses of an early exit.
+        """Return a context in which the policy node runs.
+
+        The context yields a list, to which the exit status is added if the node ends too early.
 
         Args:
             name: Name of the robot, which becomes the ROS namespace.
@@ -372,7 +376,7 @@ def _find_shipped_model(task: str) -> Path:
     """Return the path of the model that is shipped for a task.
 
     Raises:
-        InputError: None is shipped.
+        InputError: No model is shipped for the task.
     """
     try:
         return share_path(f"models/{task}.safetensors")
@@ -399,7 +403,7 @@ def _check_disturbance(
 
 
 def _check_used_options(disturbance: DisturbanceSettings) -> None:
-    """Check that no disturbance option is given that has no effect without another one.
+    """Check that no disturbance option is given without the other option that it needs.
 
     Raises:
         InputError: Such an option is given; the text names both options.
@@ -411,9 +415,10 @@ def _check_used_options(disturbance: DisturbanceSettings) -> None:
 
 
 def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
-    """Return a recorder of the simulator's picture, or of a robot's camera and its attention.
+    """Return a recorder of the simulator's picture, or of a robot's camera with the attention.
 
-    It records at the rate of the pictures, so that a video plays as fast as the robot moves.
+    It records at the rate at which pictures arrive, so that the robot moves at its true speed in
+    the video.
 
     Args:
         node: ROS node that subscribes to the pictures.
@@ -500,13 +505,14 @@ USUAL_STEPS = 1000
 
 @contextmanager
 def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """Show a progress line during the block.
+    """Show a progress line while the block of the context runs.
 
     Args:
         episodes: Number of episodes to run.
 
     Yields:
-        The callback to pass to `simulate`, which calls it with its progress after each step.
+        The function to pass to `simulate`, which calls it with the state of the run after each
+        step.
     """
     columns = (
         TextColumn("{task.description}"),

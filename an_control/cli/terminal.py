@@ -1,8 +1,8 @@
 """Show the progress of a training run in the terminal, and stop the run on Ctrl-C or SIGTERM.
 
-A stopped run first completes its present step. Progress is one line, or for `learn` one bar for
-each part. It shows the step, the remaining time, and the `FIGURES` of the newest step; the run's
-file `metrics.jsonl` has all figures.
+A run that is stopped first completes its present step. The progress is shown as one line, or for
+`learn` as one bar for each part. The line shows the step, the remaining time, and those metrics of
+the newest step that `FIGURES` lists. The file `metrics.jsonl` of the run holds all metrics.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ FIGURES = {
     "validation_failed": "failed episodes of the validation",
     "note": "a restart of the search, and its reason",
 }
-"""The meaning of the figures of a metrics line that are shown while a run works."""
+"""A mapping from each metric that is shown while a run works to the meaning of the metric."""
 VALIDATION = ("validation", "validation_failed")
-"""The figures that are shown until the next validation."""
+"""Metrics that remain visible until the next validation."""
 
 
 def add_figure_meanings(text: str | None, *names: str) -> str:
-    """Return a help text, extended by the meanings of some figures of the progress line.
+    """Return a help text, followed by the meanings of some metrics of the progress line.
 
     Args:
         text: The help text; None counts as empty.
-        *names: Names of the figures, keys of `FIGURES`.
+        *names: Names of the metrics, which are keys of `FIGURES`.
     """
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
@@ -64,9 +64,9 @@ class Display(Protocol):
 class RunAtTerminal:
     """Context in which a run shows its progress and can be stopped by Ctrl-C or SIGTERM.
 
-    Pass its method `report_progress` to the run as the callback. The first signal stops the run
-    after its present step, a second one raises KeyboardInterrupt at once. An error of the run
-    becomes an error of the verb.
+    Pass the method `report_progress` to the run as the argument `progress`. The first signal stops
+    the run after its present step. A second signal raises KeyboardInterrupt at once. An error that
+    the run raises becomes an error of the verb, which is printed in one line.
 
     Args:
         display: Shows the progress.
@@ -106,7 +106,7 @@ class RunAtTerminal:
         """Handle SIGINT and SIGTERM until `_release_signals` is called.
 
         Args:
-            unit: Name of the run's step, such as "round", for the message to the user.
+            unit: What one step of the run is called, such as "round", for the message to the user.
         """
         self._unit = unit
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -139,7 +139,8 @@ class Clock:
     def estimate_left_s(self, progress: RunProgress) -> float | None:
         """Return the remaining time in seconds, or None if it is unknown.
 
-        It is estimated from the pace since this command started, else from the run's time limit.
+        It is estimated from the pace since this command started, or from the run's time limit if no
+        pace is known yet.
 
         Args:
             progress: Newest report of the run.
@@ -150,7 +151,7 @@ class Clock:
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
     def format_step(self, progress: RunProgress) -> str:
-        """Return the present step, the number of steps and the remaining time as text.
+        """Return a text with the present step, the number of steps and the remaining time.
 
         Args:
             progress: Newest report of the run.
@@ -178,10 +179,13 @@ def is_live() -> bool:
 
 
 class ProgressLine:
-    """Display that overwrites one line on a terminal, and else prints a line every few seconds.
+    """Display of progress in one line, which it overwrites again and again on a terminal.
+
+    If the output is no terminal, it prints a new line every few seconds.
 
     Args:
-        command: Command that continues the run, for a message; None if its folder is not kept.
+        command: Command that continues the run, for a message; None if the run has no folder to
+            continue from.
         every_s: Seconds between two lines if the output is no terminal.
     """
 
@@ -189,12 +193,12 @@ class ProgressLine:
         self._command, self._every_s = command, every_s
         self._shown = -every_s
         self._validation: dict[str, Any] = {}
-        """The figures of the last validation."""
+        """Metrics of the newest validation."""
         self._open = False
         """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show(self, progress: RunProgress) -> None:
-        """Show a report: its figures if a new line is due, or a message at the start or end."""
+        """Show a report, such as the metrics of a step if a new line is due."""
         if progress.event == "note":
             self.note(progress.note)
         elif progress.event == "begin":
@@ -220,7 +224,7 @@ class ProgressLine:
             self._print(self._clock.format_step(progress), last=False)
 
     def _step(self, progress: RunProgress) -> None:
-        """Show the figures of a step, unless the last line is too recent."""
+        """Show the metrics of a step, unless the previous line was printed too recently."""
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
@@ -246,7 +250,9 @@ class ProgressLine:
 
 
 class PartBars:
-    """Context and display that shows one bar for each part of `learn`, or lines without a terminal.
+    """Context, and display of progress, that shows one bar for each part of `learn`.
+
+    If the output is no terminal, it prints lines instead.
 
     Args:
         parts: Names of the parts, such as "teacher".
@@ -282,7 +288,7 @@ class PartBars:
         self._bars.stop()
 
     def show(self, progress: RunProgress) -> None:
-        """Show a report: the start or end of a part, or its progress."""
+        """Show a report, which is the start or the end of a part, or the progress of the part."""
         if progress.event == "note":
             self.note(progress.note)
         elif progress.unit == "part" and progress.event == "begin":
@@ -315,7 +321,7 @@ class PartBars:
         Args:
             part: Name of the part.
             share: Finished share (0..1) of the part.
-            about: Text behind the bar.
+            about: Text to the right of the bar.
         """
         self._bars.update(self._tasks[part], completed=share, about=about)
         now = time.monotonic()
@@ -325,10 +331,10 @@ class PartBars:
 
 
 def format_figures(line: Mapping[str, Any]) -> str:
-    """Return the figures of a metrics line that are in `FIGURES`, as text on one line.
+    """Return those metrics of a step that are in `FIGURES`, as text on one line.
 
     Args:
-        line: Values of the metrics line, by name.
+        line: Metrics of the step, by name.
     """
     there = {name: line[name] for name in FIGURES if name in line}
     if not there.get("failed"):

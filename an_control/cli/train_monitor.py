@@ -25,18 +25,18 @@ class TrainMonitorCommand(MonitorOptions):
     """Train the forward model of a model's identity monitor and write it into the model file.
 
     The forward model predicts each channel's next reading; with it the monitor detects that signals
-    arrive in other channels than before. It is trained on episodes that the model's policy drives,
-    with exploration; this takes about ten minutes. The policy stays as it is. At the end the
-    monitor is tested on new episodes, also on robots with slower sensors and other mass and
-    friction. If it reports wrong moves of signals or finds too few real ones, the model file says
-    so, and the monitor is off by default.
+    arrive in other channels than before. It is trained on episodes in which the model's policy
+    acts, with random exploration added; this takes about ten minutes. The policy stays as it is. At
+    the end the monitor is tested on new episodes, also on robots with slower sensors and other mass
+    and friction. If it reports wrong moves of signals or finds too few real ones, the model file
+    says so, and the monitor is off by default.
     """
 
     model: tyro.conf.Positional[Path]
     out: OutputFile | None = None
     folder: OutputFolder | None = None
     json: OutputFile | None = None
-    """Also write the losses here as JSON."""
+    """Also write the losses of the training here as JSON."""
 
     def run(self) -> int:
         """Train the monitor, print its validation and model file, and return the exit status."""

@@ -1,4 +1,4 @@
-"""Find the dataclass of each verb of `an-control`; a verb is imported only when it is used."""
+"""Find the dataclass of each verb of `an-control`, and import it only when it is used."""
 
 from __future__ import annotations
 

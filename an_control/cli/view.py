@@ -1,4 +1,4 @@
-"""The verb ``an-control view``: shows the live page of a running robot."""
+"""The verb ``an-control view``, which shows the live page of a running robot."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ LOOPBACK = "127.0.0.1"
 class ViewCommand:
     """Show a running robot in the browser, and rewire it there; prints the page's address.
 
-    The page shows the robot, its policy's attention and the monitor's estimate; on it signals can
-    be moved to other channels, cut and copied. The command waits until a robot runs; Ctrl-C stops
-    it.
+    The page shows the robot, its policy's attention and the monitor's estimate of which signal
+    arrives where; on it signals can be moved to other channels, cut and copied. The command waits
+    until a robot runs; Ctrl-C stops it.
     """
 
     namespace: str = ""
-    """The robot's namespace, such as /ant; by default that of the first policy node found."""
+    """The robot's namespace, such as /ant; by default the namespace of the first policy node found.
+    """
     port: int = 8765
     """The port; 0 takes any that is free."""
     host: str = LOOPBACK

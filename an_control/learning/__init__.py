@@ -1,6 +1,6 @@
 """Offline learning: training, imitation and evaluation of policies in gymnasium environments.
 
-Each function takes an options dataclass and returns a result dataclass:
+Each of these functions takes one dataclass of options and returns one dataclass of results.
 
     train_teacher(TeacherOptions)    train an MLP policy by reinforcement learning
     distill(DistillOptions)          train a permutation-invariant student that imitates a teacher

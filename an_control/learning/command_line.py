@@ -1,7 +1,8 @@
-"""Write the options of a training function as the command line that asks for the same.
+"""Write the options of a training function as the command line that would start the same training.
 
-Such command lines stand on model cards and in messages on how to continue a run. A field's name
-decides its flag: `teacher_minutes` becomes `--teacher-minutes`.
+These command lines are printed on model cards, and in messages that tell how to continue a training
+run. The name of a field of the options decides the name of the command's flag: `teacher_minutes`
+becomes `--teacher-minutes`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ def format_flag(name: str) -> str:
 
 
 def format_command(options: Any, name: str) -> str:
-    """Return the command line `an-control NAME ...` that sets the same options.
+    """Return the command line `an-control NAME ...` that sets the same options as a dataclass.
 
-    Options at their default are left out.
+    Options that have their default value are left out.
 
     Args:
         options: Instance of an options dataclass whose first field is the positional argument.
@@ -40,7 +41,8 @@ def _format_fields(options: Any, options_fields: Iterable[Field[Any]]) -> list[s
 
     Args:
         options: Instance of an options dataclass.
-        options_fields: Fields to write; a field that is a dataclass is replaced by its own fields.
+        options_fields: Fields of that dataclass to write. If the value of a field is itself a
+            dataclass, the fields of the inner dataclass are written in its place.
     """
     words = []
     for field in options_fields:

@@ -1,8 +1,10 @@
-"""Import policies of the AttentionNeuron paper's authors, flat parameter vectors in npz files.
+"""Import the policies that the authors of the AttentionNeuron paper published as npz files.
 
-The npz holds one array ``params``. Its layout (google/brain-tokyo-workshop, es_attention) is: the
-LSTM cell's four arrays, the query and key projections, the network. Queries start from a fixed
-sinusoidal table (section 3.2).
+Such a file holds one flat array ``params`` with all parameters of the policy, as written by the
+directory es_attention of the repository google/brain-tokyo-workshop. The four arrays of the LSTM
+cell come first, then the query and key projections, then the network that computes the actions. The
+array does not contain the inputs of the query projection, because these are a fixed sinusoidal
+table (section 3.2 of the paper).
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ class _AttentionLayout:
 
     Attributes:
         actions: Number of actions.
-        queries: Number of queries.
-        hidden_layers: Number of hidden layers of the head.
+        queries: Number of queries of the attention.
+        hidden_layers: Number of hidden layers of the head, the network that computes the actions.
         bias: Whether the query and key projections have a bias.
-        scale: Divisor of the attention scores.
+        scale: Number by which the attention scores are divided.
         task: The policy's task.
-        neuron: Units of the sensory neurons' LSTM.
-        key: Length of a key.
+        neuron: Number of LSTM units in the sensory neuron (the small network that reads one
+            channel).
+        key: Length of each key vector of the attention.
     """
 
     actions: int
@@ -61,14 +64,14 @@ class _AttentionLayout:
 
     @property
     def sizes(self) -> AttentionSizes:
-        """Return the sizes of the policy."""
+        """Return the sizes of the policy's layers."""
         return paper_sizes(self.actions, self.queries, self.hidden_layers, self.neuron, self.key)
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the model file's arrays by name.
+        """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader of the parameter vector.
+            take: Reader that cuts the next array from the parameter vector at each call.
         """
         gates, d, key = 4 * self.neuron, self.neuron, self.key
         inputs = take(gates, 1 + self.actions)
@@ -108,14 +111,14 @@ class _MlpLayout:
 
     @property
     def sizes(self) -> MlpSizes:
-        """Return the sizes of the policy."""
+        """Return the sizes of the policy's layers."""
         return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the model file's arrays by name.
+        """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader of the parameter vector.
+            take: Reader that cuts the next array from the parameter vector at each call.
         """
         return _read_head_arrays(take, [self.channels, *self.hidden], self.actions)
 
@@ -123,12 +126,13 @@ class _MlpLayout:
 def _read_vision_arrays(
     take: _ParameterReader, sizes: VisionSizes, frames_last: bool
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of queries, keys and values of a policy for image patches, by name.
+    """Return the weights of the queries, keys and values of a policy for image patches.
 
     Args:
-        take: Reader of the parameter vector.
-        sizes: Sizes of the policy.
-        frames_last: Whether the keys' weights order a patch as (row, column, frame).
+        take: Reader that cuts the next array from the parameter vector at each call.
+        sizes: Sizes of the policy's layers.
+        frames_last: Whether the weights of the keys expect the numbers of a patch in the order
+            (row, column, frame), in which the frame varies fastest.
     """
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
@@ -165,14 +169,14 @@ class _TopPatchesLayout:
 
     @property
     def sizes(self) -> TopPatchesSizes:
-        """Return the sizes of the policy."""
+        """Return the sizes of the policy's layers."""
         return CAR_RACING_SIZES
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the model file's arrays by name.
+        """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader of the parameter vector.
+            take: Reader that cuts the next array from the parameter vector at each call.
         """
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
@@ -205,14 +209,14 @@ class _ConvolutionLayout:
 
     @property
     def sizes(self) -> ConvolutionSizes:
-        """Return the sizes of the policy."""
+        """Return the sizes of the policy's layers."""
         return PONG_SIZES
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the model file's arrays by name.
+        """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader of the parameter vector.
+            take: Reader that cuts the next array from the parameter vector at each call.
         """
         arrays = _read_vision_arrays(take, self.sizes, frames_last=False)
         return arrays | {name: take(*shape) for name, shape in self.sizes.head_shapes().items()}
@@ -245,7 +249,7 @@ class _ParameterReader:
         self.at = 0
 
     def __call__(self, *shape: int) -> np.ndarray:
-        """Return the next parameters as an array of this shape.
+        """Return the next parameters of the vector as an array of the given shape.
 
         Raises:
             ValueError: There are too few parameters left.
@@ -268,7 +272,8 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
 
     Args:
         path: The file.
-        kind: One of `AUTHORS_KINDS`, which names task and layout.
+        kind: One of `AUTHORS_KINDS`. It decides the task of the policy and the layout of its
+            parameters.
 
     Raises:
         ModelError: The kind is unknown or the file is not valid; the message names file and reason.
@@ -324,10 +329,10 @@ def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
 def _read_head_arrays(
     take: _ParameterReader, widths: list[int], actions: int
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a stack of dense layers by name.
+    """Return the weights of a stack of dense layers, by their names in a model file.
 
     Args:
-        take: Reader of the parameter vector.
+        take: Reader that cuts the next array from the parameter vector at each call.
         widths: Number of inputs of each layer.
         actions: Number of outputs of the last layer.
     """

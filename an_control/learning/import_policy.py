@@ -1,7 +1,9 @@
 """Convert policies of Stable-Baselines3 and TorchScript to ONNX files, which a robot can read.
 
-No code of these files is run: of a Stable-Baselines3 zip this reads the weights (by torch, as
-weights alone) and the plain text of its settings; of the file of a VecNormalize the arrays.
+No code that these files may contain is run. Of a Stable-Baselines3 zip, torch reads the weights in
+its mode `weights_only`, and the settings are read as plain text. Of the pickle file of a
+VecNormalize (the wrapper of Stable-Baselines3 that normalises observations), only the arrays are
+read.
 """
 
 from __future__ import annotations
@@ -31,20 +33,26 @@ except ImportError:  # numpy 1
 MAX_BYTES = 256 * 2**20
 """Maximum size of a file in bytes."""
 ACTIVATIONS = {"Tanh": "Tanh", "ReLU": "Relu", "ELU": "Elu", "SELU": "Selu"}
-"""Names of torch's activation functions, and the ONNX operators that compute them."""
+"""A mapping from the name of each supported activation function in torch to the ONNX operator that
+computes it."""
 ACTOR_CRITIC = "mlp_extractor.policy_net", "action_net"
-"""Names of the actor's hidden layers and of its last layer in PPO and A2C."""
+"""Names in a PPO or A2C policy of the hidden layers and of the output layer of its actor (the
+network that computes the actions)."""
 TRIES, TOLERANCE = 32, 1e-4
 """Number of random inputs on which a converted network is compared with the original, and the
-largest difference that is allowed."""
+largest difference of an action that is allowed."""
 
 
 class PolicyNames(NamedTuple):
-    """Names of a policy's inputs and actions, which an imported file itself does not contain.
+    """Names of the inputs and actions of an imported policy.
+
+    The user gives these names, because the imported file contains none.
 
     Attributes:
-        channels: Channel ids of the inputs, in order; empty if not known.
-        actuators: Names of the actions' actuators, in order; empty if not known.
+        channels: Ids of the channels (sensor signals) that the inputs read, in the order of the
+            inputs; empty if not known.
+        actuators: Names of the actuators that the actions drive, in the order of the actions; empty
+            if not known.
         step_s: Period of the control ticks in seconds; None if not known.
         task: Name of the task.
     """
@@ -59,10 +67,10 @@ class PolicyNames(NamedTuple):
 
         Args:
             inputs: Number of inputs of the network.
-            actions: Number of its actions.
+            actions: Number of actions that the network returns.
 
         Raises:
-            ValueError: There are fewer or more names than inputs or actions.
+            ValueError: The number of names is not the number of inputs or of actions.
         """
         channels = self.channels or tuple(f"observation.{i}" for i in range(inputs))
         actuators = self.actuators or tuple(f"action.{i}" for i in range(actions))
@@ -77,12 +85,12 @@ class PolicyNames(NamedTuple):
 
 @dataclass(frozen=True)
 class VecNormalisation:
-    """Normalisation of observations as by VecNormalize: clip((observation - mean) / sd).
+    """Normalisation of observations as in VecNormalize, by clip((observation - mean) / sd).
 
     Attributes:
         mean: Mean of each input (N,).
         sd: Standard deviation sqrt(variance + epsilon) of each input (N,).
-        clip: Absolute value at which the result is clipped.
+        clip: Largest absolute value of a normalised observation; larger ones are clipped to it.
     """
 
     mean: np.ndarray
@@ -94,13 +102,14 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
     """Convert a policy of Stable-Baselines3 or TorchScript to the content of an ONNX file.
 
     Args:
-        path: The zip of Stable-Baselines3, or the TorchScript file.
+        path: The file of the policy, either a zip of Stable-Baselines3 or a TorchScript file.
         names: Names of the policy's inputs and actions.
-        normalise: File of the VecNormalize that a Stable-Baselines3 policy was trained with; None
-            for none.
+        normalise: The saved VecNormalize with which a policy of Stable-Baselines3 was trained; None
+            if it was trained without one.
 
     Raises:
-        ModelError: The file holds no such policy, or one that this cannot convert.
+        ModelError: The file holds no such policy, or a policy of a kind that this function cannot
+            convert.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(_read_content(path))) as archive:
@@ -148,7 +157,7 @@ def _convert_stable_baselines(
         normalisation: Normalisation of the observations; None for none.
 
     Raises:
-        ValueError: The policy is of a kind that this cannot convert.
+        ValueError: The policy is of a kind that this function cannot convert.
     """
     settings, weights = _read_settings(archive), _read_weights(archive)
     hidden, last, squashed = _find_actor_layers(weights)
@@ -180,7 +189,7 @@ def _convert_stable_baselines(
 def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     """Return the settings of the algorithm in a zip of Stable-Baselines3.
 
-    Pickled values among them stay text.
+    A setting whose value is pickled stays text and is not unpickled.
 
     Raises:
         ValueError: The settings cannot be read, or the actions are not continuous.
@@ -219,7 +228,9 @@ Layer = tuple[np.ndarray, np.ndarray]
 
 
 def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], Layer, bool]:
-    """Return the actor's hidden layers, its last layer, and whether a tanh follows that.
+    """Find the layers of the actor, the network of a policy that computes the actions.
+
+    Return its hidden layers, its output layer, and whether a tanh follows the output layer.
 
     Args:
         weights: Weights of the policy by their names in torch.
@@ -241,7 +252,7 @@ def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], 
 
 
 def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
-    """Return weight (out, in) and bias (out,) of a linear layer.
+    """Return the weight matrix (outputs, inputs) and the bias (outputs,) of a linear layer.
 
     Args:
         weights: Weights of the policy by their names in torch.
@@ -275,7 +286,7 @@ def _find_activation(settings: Mapping[str, Any], default: str) -> str:
 
     Args:
         settings: Settings of the algorithm.
-        default: Name of torch's activation function if the settings have none.
+        default: Name in torch of the activation function to assume if the settings name none.
 
     Raises:
         ValueError: The activation function is not supported.
@@ -318,7 +329,10 @@ def _read_action_bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.n
 
 
 class _Inert:
-    """Object that replaces an unpickled object other than an array; it only stores its state."""
+    """Harmless object that takes the place of a pickled object that is not an array.
+
+    It keeps the pickled state of the object that it replaces, but none of that object's code.
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.state: Any = None
@@ -329,10 +343,14 @@ class _Inert:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reader of a pickle that runs no code but numpy's making of arrays."""
+    """Reader of a pickle file that calls no functions but those by which numpy makes arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return numpy's own function for an array, and `_Inert` for any other object."""
+        """Return what stands for a class or function that the pickle file names.
+
+        This is numpy's own class or function if it serves to make an array, and `_Inert` for all
+        others.
+        """
         if module.split(".")[0] == "numpy":
             if (module, name) == ("numpy", "ndarray"):
                 return np.ndarray
@@ -346,7 +364,8 @@ class _ArraysOnly(pickle.Unpickler):
 def read_normalisation(path: Path) -> VecNormalisation:
     """Read the normalisation of observations from the file of a VecNormalize.
 
-    The file is a pickle, but none of its code runs: everything but its arrays is replaced.
+    The file is a pickle, but no code from it is run, because every object other than an array is
+    replaced by an inert one.
 
     Raises:
         ModelError: The file holds no VecNormalize of plain observations.
@@ -382,7 +401,7 @@ def _convert_torchscript(path: Path, names: PolicyNames) -> bytes:
         names: Names of the policy's inputs and actions.
 
     Raises:
-        ValueError: The network cannot be read or converted, or keeps a state.
+        ValueError: The network cannot be read or converted, or keeps a state between calls.
     """
     import onnx
     import torch
@@ -419,10 +438,10 @@ def _export_onnx(network: Any, inputs: int) -> bytes:
 
     Args:
         network: The network.
-        inputs: Number of its inputs.
+        inputs: Number of inputs of the network.
 
     Raises:
-        ValueError: Torch cannot convert it.
+        ValueError: Torch cannot convert the network.
     """
     import warnings
 
@@ -451,8 +470,8 @@ def _check_conversion(content: bytes, tries: np.ndarray, expected: Sequence[np.n
 
     Args:
         content: Content of the ONNX file.
-        tries: Inputs (K, 1, N) to compare on.
-        expected: Actions of the original for each.
+        tries: K inputs (K, 1, N) on which the two networks are compared.
+        expected: Actions of the original network, one array for each of the K inputs.
     """
     import onnxruntime
 
@@ -467,7 +486,7 @@ def _count_inputs(network: Any) -> int:
     """Return the number of inputs of a TorchScript network's first layer.
 
     Raises:
-        ValueError: The network has no weights that show it.
+        ValueError: The network has no weights from which the number of inputs follows.
     """
     for _, tensor in network.named_parameters():
         if tensor.ndim == 2:

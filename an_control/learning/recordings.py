@@ -1,4 +1,4 @@
-"""Episodes for training from recordings (bags) of a real robot, in place of a simulator's."""
+"""Make training episodes from recordings (ROS bags) of a real robot instead of a simulator."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from an_control.record.reader import Bag
 from an_control.wiring import Wiring, load_wiring
 
 STALL = 10.0
-"""An episode ends where a tick comes later than this factor times the usual period."""
+"""Limit of a pause between two control ticks, as a multiple of the usual period of the ticks. A
+longer pause ends the episode."""
 MIN_TICKS = 10
-"""Number of ticks up to which an episode is left out."""
+"""Minimum number of control ticks; an episode of this many or fewer is left out."""
 
 
 def read_recorded_traces(
     paths: Sequence[Path], model_path: Path, model: Model
 ) -> list[EpisodeTrace]:
-    """Read recordings as episodes in the channels and actions of a model.
+    """Read recordings as episodes that have the channels and actions of a model.
 
-    The command that was sent counts as the action, no matter which controller sent it; a missing
-    reading is replaced by the channel's newest one.
+    The recorded command counts as the action of the model, no matter which controller sent it. A
+    missing reading of a channel is replaced by the newest reading that this channel had before.
 
     Args:
         paths: Files of the recordings, made by policy nodes.
@@ -54,7 +55,7 @@ def read_recorded_traces(
 def _read_traces(
     path: Path, arrays: RecordedArrays, model_path: str, model: Model
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, in the channels and actions of a model.
+    """Yield the episodes of one recording, with the channels and actions of a model.
 
     Args:
         path: File of the recording, for errors.
@@ -69,16 +70,18 @@ def _read_traces(
 def read_recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Read recordings of a robot as episodes, and describe the robot as a task.
 
-    Channels and actuators are those of the first recording's wiring (its configuration of sensors
-    and actuators), in its order; the task's time step follows from its rate. A missing reading is
-    replaced by the channel's newest one.
+    The task has the channels and actuators of the wiring (the configuration of sensors and
+    actuators) that the first recording contains, in the order of that wiring, and the time step
+    that follows from the wiring's rate. A missing reading of a channel is replaced by the newest
+    reading that this channel had before.
 
     Args:
         paths: Files of the recordings, made by policy nodes.
-        name: Name for the task.
+        name: Name to give to the task.
 
     Raises:
-        ValueError: A recording cannot be read, or lacks channels or actuators of the first one.
+        ValueError: A recording cannot be read, or lacks channels or actuators of the first
+            recording.
     """
     task: Task | None = None
     traces: list[EpisodeTrace] = []
@@ -111,13 +114,13 @@ def _split_episodes(
     channels: Sequence[str],
     action_of: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Split one recording into episodes, at resets and pauses, and yield them.
+    """Yield the episodes of one recording. A reset of the robot or a long pause ends an episode.
 
     Args:
         path: File of the recording, for errors.
         arrays: Content of the recording.
-        channels: Ids of the channels that the episodes have.
-        action_of: Function from a command to the action (A,).
+        channels: Ids of the channels that the episodes shall have, in this order.
+        action_of: Function that converts a recorded command to the action (A,) of a model.
 
     Raises:
         ValueError: The recording lacks one of the channels.

@@ -1,13 +1,13 @@
-"""Recurrent layers and Set Transformer blocks of a policy as torch modules.
+"""Torch modules for two optional parts of a policy, the recurrent layer and the Set Transformer.
 
 The recurrent layer, between the attention and the head, is an LSTM, a GRU, or a transformer of
 Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
-(Dai et al. 2019), the transformer's state holds the layers' inputs at earlier ticks. The Set
-Transformer's blocks follow Lee et al. 2019, equations 6 to 11.
+(Dai et al. 2019), the state of the transformer holds what each layer received at earlier ticks. The
+Set Transformer's blocks follow Lee et al. 2019, equations 6 to 11.
 
 The modules compute the same as `an_control.policy.recurrence` and
-`an_control.policy.set_transformer`, for sequences of many episodes at once, and convert to a model
-file's arrays.
+`an_control.policy.set_transformer`, but for sequences of many episodes at once. Their weights can
+be converted to the arrays of a model file and back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 
 State = tuple[Tensor, ...]
-"""Tensors (B, ...) for B episodes; zeros at the start of an episode."""
+"""State of a recurrent layer, tensors (B, ...) for B episodes. All are zeros at the start of an
+episode."""
 
 
 class RecurrenceModule(nn.Module):
@@ -33,8 +34,8 @@ class RecurrenceModule(nn.Module):
     Args:
         inputs: Number of inputs at each step.
         sizes: Kind and sizes of the layer.
-        gate_bias: Initial bias b_g of the gates (gtrxl); the larger, the less a layer changes its
-            input at first.
+        gate_bias: Initial bias b_g of the gates (only for the kind "gtrxl"). The larger it is, the
+            less a layer changes its input at the start of the training.
 
     Raises:
         ValueError: The sizes do not fit each other.
@@ -57,12 +58,12 @@ class RecurrenceModule(nn.Module):
             self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
     def initial_state(self, rows: int) -> State:
-        """Return the state at the start of `rows` episodes (B), tensors of zeros.
+        """Return the state at the start of B = `rows` episodes, as tensors of zeros.
 
         Returns:
-            For an LSTM the output and the cell (B, U); for a GRU the output (B, U); for a
-            transformer the layers' inputs at the last ticks (B, layers, window - 1, U), and a mask
-            (B, window - 1) that is 1 for each tick that existed.
+            For an LSTM, the output and the cell, both (B, U). For a GRU, the output (B, U). For a
+            transformer, what each layer received at the previous ticks (B, layers, window - 1, U),
+            and a mask (B, window - 1) that is 0 for ticks before the start of the episode, else 1.
         """
         units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
         shapes: list[tuple[int, ...]] = [(units,)] * (2 if self.sizes.kind == "lstm" else 1)
@@ -79,7 +80,8 @@ class RecurrenceModule(nn.Module):
             state: State before the first step, from `initial_state` or an earlier call.
 
         Returns:
-            The outputs (T, B, U), and the state after the last step, which is not detached.
+            The outputs (T, B, U), and the state after the last step, through which gradients still
+            flow.
         """
         if isinstance(self.core, RecurrentTransformer):
             return self.core(x, *state)
@@ -92,7 +94,8 @@ class RecurrenceModule(nn.Module):
     def compute_last_output(self, x: Tensor) -> Tensor:
         """Return the output (B, U) after the last step of whole episodes.
 
-        The highest layer of a transformer computes only that step.
+        This is cheaper than `forward`, because the highest layer of a transformer computes only the
+        last step.
 
         Args:
             x: Inputs (T, B, inputs) of all steps.
@@ -119,7 +122,7 @@ class RecurrenceModule(nn.Module):
         """Copy the weights from a model file's arrays.
 
         Args:
-            arrays: Arrays by name; only those that begin with "recurrence." are read.
+            arrays: Arrays by name; only those whose names begin with "recurrence." are read.
 
         Raises:
             KeyError: An array is missing.
@@ -142,14 +145,15 @@ class RecurrenceModule(nn.Module):
 
 
 class RecurrentTransformer(nn.Module):
-    """Transformer that also attends to the W - 1 ticks before the sequence it gets.
+    """Transformer that also attends to the W - 1 ticks before the sequence that it receives.
 
-    Inside, the batch is the first dimension.
+    The methods take tensors (steps, episodes, ...), but the layers inside work on tensors
+    (episodes, steps, ...).
 
     Args:
         inputs: Number of inputs at each step.
         sizes: Kind and sizes of the layers.
-        gate_bias: Initial bias of the gates (gtrxl).
+        gate_bias: Initial bias of the gates (only for the kind "gtrxl").
     """
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float) -> None:
@@ -163,11 +167,14 @@ class RecurrentTransformer(nn.Module):
 
         Args:
             x: Inputs (T, B, inputs).
-            memory: Inputs of each layer at the W - 1 ticks before (B, layers, W - 1, U).
-            filled: 1 for each of these ticks that existed, else 0 (B, W - 1).
+            memory: What each layer received at the W - 1 ticks before the sequence (B, layers, W -
+                1, U).
+            filled: Mask (B, W - 1) of those ticks, 0 for ticks before the start of the episode,
+                else 1.
 
         Returns:
-            The outputs (T, B, U), and the state after the last step: new `memory` and `filled`.
+            The outputs (T, B, U), and the state after the last step, which is the next call's
+            `memory` and `filled`.
         """
         steps = len(x)
         filled = pad(filled, (0, steps), value=1.0)
@@ -200,7 +207,7 @@ class RecurrentLayer(nn.Module):
 
     Args:
         sizes: Kind and sizes of the layer.
-        gate_bias: Initial bias of the gates (gtrxl).
+        gate_bias: Initial bias of the gates (only for the kind "gtrxl").
     """
 
     ages: Tensor
@@ -225,12 +232,14 @@ class RecurrentLayer(nn.Module):
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
     def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Run the layer and return its outputs (B, T, U) at the last T ticks.
+        """Run the layer and return its outputs (B, T, U) at the T ticks of the sequence.
 
         Args:
-            states: Inputs (B, W - 1 + T, U) at all ticks of the window and the sequence.
+            states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
+                ticks of the sequence itself.
             steps: Number T of ticks of the sequence.
-            filled: 1 for each tick that existed, else 0 (B, W - 1 + T).
+            filled: Mask (B, W - 1 + T) of those ticks, 0 for ticks before the start of the episode,
+                else 1.
         """
         x = states[:, -steps:]
         y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
@@ -242,12 +251,15 @@ class RecurrentLayer(nn.Module):
     def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
         """Run the attention with relative positions and return its output (B, T, U).
 
-        In the comments, H is the number of heads and D the numbers per head.
+        In the comments, H is the number of attention heads, and D the length of the vectors of one
+        head.
 
         Args:
-            states: Inputs (B, W - 1 + T, U) at all ticks of the window and the sequence.
+            states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
+                ticks of the sequence itself.
             steps: Number T of ticks of the sequence.
-            filled: 1 for each tick that existed, else 0 (B, W - 1 + T).
+            filled: Mask (B, W - 1 + T) of those ticks, 0 for ticks before the start of the episode,
+                else 1.
         """
         query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
         key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
@@ -263,14 +275,14 @@ class RecurrentLayer(nn.Module):
         return linear(heard.transpose(1, 2).flatten(2), self.output)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """Reshape x from (..., n, H D) to (..., H, n, D), for H heads of D numbers."""
+        """Reshape x from (..., n, H * D) to (..., H, n, D), for H heads with D numbers each."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def _add_residual(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """Add a submodule's output to its input, by a sum or by a gate, with the layer's norm.
+        """Combine input and output of a submodule by a sum or a gate, with the layer's norm.
 
         Args:
-            submodule: "attention" or "network".
+            submodule: Name of the submodule, "attention" or "network".
             x: Input (B, T, U) of the submodule.
             y: Output (B, T, U) of the submodule.
         """
@@ -283,11 +295,12 @@ class RecurrentLayer(nn.Module):
 class RecurrenceGate(nn.Module):
     """GRU gate g(x, y) of GTrXL, which replaces the residual sum x + y.
 
-    Weight rows are in the order reset, update, new.
+    The rows of the weight matrices belong to the gates in the order reset, update, new.
 
     Args:
         units: Number of units U.
-        bias: Initial bias; the larger, the closer the gate's output is to x.
+        bias: Initial bias of the update gate; the larger it is, the closer the output of the gate
+            is to x.
     """
 
     def __init__(self, units: int, bias: float) -> None:
@@ -296,7 +309,7 @@ class RecurrenceGate(nn.Module):
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gated sum (..., U).
+        """Return the output (..., U) of the gate, which lies between x and the new value.
 
         Args:
             x: Input (..., U) of the submodule.
@@ -312,16 +325,16 @@ class RecurrenceGate(nn.Module):
 
 
 def _align_relative_scores(positions: Tensor) -> Tensor:
-    """Shift attention scores by relative position to scores by absolute position.
+    """Convert attention scores by relative position to attention scores by absolute position.
 
-    Row t moves t columns to the right; all other columns are -inf, so that step t attends to the W
-    columns from t to t + W - 1 only.
+    Row t is shifted t columns to the right. All columns that remain free are -inf, so that step t
+    attends only to the W columns from t to t + W - 1.
 
     Args:
         positions: Scores (..., T, W) by relative position.
 
     Returns:
-        Scores (..., T, W - 1 + T) by column.
+        Scores (..., T, W - 1 + T) by absolute position.
     """
     steps, window = positions.shape[-2:]
     wide = pad(positions, (0, steps), value=-torch.inf)  # a place too wide: each row slips one
@@ -330,7 +343,7 @@ def _align_relative_scores(positions: Tensor) -> Tensor:
 
 
 def _make_matrix(rows: int, columns: int) -> nn.Parameter:
-    """Return a trainable matrix (rows, columns), initialised as in a linear layer."""
+    """Return a trainable matrix (rows, columns), initialised like the weights of `nn.Linear`."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
 
 
@@ -357,8 +370,8 @@ class MultiheadAttentionBlock(nn.Module):
         Args:
             x: Vectors (..., m, d) that give the queries.
             y: Vectors (..., n, d) that give the keys and values.
-            present: How many equal vectors each one in `y` stands for (..., n); 0 leaves it out.
-                None: one.
+            present: Number (..., n) of equal vectors that each vector in `y` stands for. A vector
+                with the number 0 is left out. None means that each vector stands for one.
         """
         query, key, value = (
             layer(rows).unflatten(-1, (self._heads, -1)).transpose(-3, -2)
@@ -381,8 +394,9 @@ class SetEncoder(nn.Module):
     """Set Transformer encoder (SAB or ISAB): self-attention between the outputs of N channels.
 
     Args:
-        kind: "sab", each attends to each, or "isab", by way of inducing points.
-        width: Length d of each neuron's output.
+        kind: "sab", in which each channel attends to every channel, or "isab", in which the
+            channels attend to a few learned vectors (inducing points), and these to the channels.
+        width: Length d of the output vector of each channel's network.
         heads: Number of attention heads.
         inducing: Number of inducing points (isab).
     """
@@ -403,8 +417,8 @@ class SetEncoder(nn.Module):
         """Return the encoded outputs (..., N, d).
 
         Args:
-            x: The channels' outputs (..., N, d).
-            present: 1 for channels that are attended to, 0 for missing ones (..., N).
+            x: Outputs (..., N, d) of the channels' networks.
+            present: Mask (..., N), 1 for channels that are attended to, 0 for missing channels.
         """
         if self._kind == "sab":
             out: Tensor = self.block(x, x, present)
@@ -414,7 +428,7 @@ class SetEncoder(nn.Module):
         return spread
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights by their array names in a model file."""
+        """Return the weights as arrays, by their names in a model file."""
         return _export_arrays(self, {"block.": "encoder.", "": "encoder."})
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -427,7 +441,7 @@ class SetPooling(nn.Module):
 
     Args:
         seeds: Number M of seed vectors.
-        width: Length d of each neuron's output.
+        width: Length d of the output vector of each channel's network.
         heads: Number of attention heads.
     """
 
@@ -438,18 +452,18 @@ class SetPooling(nn.Module):
         self.block = MultiheadAttentionBlock(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """Pool the channels' outputs to a message (..., M, d) of fixed size.
+        """Combine the outputs of all channels to M vectors (..., M, d), for any number of channels.
 
         Args:
             z: Outputs (..., N, d) of the channels' networks.
-            present: 1 for channels that count, 0 for missing ones (..., N).
+            present: Mask (..., N), 1 for channels that are attended to, 0 for missing channels.
         """
         seeds = self.seeds.expand(*z.shape[:-2], -1, -1)
         pooled: Tensor = self.block(seeds, torch.relu(self.input(z)), present)
         return pooled
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights by their array names in a model file."""
+        """Return the weights as arrays, by their names in a model file."""
         return _export_arrays(self, {"block.": "pooling.", "": "pooling."})
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -458,12 +472,12 @@ class SetPooling(nn.Module):
 
 
 def _make_array_name(name: str, prefixes: Mapping[str, str]) -> str:
-    """Return the model file's name for a torch parameter.
+    """Return the name that a torch parameter has in a model file.
 
     Args:
         name: Name of the parameter in its module.
-        prefixes: Prefixes of torch names, each with the model file's prefix that replaces it; the
-            first that matches counts.
+        prefixes: A mapping from prefixes of torch names to the prefixes that replace them in a
+            model file. Only the first prefix that matches is replaced.
     """
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)
@@ -476,7 +490,7 @@ def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, 
 
     Args:
         module: The module.
-        prefixes: See `_make_array_name`.
+        prefixes: Prefixes of torch names and their replacements, as in `_make_array_name`.
     """
     return {
         _make_array_name(name, prefixes): to_array(one) for name, one in module.named_parameters()
@@ -491,7 +505,7 @@ def _import_arrays(
     Args:
         module: The module.
         arrays: Arrays by their names in the model file.
-        prefixes: See `_make_array_name`.
+        prefixes: Prefixes of torch names and their replacements, as in `_make_array_name`.
     """
     with torch.no_grad():
         for name, one in module.named_parameters():

@@ -1,9 +1,10 @@
-"""Disturbances during training: which of them an episode gets, drawn at random.
+"""Choose at random which disturbances a training episode gets.
 
 `an_control.disturbance` defines what each disturbance does to readings, commands or robot. A recipe
-(the settings file of a training run) gives each disturbance a probability. An episode, or a row of
-a training batch, has at most one of the recipe's `faults`, and may have several of its other
-disturbances. The label is always the action of a teacher that gets the undisturbed readings.
+(the settings file of a training run) gives each disturbance a probability. An episode, or one
+sequence of a training batch, has at most one of the disturbances under the recipe's key `faults`,
+and may have several of the recipe's other disturbances. The policy always learns to imitate the
+action of a teacher that receives the undisturbed readings.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from an_control_sim.gym.varied_robot import check_robot
 
 NO_DISTURBANCE = DisturbanceSettings()
 PROBABILITY_TOLERANCE = 1e-9
-"""Tolerance for a sum of probabilities above 1: nine times 1/9 is slightly more."""
+"""Amount by which a sum of probabilities may exceed 1, because the sum of nine times 1/9 can be
+slightly more than 1 in floating point."""
 PERMUTATION_SETTINGS = ("shuffle", "announce", "swap")
-"""Settings that permute signals; recipes have other keys for these, in `streams` and `collection`.
+"""Settings of a disturbance that permute signals. They are not allowed here, because recipes set
+permutations under their keys `streams` and `collection`.
 """
 ADDED_CHANNEL_SETTINGS = ("noise_channels", "noise_sd", "copies")
 
@@ -33,7 +36,10 @@ _parsed = lru_cache(DisturbanceSettings.parse)
 
 
 class TrainingDisturbance(str):
-    """Disturbance of readings as text, such as `missing=0..0.25` or `noise=1..3,noise-sd=1`."""
+    """Text that describes a disturbance of readings.
+
+    Examples are `missing=0..0.25` and `noise=1..3,noise-sd=1`.
+    """
 
     __slots__ = ()
     allowed_names: ClassVar[tuple[str, ...]] = tuple(
@@ -41,7 +47,7 @@ class TrainingDisturbance(str):
         for one in SETTINGS
         if one.target == "readings" and one.name not in PERMUTATION_SETTINGS
     )
-    """Names of the settings that are allowed."""
+    """Names of the settings that such a text may have."""
 
     @classmethod
     def parse(cls: type[F], text: str) -> F:
@@ -51,8 +57,8 @@ class TrainingDisturbance(str):
             text: Settings separated by commas, such as `noise=1..3,noise-sd=1`.
 
         Raises:
-            ValueError: A setting is not allowed, or there is none; the message names the allowed
-                ones.
+            ValueError: A setting is not allowed, or the text has no setting. The message names the
+                allowed settings.
         """
         changed = DisturbanceSettings.parse(text).changed
         wrong = [one.word for one in changed if one.name not in cls.allowed_names]
@@ -68,9 +74,10 @@ class TrainingDisturbance(str):
 
 
 class Fault(TrainingDisturbance):
-    """Disturbance of readings, commands or robot as text, which neither permutes nor adds channels.
+    """Text that describes a disturbance of readings, commands or robot.
 
-    Examples are `delay=0..2` and `gain=0.6..1,lag=0..0.5`.
+    Such a disturbance neither permutes nor adds channels. Examples are `delay=0..2` and
+    `gain=0.6..1,lag=0..0.5`.
     """
 
     __slots__ = ()
@@ -82,18 +89,18 @@ class Fault(TrainingDisturbance):
 
 
 class PatchDisturbance(TrainingDisturbance):
-    """Disturbance of image patches as text, such as `missing=0..0.7` or `delay=1`."""
+    """Text that describes a disturbance of image patches, such as `missing=0..0.7` or `delay=1`."""
 
     __slots__ = ()
     allowed_names = ("missing", "delay", "lose", "repeat")
 
 
 def assign_equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float]:
-    """Return faults with equal probabilities.
+    """Return a mapping from each of some disturbances to its probability, which is equal for all.
 
     Args:
-        texts: The faults as texts.
-        share: Sum of their probabilities.
+        texts: The disturbances as texts.
+        share: Sum of all these probabilities.
 
     Raises:
         ValueError: A text is not a valid `Fault`.
@@ -102,10 +109,10 @@ def assign_equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault
 
 
 def check_probabilities(faults: Mapping[F, float]) -> None:
-    """Check that the probabilities of the faults sum to at most 1.
+    """Check that the probabilities of some disturbances sum to at most 1.
 
     Raises:
-        ValueError: The sum is larger.
+        ValueError: The sum is larger than 1.
     """
     if sum(faults.values()) > 1.0 + PROBABILITY_TOLERANCE:
         together = sum(faults.values())
@@ -113,10 +120,12 @@ def check_probabilities(faults: Mapping[F, float]) -> None:
 
 
 def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """Draw at most one of the faults by its probability and return its settings.
+    """Draw at most one of the disturbances by its probability and return its settings.
+
+    The settings are empty if none is drawn.
 
     Args:
-        faults: Probability of each fault. If it is empty, no random number is drawn.
+        faults: Probability of each disturbance. If the mapping is empty, no random number is drawn.
         rng: Source of random numbers.
     """
     if not faults:
@@ -132,7 +141,8 @@ def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> Disturbance
 def draw_independently(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
-    If two of the drawn ones change the same setting, the later one wins.
+    If two of the drawn disturbances change the same setting, the one that comes later in `disturb`
+    wins.
 
     Args:
         disturb: Probability of each disturbance.
@@ -146,7 +156,7 @@ def draw_independently(disturb: Mapping[F, float], rng: np.random.Generator) -> 
 
 
 def make_sorted_ids(channels: int) -> tuple[str, ...]:
-    """Return made-up ids for N channels, whose alphabetical order is the channels' order."""
+    """Return invented ids for channels, whose alphabetical order is the order of the channels."""
     return tuple(f"{channel:09}" for channel in range(channels))
 
 
@@ -155,10 +165,11 @@ def make_disturber(
 ) -> Disturber | None:
     """Return a `Disturber` for one episode, or None if nothing is disturbed.
 
-    Missing readings are NaN in its output, so that every channel keeps its index.
+    In the readings that it returns, a missing reading is NaN, so that every channel keeps its
+    index.
 
     Args:
-        channels: Number of channels; their ids are those of `make_sorted_ids`.
+        channels: Number of channels, whose ids are made by `make_sorted_ids`.
         drawn: The disturbances of the episode.
         rng: Source of the episode's random numbers; unused if nothing is disturbed.
     """
@@ -170,14 +181,14 @@ def make_disturber(
 def drop_unsupported(
     env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
 ) -> dict[Fault, float]:
-    """Return the faults without those settings that an environment does not support.
+    """Return the disturbances without those settings that an environment does not support.
 
-    A fault without any supported setting is dropped. So a recipe for any robot may name
+    A disturbance is dropped if none of its settings is supported. A recipe can thus name
     disturbances that only some robots support.
 
     Args:
         env: The environment.
-        faults: Probability of each fault.
+        faults: Probability of each disturbance.
     """
     found: dict[Fault, float] = {}
     for fault, chance in faults.items():

@@ -1,8 +1,9 @@
-"""Read a dataclass of settings from a YAML file, strictly: every key must be a field.
+"""Read a dataclass of settings from a YAML file, in which every key must be one of its fields.
 
-A field's type decides which values are allowed: a number is 0 or more, unless it is `Annotated`
-with other `SettingLimits`; a tuple takes a list of as many numbers; a dataclass and a dict take a
-mapping. The keys of a dict are parsed by their type's `parse`.
+The type of a field decides which values are allowed. A number must be 0 or more, unless its type is
+`Annotated` with other `SettingLimits`. For a tuple the file has a list of as many numbers, and for
+a dataclass or a dict it has a mapping. The keys of a dict are parsed by the class method `parse` of
+their type.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from an_control.wiring.checked_yaml import Description, Entry, WiringError
 
 T = TypeVar("T")
 _PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")
-"""Error of a dataclass whose fields contradict each other."""
+"""Pattern of the error message with which a dataclass refuses fields that contradict each other."""
 
 
 @dataclass(frozen=True)
 class SettingLimits:
-    """Bounds of a number in a settings file, inclusive.
+    """Bounds of a number in a settings file; both bounds are allowed values.
 
     Attributes:
         low: The smallest allowed number.
         high: The largest allowed number.
-        over: Whether `low` itself is not allowed.
+        over: Whether the number must be larger than `low`, so that `low` itself is not allowed.
     """
 
     low: float = 0.0
@@ -54,7 +55,7 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
     Args:
         kind: The dataclass; its fields without a default are required keys.
         entry: The mapping, with its position in the file.
-        other_keys: Further keys that are allowed; they are not read.
+        other_keys: Further keys that the mapping may have; their values are not read.
 
     Raises:
         WiringError: A key or value is not valid; the message names file, key, value and what is
@@ -83,7 +84,7 @@ def _parse_value(hint: Any, entry: Entry) -> Any:
     """Return a value of a YAML file, checked against a type.
 
     Args:
-        hint: Type annotation of the dataclass field.
+        hint: Type annotation of the dataclass field to which the value belongs.
         entry: The value, with its position in the file.
 
     Raises:
@@ -119,10 +120,10 @@ def _parse_value(hint: Any, entry: Entry) -> Any:
 
 
 def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
-    """Return key and value of a dict's entry, each checked against its type.
+    """Return the key and the value of one entry of a dict, each checked against its type.
 
     Args:
-        key_type: Type of the keys, which parses them.
+        key_type: Type of the keys, whose class method `parse` reads them.
         hint: Type annotation of the values.
         key: The key as text.
         entry: The value, with its position in the file.
@@ -144,7 +145,7 @@ def _parse_number(
         kind: int or float.
         limits: Bounds of the number.
         entry: The number, with its position in the file.
-        allows_null: Whether null is allowed too, for the error message.
+        allows_null: Whether null is allowed too. This changes only the text of the error message.
     """
     what = "a whole number" if kind is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if allows_null else "")
@@ -162,7 +163,7 @@ def _parse_numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
     """Return a list of numbers of a YAML file as a tuple, each checked against its type.
 
     Args:
-        kinds: Types of the numbers; (int, ...) for a list of any length.
+        kinds: Types of the numbers, one for each; (int, ...) stands for a list of any length.
         entry: The list, with its position in the file.
     """
     endless = kinds[-1] is Ellipsis

@@ -1,13 +1,13 @@
-"""Learning as plain functions: each takes an options dataclass and returns a result dataclass.
+"""Functions for training and evaluation, each from a dataclass of options to one of results.
 
     teacher = train_teacher(TeacherOptions("CartPole-v1", Path("runs/teacher"), minutes=1))
     student = distill(DistillOptions("CartPole-v1", Path("runs/s"), teacher=str(teacher.model)))
     monitor = train_monitor(MonitorOptions(student.model, minutes=1))
 
-The functions print nothing. They report to the function that is passed as `progress`, which can
-stop the run by returning False. Calling the same function with the same options continues a run
-that was stopped or killed. Error messages name options as the command line does: the field
-`teacher_minutes` appears as `--teacher-minutes`.
+These functions print nothing. Their argument `progress` is a function that they call with reports;
+it can stop the run by returning False. Calling the same function with the same options continues a
+run that was stopped or killed. Error messages name an option as on the command line, such as
+`--teacher-minutes` for the field `teacher_minutes`.
 """
 
 from an_control.learning.api.evaluation import EvaluateOptions, EvaluateResult, evaluate

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
 SHARED_OPTIONS = "monitor", "recovery", "normalise"
-"""Options that apply to every protocol."""
+"""Options of an evaluation that apply to every protocol."""
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,25 @@ class EvaluateOptions:
 
     Attributes:
         model: The model file to evaluate.
-        protocols: One row of the table for each: the disturbance of the readings, in the words of
-            `evaluate --table`. All rows are compared with the first one. The same seed gives the
-            same start states in every row.
+        protocols: Protocols, in the words that the command `evaluate --table` takes. The table of
+            results gets a row for each. All rows are compared with the first one. The same seed
+            gives the same start states in every row.
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes in each row.
         seed: Seed of the start states and disturbances; training never uses these seeds.
-        monitor: Off, reset or match; None takes the setting in the model file.
+        monitor: Setting of the monitor, which detects unannounced rewiring: off, reset or match.
+            None takes the setting in the model file.
         recovery: Mean change of a reading per tick below which a robot counts as standing still and
-            is pushed; 0 for never, None for the value in the model file.
-        normalise: Divide the attention's sums by the number of channels that are present.
+            is pushed. 0 means never, None takes the value in the model file.
+        normalise: Whether to divide the attention's sums by the number of channels that are
+            present.
         success: An episode with a return above this is a success; None takes the task's threshold.
-        state: A file that keeps each finished row until the table is complete, so that a call that
-            was interrupted can be repeated.
-        markdown: A file into which the table is written, between the marks of its `title`.
-        title: The title in those marks.
-        plots: A folder for recovery curves, attention maps and keys.
+        state: A file that keeps each finished row until the table is complete. If a call is
+            interrupted, the same call then plays only the other rows.
+        markdown: A Markdown file into which the table is written, between two comments that contain
+            `title`.
+        title: The title of the table in these comments.
+        plots: A folder for pictures of recovery curves, attention maps and keys.
     """
 
     model: Path
@@ -89,13 +92,13 @@ class EvaluateResult:
 
     Attributes:
         task: The task that was played.
-        rows: One dict for each protocol: its text, its episodes and the distribution of their
-            returns.
+        rows: One dict for each protocol, with the protocol's text, its episodes and the
+            distribution of their returns.
         table: The rows as a Markdown table.
         success: An episode with a return above this is a success; None if no threshold is known.
         walk_m: The distance in metres that a robot must cover after a stop to count as walking
-            again; None for tasks without one.
-        pictures: The picture files that were written.
+            again; None for tasks without such a distance.
+        pictures: Paths of the picture files that were written.
     """
 
     task: str
@@ -117,13 +120,14 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
             unless compiled code plays them.
 
     Returns:
-        The table of returns, one row for each protocol.
+        The table of returns, with one row for each protocol.
 
     Raises:
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False; with the option `state` the same call continues.
+        RunStoppedError: `progress` returned False; With the option `state` the same call continues
+            the evaluation.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,
@@ -187,7 +191,7 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     """Check that a Markdown file has the marks between which tables are written.
 
     Args:
-        path: The file; one that does not exist passes.
+        path: The file. A file that does not exist has no missing marks, because it can be created.
         titles: Titles of the tables.
 
     Raises:
@@ -268,7 +272,7 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
         model: The model.
 
     Raises:
-        ValueError: They do not fit.
+        ValueError: The channels or the actions do not fit the model.
     """
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -332,7 +336,7 @@ def _play_and_report(
 
 
 def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return the options, other than the protocols, on which the returns of a table depend.
+    """Return those options, except the protocols, on which the returns in a table depend.
 
     Args:
         options: Options of the evaluation.
@@ -353,12 +357,12 @@ def _draw_figures(
     runs: dict[str, list[PlayedEpisode]],
     player: ProtocolPlayer,
 ) -> list[Path]:
-    """Draw the figures of an evaluation, write them and return their paths.
+    """Draw the pictures of an evaluation, write them as files and return the paths of the files.
 
     Args:
         folder: Folder for the pictures.
         protocols: The protocols by their text.
-        runs: Results by the protocols' text.
+        runs: Results of the episodes of each protocol, by the protocols' text.
         player: Player of the episodes whose attention is plotted.
     """
     from an_control.learning.evaluation import plots

@@ -1,4 +1,4 @@
-"""Search for a policy by an evolution strategy, from the returns of episodes alone."""
+"""Search for a policy by an evolution strategy, which uses only the returns of episodes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from an_control.learning.runs.run_loop import RunLoop
 
 ATTENTION_OPTIONS = "queries", "neuron", "stack"
-"""Options of the attention forms; the fields of `PolicyParts` are such options too."""
+"""Options that only the forms with attention use, in addition to the fields of `PolicyParts`."""
 
 FINAL_SEED = 1
-"""Seed of the evaluation on the model's card; training and validation use others."""
+"""Seed of the evaluation for the model's card; training and validation use other seeds."""
 
 START_SIGMA, START_RATE, RACING_STARTS = 0.5, 0.2, 8
-"""Defaults of a search that starts at random."""
+"""Defaults of the options `sigma`, `rate` and `starts` for a search that starts at random."""
 REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
-"""Defaults of a search that starts at a model. With 0.02 and 0.02 a single step costs the shipped
-Ant two thirds of its return."""
+"""Defaults of the options `sigma` and `rate` for a search that starts at a model. They are small,
+because with 0.02 for both a single step of the search takes two thirds of the return from the Ant
+model that ships with this package."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class EvolveOptions:
         self._check_used()
 
     def _check_used(self) -> None:
-        """Raise ValueError if an option is set that the chosen form or optimiser ignores."""
+        """Raise ValueError if an option is set that the chosen form or optimiser would ignore."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
             self._refuse_options(
@@ -187,15 +188,15 @@ class EvolveOptions:
             )
 
     def _list_changed_options(self, *names: str) -> list[str]:
-        """Return the names of those options that differ from their defaults."""
+        """Return those of the given names whose options differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:
-        """Raise ValueError if there are any options to refuse.
+        """Raise ValueError unless the list of options to refuse is empty.
 
         Args:
             names: Names of the options.
-            why: Reason for the error's text.
+            why: Why the options are refused, for the text of the error.
         """
         if names:
             raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
@@ -207,9 +208,9 @@ class EvolveResult:
 
     Attributes:
         model: The model file of the best validated policy.
-        evaluations: The distribution of its returns, undisturbed and under each disturbance of
-            `shuffle`.
-        metrics: The figures of each generation, by name.
+        evaluations: The distribution of this policy's returns, undisturbed and under each
+            disturbance of the option `shuffle`.
+        metrics: The metrics of each generation, by name.
     """
 
     model: Path
@@ -315,7 +316,7 @@ def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettin
 
 
 def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
-    """Parse disturbances and check them against the number of channels.
+    """Parse disturbances, and check that the task has enough channels for them.
 
     Args:
         texts: Disturbances as texts, in the words of `evaluate --table`.
@@ -337,7 +338,7 @@ def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[Disturbance
 def _make_parametrisation(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
-    """Return the parametrisation to search, and the vector to start from.
+    """Return the parametrisation (which maps vectors to policies) and the vector to start from.
 
     Args:
         options: Options of the search.
@@ -346,7 +347,7 @@ def _make_parametrisation(
         model: Model to start from; None for none.
 
     Returns:
-        The parametrisation, and the start vector (size,), None for a random start.
+        The parametrisation, and the start vector (size,), which is None for a random start.
 
     Raises:
         ValueError: The model does not fit the task, or options do not fit each other.
@@ -421,7 +422,7 @@ def _evaluate_and_write_card(
     Args:
         options: Options of the search.
         loop: The finished run.
-        search: Its search, which plays the episodes.
+        search: The search of that run, which plays the episodes.
         progress: Called after each evaluation.
     """
     from an_control.learning.runs.card import summarise_returns, write_card

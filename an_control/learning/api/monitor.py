@@ -1,6 +1,7 @@
-"""Train the identity monitor's networks, with which it detects unannounced rewiring.
+"""Train the networks of the identity monitor, which detects unannounced rewiring.
 
-Unannounced rewiring means that the signals behind the channels change without a notice.
+Unannounced rewiring means that signals start to arrive in other channels, and that no message says
+so.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class MonitorOptions:
     """Units of each hidden layer of the forward model; by default 64 64, or 192 192 for more than 8
     channels."""
     bag: tuple[Path, ...] = ()
-    """Learn from these recordings of a robot that the model drove, without a simulator; the monitor
-    is then not validated."""
+    """Learn from these recordings of a robot that the model controlled, without a simulator; the
+    monitor is then not validated."""
     steps: int = 200_000
     """Number of environment steps to record and learn from."""
     updates: int = 20_000
@@ -99,11 +100,11 @@ class MonitorResult:
     """Result of `train_monitor`, the training of a monitor that detects rewired sensors.
 
     Attributes:
-        model: The model file that was written; for an ONNX policy that of its monitor.
-        validation: How well the monitor detects rewiring; None if it was copied from another model,
-            or learned from recordings.
-        why_off: Why the monitor stays off unless it is asked for; "" if it is on.
-        metrics: The figures of each step of the training, by name.
+        model: The model file that was written. For an ONNX policy it is the file of the monitor.
+        validation: How well the monitor detects rewiring. It is None if the monitor was copied from
+            another model, or was trained on recordings.
+        why_off: Why the model file sets the monitor to off; "" if the model file sets it to on.
+        metrics: The metrics of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """
 
@@ -117,8 +118,9 @@ class MonitorResult:
 def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progress) -> MonitorResult:
     """Train the networks of a model's identity monitor and write them into the model file.
 
-    The identity monitor detects unannounced rewiring: signals that swap their input slots without a
-    notice. With the options `take` or `validate` nothing is trained.
+    The identity monitor detects unannounced rewiring, which means that signals arrive in other
+    input slots, and that no message says so. With the options `take` or `validate` nothing is
+    trained.
 
     Args:
         options: The model file and the settings. With `folder`, a run in it is continued.
@@ -191,7 +193,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
 def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
     """Train the monitor's networks on recordings of a robot, without an environment.
 
-    The monitor is not validated, as that needs an environment.
+    The monitor is not validated, because a validation needs an environment.
     """
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.recordings import read_recorded_traces
@@ -225,7 +227,7 @@ def _train_and_validate(
     faults: dict[Fault, float],
     progress: OnProgress,
 ) -> tuple[Model, list[dict[str, Any]]]:
-    """Train the monitor's networks and validate them; with the option `validate`, only validate.
+    """Train the monitor's networks, unless the option `validate` is set, and validate them.
 
     Args:
         options: Options of the training.
@@ -235,7 +237,7 @@ def _train_and_validate(
         progress: Called after each step of the training.
 
     Returns:
-        The model with its monitor, and the figures of each step.
+        The model with its monitor, and the metrics of each step.
     """
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.forward_model.validation import ROBOT_TICKS, validate
@@ -263,7 +265,7 @@ def _train_and_validate(
 def _make_forward_model_settings(
     options: MonitorOptions, model: Model, faults: dict[Fault, float]
 ) -> ForwardModelSettings:
-    """Return the settings of the training, from the options and the number of channels.
+    """Return the settings of the training, given the options and the number of channels.
 
     Args:
         options: Options of the training.
@@ -294,7 +296,7 @@ def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model
     Args:
         model: The model that gets the networks.
         other: The model that has them.
-        options: Options, for the errors and the monitor's setting.
+        options: Options of the call, for the texts of errors and for the setting of the monitor.
 
     Raises:
         ValueError: The other model has no such networks, or is of another task.

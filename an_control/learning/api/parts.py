@@ -1,6 +1,6 @@
 """Options for the optional parts of a policy: encoder, pooling and recurrence.
 
-`evolve` and `distill` share them.
+They are options of `evolve` and of `distill`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULTS = {
     "recurrent_heads": 1,
     "window": 32,
 }
-"""Values of numbers that neither an option nor a recipe sets."""
+"""Values for those options that neither the user nor a recipe sets, by name."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def make_student_changes(self) -> dict[str, Any]:
-        """Return the fields of `StudentSizes` that these options change, by name.
+        """Return the values that these options set in `StudentSizes`, by the name of the field.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -125,13 +125,13 @@ class PolicyParts:
         return sizes
 
     def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return the sizes of a policy, changed to PMA seeds or learned queries if either is set.
+        """Return the sizes of a policy, with PMA or learned queries if one of these options is set.
 
         Args:
             sizes: The sizes to change.
 
         Raises:
-            ValueError: Both are set, or a number is out of bounds.
+            ValueError: The two options are set together, or a number is out of bounds.
         """
         seeds, queries = self._check_number("pma"), self._check_number("learned_queries")
         if seeds:
@@ -146,13 +146,13 @@ class PolicyParts:
         return sizes
 
     def _check_used(self, *names: str) -> None:
-        """Check that none of these options is set without a part that uses it.
+        """Check that for each given option that is set, the policy has a part that uses it.
 
         Args:
             names: Names of the options.
 
         Raises:
-            ValueError: One is.
+            ValueError: One of these options is set, but no part of the policy uses it.
         """
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
@@ -185,7 +185,7 @@ class PolicyParts:
         return value
 
     def _make_recurrence_sizes(self) -> RecurrenceSizes | None:
-        """Return the sizes of the recurrence that the options choose; None for no recurrence."""
+        """Return the sizes of the recurrent part that the options choose; None for no such part."""
         if self.recurrence in (None, "none"):
             return None
         header: dict[str, Any] = {

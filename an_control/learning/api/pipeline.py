@@ -1,4 +1,4 @@
-"""Make a policy for an environment in one run: teacher, student, monitor, scores and card."""
+"""Train a teacher, a student and a monitor for an environment in one run, and score them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 PARTS = ("teacher", "student", "monitor", "table")
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
-"""Shares of `LearnOptions.minutes`; time that the student does not use goes to the monitor."""
+"""How `LearnOptions.minutes` is divided among the parts of the run. Time that the student does not
+use goes to the monitor."""
 MONITOR_FAULTS, MONITOR_FAULT_SHARE = ("delay=1",), 0.25
-"""Disturbances that the monitor must not mistake for rewiring, and the share of its training
-episodes that have them."""
+"""Disturbances that the monitor must not mistake for rewiring, and the share of the monitor's
+training episodes that have them."""
 SMOKE_EPISODES = 2, 2
 
 
@@ -54,14 +55,14 @@ class LearnOptions:
     """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default the one
     with the task's name, or robust if there is none."""
     teacher: str | None = None
-    """An existing teacher, as distill takes it: a model file of an MLP policy, an ONNX file without
-    memory, ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION, a function from an array
-    of readings to an array of actions in [-1, 1]. By default train-teacher trains one; the ant
-    brings its own."""
+    """An existing teacher, as distill takes it: a model file of an MLP policy, an ONNX file of a
+    network without memory of earlier ticks, ppo:FILE.zip of stable-baselines3, or
+    python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
+    By default train-teacher trains one; the ant has one already."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
-    """A run of seconds, to check that everything works; it learns almost nothing."""
+    """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
     def check(self) -> None:
         """Check now everything that would otherwise fail only after hours of training.
@@ -99,8 +100,9 @@ class LearnResult:
 
     Attributes:
         model: The model file of the policy with its monitor.
-        rows: The table of scores: name, score, and the distribution of the returns.
-        table: The same table in Markdown.
+        rows: Rows of the table of scores, one dict each with name, score and distribution of the
+            returns.
+        table: The table of scores in Markdown.
         notes: Sentences about what the time limits left unfinished.
     """
 
@@ -113,12 +115,13 @@ class LearnResult:
 def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> LearnResult:
     """Make a policy for any environment, or continue the run in its folder.
 
-    This trains a teacher, a student that imitates it, and the student's monitor, and scores them.
+    The run trains a teacher, a student that imitates the teacher, and a monitor for the student. It
+    then compares their returns in a table of scores.
 
     Args:
         options: The task, the run's folder and the time limits.
-        progress: Called by each part's run with `part` set, and at the beginning and the end of
-            each of `PARTS` (unit "part").
+        progress: Called with the reports of the run of each part, with `part` set, and at the
+            beginning and the end of each of `PARTS` (unit "part").
 
     Returns:
         The model file and its table of scores.
@@ -146,11 +149,11 @@ class _RunState:
 
     Attributes:
         has_monitor: Whether the monitor is trained.
-        rows: Rows of the table of scores that are played.
-        made_from_steps: For each part, its number of finished steps when the later parts were made
-            from it.
-        time_limits_s: For each of the parts monitor and table, its time limit in seconds when it
-            was made.
+        rows: Rows of the table of scores whose episodes have been played.
+        made_from_steps: A mapping from a part to the number of its steps that were finished when
+            the later parts were made from it.
+        time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
+            which the part was made.
     """
 
     has_monitor: bool = False
@@ -160,7 +163,7 @@ class _RunState:
 
 
 class _Run:
-    """Run of `learn` in its folder: makes the parts teacher, student, monitor and table.
+    """Run of `learn` in its folder, which makes the parts teacher, student, monitor and table.
 
     Args:
         options: Options of the run.
@@ -246,7 +249,7 @@ class _Run:
 
     @property
     def _teacher(self) -> str | None:
-        """Return the teacher's name as an option of `distill`; None for the task's own teacher."""
+        """Return the text that names the teacher for `distill`; None for the task's own teacher."""
         if self._options.teacher is not None or self._given_teacher is not None:
             return self._options.teacher
         return str(self._out / "teacher/model.safetensors")
@@ -346,7 +349,7 @@ class _Run:
         return ""
 
     def _fill_table(self, scoring: ScorePlayer) -> None:
-        """Play the rows of the table of scores that are missing, and note what is unfinished.
+        """Play the missing rows of the table of scores, and add notes on what is unfinished.
 
         Args:
             scoring: Player of the episodes.
@@ -394,20 +397,20 @@ class _Run:
 
         Args:
             part: Name of the part.
-            seconds: Its time limit now, in seconds.
+            seconds: Time limit of the part now, in seconds.
         """
         return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
 
     def _drop_outdated(self, part: str, before: int, done: int, *others: str) -> None:
-        """Drop later parts if the part from which they were made has been trained further.
+        """Delete later parts if the part from which they were made has been trained further.
 
         This also works if the process was killed in between.
 
         Args:
             part: Name of the part from which the others were made.
-            before: Its number of steps before this call of `learn`.
-            done: Its number of steps now.
-            others: Names of the later parts.
+            before: Number of finished steps of that part before this call of `learn`.
+            done: Number of finished steps of that part now.
+            others: Names of the later parts, which were made from that part.
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, before) != done:
@@ -433,7 +436,8 @@ class _Run:
     def _make_trash_path(self, part: str) -> Path:
         """Return the path to which a part's folder is renamed before it is deleted.
 
-        The rename is atomic, so a kill never leaves half a folder under the part's own name.
+        The rename is atomic, so that a half deleted folder never has the name of the part, even if
+        the process is killed.
         """
         return self._out / f".{part}.old"
 

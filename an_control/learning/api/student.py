@@ -30,7 +30,7 @@ D = TypeVar("D", bound="TrainingDisturbance")
 class DistillOptions:
     """Options of `distill`, the training of a student.
 
-    None takes the value of the recipe, a file of settings.
+    If an option is None, the recipe (a file of settings) decides its value.
     """
 
     task: str
@@ -49,13 +49,14 @@ class DistillOptions:
     camera tasks."""
     bag: tuple[Path, ...] = ()
     """Imitate the commands in these recordings instead of a teacher, without a simulator; `task` is
-    then the name of your robot. Whatever commanded is imitated: a policy, another controller or a
-    person, where the node has recorded in shadow."""
+    then the name of your robot. Whatever sent the commands is imitated: a policy, or another
+    controller or a person, if the policy node recorded in shadow (without sending commands itself).
+    """
     teacher: str | None = None
-    """A model file of an MLP policy, an ONNX file without memory, ppo:FILE.zip (a2c, ddpg, sac,
-    td3) of stable-baselines3, or python:MODULE:FUNCTION, a function from an array of readings to an
-    array of actions in [-1, 1].
-    The ant and the camera tasks bring their own teachers."""
+    """A model file of an MLP policy, an ONNX file of a network without memory of earlier ticks,
+    ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or python:MODULE:FUNCTION, a function
+    from an array of readings to an array of actions in [-1, 1]. By default the task's own teacher:
+    the ant and the camera tasks have one."""
     device: str = "cpu"
     """The torch device to learn on, cpu or cuda."""
     start_model: Path | None = None
@@ -76,20 +77,21 @@ class DistillOptions:
     backgrounds: float | None = None
     """car_racing: the share of examples in which random patterns replace the grass."""
     reshuffled_chance: float | None = None
-    """Probability that the channels of a training sequence are shuffled again on the way; by
-    default the recipe's."""
+    """Probability that the channels of a training sequence are shuffled again in the middle of it;
+    by default the recipe's."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
-    task's number, so that added or missing channels do not change their size."""
+    task's number, so that added or missing channels do not make these sums larger or smaller."""
     neuron: int | None = None
     """Number of units in each channel's neuron; by default the recipe's."""
     stack: int | None = None
     """Number of newest readings that a neuron receives, 0 for an LSTM; by default the recipe's."""
     products: bool | None = None
-    """Feed the neurons the products of reading and previous action; by default as in the recipe."""
+    """Also give each neuron the products of its reading and the previous actions; by default the
+    recipe's."""
     parts: PolicyParts = field(default_factory=PolicyParts)
     smoke: bool = False
-    """A run of seconds, to check that everything works; it learns almost nothing."""
+    """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
     def check(self) -> None:
         """Check that all numbers are within their bounds.
@@ -117,8 +119,8 @@ class DistillResult:
 
     Attributes:
         model: The model file of the best validated student.
-        metrics: The figures of each round, by name.
-        rounds: Number of rounds of a whole run.
+        metrics: The metrics of each round, by name.
+        rounds: Number of rounds of the whole run, with those before this call.
         minutes: Processor time of the run, in minutes.
         done_before: Number of rounds that were finished before this call.
     """
@@ -225,7 +227,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
 
     Args:
         options: Options of the training.
-        settings: The recipe (settings file), which the options change.
+        settings: The settings from the recipe, which the options change.
 
     Raises:
         ValueError: The teacher does not fit the task, or options do not fit each other.
@@ -274,7 +276,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
 
 
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
-    """Return the teacher that the options name, or the task's own.
+    """Return the teacher that the options name, or else the task's own teacher.
 
     Args:
         options: Options of the training.
@@ -300,8 +302,8 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 def _make_portable_teacher_name(options: DistillOptions) -> str | None:
     """Return the teacher's name as it is stored in the run's folder.
 
-    A file beside the run's folder is stored by its relative path, so that both can be moved
-    together.
+    If the teacher is a file beside the run's folder or in a folder beside it, a relative path is
+    stored, so that the file and the run's folder can be moved together.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -314,7 +316,7 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
 
     Args:
         options: Options of the training.
-        student: The recipe's sizes.
+        student: The student's sizes from the recipe.
 
     Raises:
         ValueError: Options do not fit each other.
@@ -331,11 +333,11 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
 
 
 def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the recipe with the options' disturbances of training sequences and episodes.
+    """Return the settings with the disturbances of training that the options name, if any.
 
     Args:
         options: Options of the training.
-        settings: The recipe, the settings of the run.
+        settings: The settings from the recipe.
     """
     from an_control.learning.training_disturbances import TrainingDisturbance
 
@@ -373,7 +375,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
 
     Args:
         options: Options of the training.
-        settings: The recipe (settings file), which the options change.
+        settings: The settings from the recipe, which the options change.
     """
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import make_patch_smoke_settings

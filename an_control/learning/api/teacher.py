@@ -1,4 +1,4 @@
-"""Train teachers, MLP policies for students to imitate, by reinforcement learning."""
+"""Train teachers by reinforcement learning; teachers are MLP policies that students imitate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TeacherOptions:
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
-    """A run of seconds, to check that everything works; it learns almost nothing."""
+    """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
     def check(self) -> None:
         """Check that all numbers are within their bounds.
@@ -81,7 +81,7 @@ class TeacherResult:
         model: The model file of the best validated teacher.
         end: Why the run ended.
         evaluations: The distribution of the returns of a random policy and of the teacher.
-        metrics: The figures of each iteration, by name.
+        metrics: The metrics of each iteration, by name.
         done_before: Number of iterations that were finished before this call.
     """
 
@@ -143,7 +143,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the policy from which PPO's actor starts; None for random weights."""
+    """Return the policy from which the actor of PPO starts; None for random weights."""
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
     if options.start_model is None:
@@ -155,7 +155,7 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 
 
 def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run and write its card, unless that is done.
+    """Evaluate the best model of the run and write its card, unless this is done already.
 
     Args:
         options: Options of the run.
@@ -184,11 +184,12 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
     Args:
         task: A task known by name, or a gymnasium id.
         path: The teacher's model file.
-        model: The same model, read.
+        model: The model that was read from this file.
         episodes: Number of episodes.
 
     Returns:
-        One dict for each of the two: protocol, distribution of the returns, and standard error.
+        Two dicts, the first for the random policy and the second for the teacher. Each holds the
+        protocol, the distribution of the returns, and the standard error of their mean.
     """
     from an_control.learning.evaluation.scores import REFERENCES, ScorePlayer
     from an_control.learning.runs.card import summarise_returns

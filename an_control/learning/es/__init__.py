@@ -1,1 +1,1 @@
-"""Evolution strategies: search for a policy by its return alone."""
+"""Search for a policy by an evolution strategy, which needs only the returns of episodes."""

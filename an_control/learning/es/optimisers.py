@@ -1,14 +1,17 @@
-"""Optimisers by ranks: `ask` proposes candidates, `tell` takes their fitness (larger is better).
+"""Evolution strategies, optimisers that use only how candidates rank by their fitness.
 
-All random numbers come from the generator passed to `ask`, so a generation follows from the
-optimiser's state and that generator alone.
+A generation consists of two calls. `ask` proposes candidates, and `tell` receives their fitness, of
+which larger values are better. All random numbers come from the generator that is passed to `ask`,
+so that a generation depends only on the state of the optimiser and on this generator.
 
-Checkpoints of pycma hold plain values. pycma itself offers only pickle, and unpickling runs the
-code that a file names; pycma also evaluates options that are text, so an unpickler restricted to
-pycma's classes is unsafe too. Here those attributes of pycma's objects that are numbers, arrays,
-lists of these, or None are stored by their path (`.sm.C`) and restored by the same paths in a
-strategy that was made with the same settings. Text, functions and classes come from the constructor
-alone. So a file can change numbers and nothing else.
+The package pycma implements CMA-ES, and can store its strategy objects only as pickles. A pickle
+would be unsafe in a checkpoint, because unpickling runs code that the file names. Even an unpickler
+that allows only the classes of pycma would be unsafe, because pycma evaluates options that are
+text. Checkpoints therefore hold only those attributes of pycma's objects that are numbers, arrays,
+lists of these, or None, each under its attribute path such as `.sm.C`. To restore them, a new
+strategy is made with the same settings, and these attributes of it are set. Text, functions and
+classes always come from the constructor, so that a checkpoint file can change numbers and nothing
+else.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ SKIPPED = frozenset(
         *(".B", ".C", ".D", ".dC"),  # the sampler's, see `_updateBDfromSM`
     }
 )
-"""Paths of attributes that later generations do not need from a checkpoint."""
+"""Attribute paths that a checkpoint leaves out, because later generations do not need their values.
+"""
 
 
 def collect_values(strategy: Any) -> dict[str, Any]:
-    """Return the numbers, arrays and lists in a pycma strategy, by their paths such as `.sm.C`.
+    """Return the numbers, arrays and lists in a pycma strategy, by attribute paths such as `.sm.C`.
 
     This must be called between two generations.
     """
@@ -42,15 +46,16 @@ def collect_values(strategy: Any) -> dict[str, Any]:
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the numbers, arrays and lists of a pycma strategy to those of a checkpoint.
+    """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
 
     Args:
-        strategy: The strategy to change, made with the same settings as that of the checkpoint.
-        values: The values by their paths, as `collect_values` returned them.
+        strategy: The strategy to change, made with the same settings as the strategy in the
+            checkpoint.
+        values: The values by attribute path, as `collect_values` returned them.
 
     Raises:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
-            its path.
+            the attribute path of the value.
     """
     slots = _find_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
@@ -65,7 +70,8 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Find the numbers, arrays and lists in a pycma strategy.
 
     Returns:
-        (dict that holds the value, its key there) by path.
+        A mapping from the attribute path of each value to a pair: the dict in which the value is
+        stored, and the key of the value in that dict.
     """
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
@@ -92,7 +98,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
 
 
 def _is_pycma(value: Any) -> bool:
-    """Return whether a value is an object of one of pycma's classes."""
+    """Return whether a value is an instance of one of pycma's classes."""
     return type(value).__module__.partition(".")[0] == "cma"
 
 
@@ -106,19 +112,19 @@ def _is_plain(value: Any) -> bool:
 
 
 def _to_plain(value: Any) -> Any:
-    """Convert a value to what a checkpoint stores: Python numbers, arrays and lists."""
+    """Convert a value to types that a checkpoint can store, Python numbers, arrays and lists."""
     if isinstance(value, list | tuple | range):
         return [_to_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _match_type(example: Any, value: Any, path: str) -> Any:
-    """Convert a checkpoint's value to the type and memory layout of the attribute it replaces.
+    """Convert a checkpoint's value to the type and array layout of the attribute that it replaces.
 
     Args:
-        example: The attribute's present value.
-        value: The checkpoint's value.
-        path: Path of the attribute, for the error.
+        example: The present value of the attribute.
+        value: The value from the checkpoint.
+        path: Attribute path, for the text of the error.
 
     Raises:
         CheckpointError: The types or shapes differ.
@@ -151,7 +157,7 @@ OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
-    """Interface of an optimiser: a distribution from which candidates (n,) are drawn."""
+    """Interface of an optimiser, which draws candidate vectors (n,) from a distribution."""
 
     @property
     def centre(self) -> np.ndarray:
@@ -159,13 +165,13 @@ class Optimiser(Protocol):
 
     @property
     def sigma(self) -> float:
-        """Return the mean standard deviation of the vector's elements."""
+        """Return the mean of the standard deviations of all elements of a vector."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the P candidate vectors (P, n) of a generation from the distribution."""
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Update the distribution by the fitness of the candidates of the last `ask`.
+        """Update the distribution by the fitness of the candidates that `ask` returned last.
 
         Args:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
@@ -173,16 +179,17 @@ class Optimiser(Protocol):
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state between two generations, from which `restore` continues."""
+        """Return the state from which `restore` continues; call it only between two generations."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned."""
+        """Set the state to a checkpoint that `make_checkpoint` returned."""
 
 
 class Cma:
-    """CMA-ES by pycma (Hansen 2016), with full or diagonal covariance.
+    """CMA-ES by the package pycma (Hansen 2016), with a full or a diagonal covariance.
 
-    Where pycma stops, it is restarted at the mean with the initial sigma.
+    If pycma ends its search, a new one starts at the present mean, with the initial standard
+    deviation.
 
     Args:
         start: Initial mean (n,).
@@ -198,7 +205,7 @@ class Cma:
         self._restart(start)
 
     def _restart(self, start: np.ndarray) -> None:
-        """Make a new pycma strategy with the initial sigma and this mean (n,)."""
+        """Make a new pycma strategy with the mean `start` (n,) and the initial sigma."""
         import cma
 
         with warnings.catch_warnings():
@@ -234,7 +241,7 @@ class Cma:
 
     @property
     def sigma(self) -> float:
-        """Return the mean standard deviation of the vector's elements."""
+        """Return the mean of the standard deviations of all elements of a vector."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
@@ -250,7 +257,7 @@ class Cma:
         return np.array(self._asked)
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Update the distribution by the fitness of the candidates of the last `ask`.
+        """Update the distribution by the fitness of the candidates that `ask` returned last.
 
         Args:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
@@ -263,7 +270,7 @@ class Cma:
         return {"strategy": collect_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned.
+        """Set the state to a checkpoint that `make_checkpoint` returned.
 
         Raises:
             CheckpointError: The state holds a pickled strategy, or does not fit the installed
@@ -282,7 +289,10 @@ class Cma:
 
 
 class _NoiseSource:
-    """Source of pycma's normal random numbers: the generator of the current generation."""
+    """Function that pycma calls for normal random numbers.
+
+    They are drawn from the generator of the current generation.
+    """
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -292,7 +302,7 @@ class _NoiseSource:
 
 
 class AscentRule(Protocol):
-    """Interface of a rule by which a mean (n,) follows an estimated gradient of unknown scale."""
+    """Interface of a rule by which an estimated gradient of unknown scale moves a mean (n,)."""
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step (n,) of the mean for a learning rate of 1.
@@ -302,10 +312,10 @@ class AscentRule(Protocol):
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the rule's state, from which `restore` continues."""
+        """Return the state of the rule, from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned."""
+        """Set the state to a checkpoint that `make_checkpoint` returned."""
 
 
 class Adam:
@@ -315,7 +325,7 @@ class Adam:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) of the mean for a learning rate of 1 and this gradient (n,)."""
+        """Return the step (n,) of the mean for a learning rate of 1 and the given gradient (n,)."""
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
@@ -324,12 +334,12 @@ class Adam:
         return mean / scale
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the rule's state, from which `restore` continues."""
+        """Return the state of the rule, from which `restore` continues."""
         moments = {"first": self._first, "second": self._second}
         return moments | {"generation": self._generation}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned."""
+        """Set the state to a checkpoint that `make_checkpoint` returned."""
         self._first, self._second = state["first"], state["second"]
         self._generation = state["generation"]
 
@@ -337,43 +347,44 @@ class Adam:
 class ClipUp:
     """ClipUp (Toklu, Liskowski & Srivastava 2020), as a rule for the mean's step.
 
-    It keeps a momentum of normalised gradients, whose length is at most 1, so the learning rate is
-    the length of the largest step. Momentum 0.9 and step 0.5 are the authors' values.
+    It keeps a momentum of normalised gradients. The length of the momentum is at most 1, so that
+    the learning rate is the length of the longest step. The momentum factor 0.9 and the step size
+    0.5 are the values of the paper.
     """
 
     def __init__(self, size: int) -> None:
         self._velocity = np.zeros(size)
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) of the mean for a learning rate of 1 and this gradient (n,)."""
+        """Return the step (n,) of the mean for a learning rate of 1 and the given gradient (n,)."""
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
         self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
         return self._velocity
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the rule's state, from which `restore` continues."""
+        """Return the state of the rule, from which `restore` continues."""
         return {"velocity": self._velocity}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned."""
+        """Set the state to a checkpoint that `make_checkpoint` returned."""
         self._velocity = state["velocity"]
 
 
 class Pgpe:
-    """PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
+    """Optimiser PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
 
-    Adam or ClipUp moves the mean, with a learning rate that falls to a tenth over the run. Each
-    element has its own standard deviation (sigma), which changes by at most a tenth in a
-    generation.
+    Adam or ClipUp moves the mean. The learning rate falls to a tenth of its first value until the
+    end of the run. Each element of the vector has its own standard deviation (sigma), which changes
+    by at most a tenth in one generation.
 
     Args:
         start: Initial mean (n,).
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.
         rate: Learning rate of the mean.
-        sigma_rate: Learning rate of the sigmas.
-        clipup: Whether to move the mean by ClipUp, not Adam.
+        sigma_rate: Learning rate of the standard deviations.
+        clipup: Whether ClipUp moves the mean, instead of Adam.
 
     Raises:
         ValueError: The population is odd.
@@ -397,21 +408,24 @@ class Pgpe:
 
     @property
     def sigma(self) -> float:
-        """Return the mean standard deviation of the vector's elements."""
+        """Return the mean of the standard deviations of all elements of a vector."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidate vectors (P, n) of a generation; the second half mirrors the first."""
+        """Draw the P candidate vectors (P, n) of a generation.
+
+        The second half of them mirrors the first half at the mean.
+        """
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas
         return np.concatenate([self.centre + self._steps, self.centre - self._steps])
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Update mean and sigmas by the fitness of the candidates of the last `ask`.
+        """Update mean and sigmas by the fitness of the candidates that `ask` returned last.
 
         Args:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
-            progress: Finished share (0..1) of the run, by which the learning rate falls.
+            progress: Finished share (0..1) of the run, on which the learning rate depends.
         """
         ranks = compute_centred_ranks(rank_failed_last(fitness))
         plus, minus = np.split(ranks, 2)
@@ -429,7 +443,7 @@ class Pgpe:
         return mean | {"ascent": self._ascent.make_checkpoint()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned."""
+        """Set the state to a checkpoint that `make_checkpoint` returned."""
         self.centre, self._sigmas = state["centre"], state["sigmas"]
         self._ascent.restore(state["ascent"])
 
@@ -457,7 +471,7 @@ def make_optimiser(
 
 
 def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
-    """Replace NaN in the fitness (P,) by a value just below the worst of the others."""
+    """Return the fitness (P,) with each NaN replaced by a value just below all other values."""
     failed = ~np.isfinite(fitness)
     if failed.all():
         return np.zeros_like(fitness)
@@ -468,7 +482,7 @@ def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
 def compute_centred_ranks(fitness: np.ndarray) -> np.ndarray:
     """Return the ranks (P,) of the fitness values (P,), from -0.5 (worst) to 0.5 (best).
 
-    Equal values share their mean rank.
+    Equal values all get the mean of their ranks.
     """
     _, place, counts = np.unique(fitness, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2.0

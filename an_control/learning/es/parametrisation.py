@@ -1,4 +1,4 @@
-"""Parametrisations of policies ("forms"), by which an optimiser sees a policy as one vector."""
+"""Parametrisations ("forms"), which describe a policy by one vector for an optimiser to change."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, paper_size
 from an_control.policy.task import Task
 
 LARGEST = 1e5
-"""Bound of the absolute value of a weight; a model file refuses larger ones."""
+"""Largest absolute value of a weight, because the reader of model files refuses larger ones."""
 
 
 class PolicyForm(ABC):
-    """Interface of a parametrisation, which describes each policy of a family by one vector.
+    """Interface of a parametrisation, which describes each policy of a given family by one vector.
 
-    A policy consists of the named arrays of a model file. A parametrisation may compute these from
-    fewer arrays, the free ones, whose numbers make up the vector.
+    The weights of a policy are named arrays in a model file. A parametrisation may compute these
+    arrays from fewer ones, which are called the free arrays. The numbers of the free arrays, one
+    after another, are the vector.
     """
 
     @property
     @abstractmethod
     def sizes(self) -> AttentionSizes | MlpSizes:
-        """Return the sizes that all policies of this family have."""
+        """Return the layer sizes that all policies of this family have."""
 
     @property
     @abstractmethod
     def shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays that make up a vector, in their order."""
+        """Return the names and shapes of the free arrays, in their order in a vector."""
 
     @abstractmethod
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of model files from the free arrays, for P policies at once.
 
         Args:
-            free: Free arrays (P, ...) by name; this may change the dict.
+            free: Free arrays (P, ...) by name. The method may change this dict.
 
         Returns:
-            Model file arrays (P, ...) by name.
+            Arrays (P, ...) of the model files, by name.
         """
 
     @abstractmethod
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy; the inverse of `make_model`.
+        """Return the vector (size,) that describes a policy; this is the inverse of `make_model`.
 
         Raises:
             ValueError: The policy is not of this family.
@@ -63,10 +64,10 @@ class PolicyForm(ABC):
 
     @property
     def scales(self) -> np.ndarray:
-        """Return the usual magnitude of each element of a vector (size,).
+        """Return the usual magnitude of each element of a vector, as an array (size,).
 
-        Random starts have these standard deviations, and searches without a start model use them as
-        units.
+        These are the standard deviations of random starts. A search without a start model measures
+        all its vectors in these units.
         """
         return compute_layer_scales(self.shapes)
 
@@ -74,7 +75,8 @@ class PolicyForm(ABC):
         """Return the policies that P vectors describe.
 
         Args:
-            vectors: Vectors (P, size); elements beyond the bounds of a model file are clipped.
+            vectors: Vectors (P, size). Elements that a model file would refuse as too large are
+                clipped.
             task: The task for the model file.
             trained: How the policies were made, for the model file.
         """
@@ -96,23 +98,23 @@ class Whole(PolicyForm):
     """Parametrisation in which a vector holds every number of every array of the policy.
 
     Attributes:
-        whole: Sizes of the policies.
+        whole: Layer sizes of the policies.
     """
 
     whole: AttentionSizes | MlpSizes
 
     @property
     def sizes(self) -> AttentionSizes | MlpSizes:
-        """Return the sizes that all policies of this family have."""
+        """Return the layer sizes that all policies of this family have."""
         return self.whole
 
     @property
     def shapes(self) -> Shapes:
-        """Return names and shapes of the model file's arrays, which are the free ones here."""
+        """Return the names and shapes of a model file's arrays, which are all free arrays here."""
         return self.whole.shapes()
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the free arrays unchanged, as they are those of the model file."""
+        """Return the free arrays unchanged, because they are the arrays of the model file."""
         return free
 
     def to_vector(self, model: Model) -> np.ndarray:
@@ -127,13 +129,15 @@ class Whole(PolicyForm):
 
 @dataclass(frozen=True)
 class Authors(PolicyForm):
-    """Parametrisation of the paper's policy, with fixed queries and without redundant numbers.
+    """Parametrisation of the AttentionNeuron paper's policy, without redundant numbers.
 
-    The two LSTM biases of the paper's authors act as one, and their query projection and keys act
-    only as a product, whose rank the positional table (the fixed queries) limits. So with one
-    action and 16 queries 417 numbers stand for the authors' 913, and map back to them exactly.
+    The queries of this policy are fixed, a sinusoidal positional table. The authors of the paper
+    trained two biases of the LSTM, which only act as their sum, and projections of queries and
+    keys, which only act as their product. The rank of this product is limited by the positional
+    table. With one action and 16 queries, 417 numbers therefore describe exactly the same policies
+    as the authors' 913 numbers.
 
-    The attributes are sizes of the policy; see `AttentionSizes`.
+    The attributes are the layer sizes of the policy, with the same names as in `AttentionSizes`.
     """
 
     actions: int = 1
@@ -150,16 +154,16 @@ class Authors(PolicyForm):
 
     @cached_property
     def sizes(self) -> AttentionSizes:
-        """Return the sizes that all policies of this family have."""
+        """Return the layer sizes that all policies of this family have."""
         return paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the factors of the positional table's singular value decomposition.
+        """Return the singular value decomposition of the positional table (the fixed queries).
 
         Returns:
-            Arrays (M, rank), (rank,) and (rank, d) for M queries, with the largest singular value
-            first.
+            For M queries the left singular vectors (M, rank), the singular values (rank,), largest
+            first, and the right singular vectors (rank, d).
         """
         left, stretch, right = np.linalg.svd(
             positional_table(self.queries, self.neuron), full_matrices=False
@@ -169,9 +173,10 @@ class Authors(PolicyForm):
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays that make up a vector, in their order.
+        """Return the names and shapes of the free arrays, in their order in a vector.
 
-        They are those of the model file, but `scores` (rank, d) replaces the attention's arrays.
+        The free arrays are the arrays of the model file, except that one array `scores` (rank, d)
+        replaces the arrays of the attention.
         """
         shapes = {
             name: shape
@@ -184,7 +189,8 @@ class Authors(PolicyForm):
     def scores_basis(self) -> np.ndarray:
         """Return the matrix (M, rank) that maps the free array `scores` to the attention scores.
 
-        The attention scores are this matrix times `scores` times a sensory neuron's output.
+        The attention scores are the product of this matrix, the array `scores`, and the output
+        vector of a sensory neuron (the network of one channel).
         """
         return self._table[0]
 
@@ -192,10 +198,10 @@ class Authors(PolicyForm):
         """Compute the arrays of model files from the free arrays, for P policies at once.
 
         Args:
-            free: Free arrays (P, ...) by name; this changes the dict.
+            free: Free arrays (P, ...) by name. The method changes this dict.
 
         Returns:
-            Model file arrays (P, ...) by name.
+            Arrays (P, ...) of the model files, by name.
         """
         _, stretch, right = self._table
         product = right.T @ (free.pop("scores") / stretch[:, None])
@@ -209,7 +215,7 @@ class Authors(PolicyForm):
     def _compose_attention_arrays(
         self, query: np.ndarray, key: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Compute the model file's attention arrays for P policies.
+        """Compute the arrays of the attention in a model file, for P policies at once.
 
         Args:
             query: Query projections (P, k, d).
@@ -238,10 +244,11 @@ class Authors(PolicyForm):
         return join_arrays(arrays, self.shapes)
 
     def is_authors_form(self, model: Model) -> bool:
-        """Return whether a model with these sizes has the paper's attention with fixed queries.
+        """Return whether a model has the paper's attention with fixed queries.
 
-        Its attention scores must lie within the basis `scores_basis`, up to float32 rounding, and
-        its keys must have no bias.
+        The model must have the layer sizes of this parametrisation. It has that attention if its
+        attention scores are combinations of the columns of `scores_basis`, up to float32 rounding,
+        and its keys have no bias.
         """
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
@@ -252,15 +259,16 @@ class Authors(PolicyForm):
 
 @dataclass(frozen=True)
 class AuthorsRaw(Authors):
-    """Parametrisation of the paper's policy by all numbers that its authors trained.
+    """Parametrisation of the AttentionNeuron paper's policy by all numbers that were trained.
 
-    These include two LSTM biases, the query projection, and the keys: 913 numbers with one action
-    and 16 queries. `Authors` describes the same policies by fewer numbers.
+    These numbers include two biases of the LSTM and the projections of queries and keys. With one
+    action and 16 queries there are 913 of them. `Authors` describes the same policies by fewer
+    numbers.
     """
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays that make up a vector, in their order."""
+        """Return the names and shapes of the free arrays, in their order in a vector."""
         shapes = dict(super().shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
@@ -270,10 +278,10 @@ class AuthorsRaw(Authors):
         """Compute the arrays of model files from the free arrays, for P policies at once.
 
         Args:
-            free: Free arrays (P, ...) by name; this changes the dict.
+            free: Free arrays (P, ...) by name. The method changes this dict.
 
         Returns:
-            Model file arrays (P, ...) by name.
+            Arrays (P, ...) of the model files, by name.
         """
         if not self.stack:
             free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
@@ -327,10 +335,10 @@ def choose_form(model: Model) -> PolicyForm:
 
 
 def compute_layer_scales(shapes: Shapes) -> np.ndarray:
-    """Return the usual magnitude of each number in arrays of these shapes, as one vector (size,).
+    """Return the usual magnitude of each number in arrays of the given shapes, as a vector (size,).
 
-    It is 1 / sqrt(inputs) for weights, so that a layer's outputs are as large as its inputs, 0.1
-    for biases, and 1 for attention scores.
+    For weights it is 1 / sqrt(number of inputs), because the outputs of a layer are then as large
+    as its inputs. For biases it is 0.1, and for attention scores 1.
     """
 
     def scale(name: str, shape: tuple[int, ...]) -> float:
@@ -344,7 +352,7 @@ def compute_layer_scales(shapes: Shapes) -> np.ndarray:
 
 
 def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """Split P vectors into named arrays; the inverse of `join_arrays`.
+    """Split P vectors into named arrays. This is the inverse of `join_arrays`.
 
     Args:
         vectors: Vectors (P, size).
@@ -373,10 +381,10 @@ def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
 
 
 def _find_value_at_zero(name: str) -> float:
-    """Return the weight that the number 0 in a vector stands for, by the array's name.
+    """Return the weight that the number 0 in a vector stands for, given the array's name.
 
-    Norms start with weight 1, and gates let most of their input pass (Parisotto et al. 2019, b_g =
-    2).
+    It is not 0 for the weights of norms, which start at 1, and for the bias b_g of the gates, which
+    starts at 2 so that a gate lets most of its input pass (Parisotto et al. 2019).
     """
     if name.endswith("norm.weight"):
         return 1.0
@@ -384,6 +392,6 @@ def _find_value_at_zero(name: str) -> float:
 
 
 def _check_same_sizes(model: Model, sizes: Sizes) -> None:
-    """Raise ValueError if a model has other sizes than these."""
+    """Raise ValueError if the layer sizes of a model are not the given ones."""
     if model.sizes != sizes:
         raise ValueError(f"its sizes are {model.sizes}, but this run needs {sizes}")

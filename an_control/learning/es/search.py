@@ -1,21 +1,26 @@
-"""Search for a policy by its return alone, with an evolution strategy: ask, play, tell.
+"""Search for a policy by an evolution strategy, which uses only the returns of episodes.
 
-One step is a generation: the optimiser proposes candidate policies (ask), all candidates play the
-same episodes (common random numbers), and the optimiser gets their returns (tell). A generation
-follows from the run's seed, its number, and the state before it. A candidate whose rollouts failed
-gets the worst rank; an episode that failed for all candidates is left out. Every `validate_every`
-generations the mean of the search plays the validation episodes, which training never uses.
+One step of the search is a generation. The optimiser proposes candidate policies (its method
+`ask`), all candidates play the same episodes, with the same random numbers, and the optimiser
+receives their returns (its method `tell`). The result of a generation depends only on the seed of
+the run, on the number of the generation, and on the state before it. A candidate whose episodes
+failed gets the worst rank. An episode that failed for all candidates is left out. Every
+`validate_every` generations, the policy at the mean of the optimiser's distribution plays
+validation episodes, which training never uses.
 
-Without a start model a search begins at random weights: at zeros no single weight changes an
-action. Results depend more on the random start than on any setting, so several starts race and the
-best one continues. A search that stalls races against new starts. The number of episodes follows
-the noise of the returns.
+Without a start model, a search begins at random weights, because at zeros a change of a single
+weight changes no action. The results depend more on the random start than on any setting. Several
+starts therefore compete in a race (class `Race`), and the best one continues. A search that makes
+no more progress competes with new random starts. The number of episodes that each candidate plays
+is adapted to the noise of the returns.
 
-Hints help a policy to learn to identify its channels. A policy that knows its channels is found
-quickly; one that must identify them is hardly found, since identifying is worth nothing until the
-policy also balances. So each channel gets a code, a vector that its sensory neuron adds to its
-gates and that is searched like the weights. At first all neurons get their code, then each gets it
-in a falling share of the episodes, in the end none does: the result is a policy without hints.
+Hints are an optional help for a policy that must find out by itself which input is which channel.
+Such a policy is hardly ever found directly, because to identify the channels improves the return
+only once the policy also acts well on them. A policy that is told its channels is found quickly.
+Each channel therefore gets a code, a vector that the channel's network (its sensory neuron) adds to
+its gates. The codes are searched like the weights. At first all networks receive their code, then
+each receives it in a falling share of the episodes, and in the end none does, so that the result is
+a policy without hints.
 """
 
 from __future__ import annotations
@@ -60,17 +65,20 @@ from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 
 ALL_UNTIL, NONE_FROM = 0.2, 0.6
-"""Progress (0..1) of the run until which all neurons get their code, and from which none does."""
+"""Finished share of the run until which every channel's network receives its code, and the share
+from which on none does."""
 CODE_SCALE = 0.5
-"""Usual size of a code's numbers."""
+"""Usual magnitude of the numbers of a code."""
 
 
 @dataclass(frozen=True)
 class Hinted(PolicyForm):
-    """Parametrisation with a code for each channel that tells its sensory neuron the channel.
+    """Parametrisation of a policy together with hints, a code (vector) for each of its channels.
+
+    The code tells a channel's network which channel it reads.
 
     Attributes:
-        own: Parametrisation of the policy itself.
+        own: Parametrisation of the policy without the codes.
         channels: Number of channels.
     """
 
@@ -88,7 +96,7 @@ class Hinted(PolicyForm):
 
     @property
     def shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays: those of the policy, and the codes."""
+        """Return the names and shapes of the free arrays of the policy, and of the codes."""
         return {**self.own.shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
@@ -98,7 +106,7 @@ class Hinted(PolicyForm):
         return np.concatenate([self.own.scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files for P policies, without the codes.
+        """Compute the arrays of model files for P policies, which do not contain the codes.
 
         Args:
             free: Free arrays (P, ...) by name; this changes the dict.
@@ -107,18 +115,18 @@ class Hinted(PolicyForm):
         return self.own.to_arrays(free)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy, with zeros as the channels' codes."""
+        """Return the vector (size,) that describes a policy, with zeros for all codes."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.size - len(own))])
 
     def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Draw which of the channels' networks (sensory neurons) get their channel's code.
+        """Draw in which episodes the network of each channel receives the code of its channel.
 
         Args:
             vectors: Vectors (P, size) of P policies with their codes.
-            share: Share (0..1) of the episodes in which each channel's neuron gets its code.
+            share: Share (0..1) of the episodes in which the network of a channel receives its code.
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
@@ -128,7 +136,7 @@ class Hinted(PolicyForm):
 
 
 def compute_hinted_share(progress: float) -> float:
-    """Return the share of the episodes in which a channel's network gets the code of its channel.
+    """Return the share of the episodes in which the network of a channel receives its code.
 
     Args:
         progress: Finished share (0..1) of the run.
@@ -137,32 +145,37 @@ def compute_hinted_share(progress: float) -> float:
 
 
 MIN_RELIABLE, MAX_RELIABLE = 0.5, 0.9
-"""Bounds of the share of the variance between candidates that is not noise. Below the first, more
-episodes are played; above the second, fewer."""
+"""Bounds of the reliability of the candidates' ranks, which is the share of the variance between
+the candidates' mean returns that is not noise. Below the first bound more episodes are played,
+above the second one fewer."""
 MEMORY = 10
-"""Generations over which that share is averaged."""
+"""Number of generations over which the reliability of the ranks is averaged."""
 MIN_VALIDATIONS = 20
-"""Minimum number of validations without improvement after which a search has stalled."""
+"""Minimum number of validations without improvement before a search counts as stalled."""
 PATIENCE = 0.2
-"""Minimum share of the run without improvement after which a search has stalled. Late improvements
-take long, since the mean's learning rate falls. A third of all validations is a minimum too."""
+"""Minimum share of the run without improvement before a search counts as stalled. It is this long
+because late improvements take long, when the learning rate of the mean has fallen. At least a third
+of all validations must be without improvement too."""
 MIN_SIGMA = 1e-3
-"""Share of the initial standard deviation below which a search has stalled."""
+"""Share of the initial standard deviation. If the standard deviation is smaller, a search counts as
+stalled."""
 MAX_EQUAL = 10
-"""Generations in a row in which all candidates return the same, after which a search has stalled.
+"""Number of successive generations in which all candidates have the same return, after which a
+search counts as stalled.
 """
 
 
 class Race:
-    """Race between searches from several starts, by successive halving (Karnin et al. 2013).
+    """Competition of searches from several starts, by successive halving (Karnin et al. 2013).
 
-    The contenders, one search for each start, take turns of one generation. At equal intervals of
-    the race's time the worse half is dropped, until one contender is left.
+    There is one search, called a contender, for each start. The contenders take turns, and a turn
+    is one generation. The duration of the race is divided into equal intervals. After each interval
+    the worse half of the contenders is dropped, until one is left.
 
     Args:
         count: Number of contenders at the start.
-        begin: Progress (0..1) of the run at the start of the race.
-        end: Progress of the run at its end.
+        begin: Finished share (0..1) of the run at the start of the race.
+        end: Finished share (0..1) of the run at the end of the race.
     """
 
     def __init__(self, count: int, begin: float, end: float) -> None:
@@ -172,11 +185,11 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the race is over, as only one contender is left."""
+        """Return whether the race is over, because only one contender is left."""
         return self.count == 1
 
     def pass_turn(self, progress: float) -> bool:
-        """Give the next contender its turn.
+        """Give the turn to the next contender, and say whether contenders are to be dropped.
 
         Args:
             progress: Finished share (0..1) of the run.
@@ -191,7 +204,7 @@ class Race:
         """Drop the worse half of the contenders.
 
         Args:
-            scores: Score of each contender; NaN counts as worst.
+            scores: Score of each contender, of which larger is better; NaN counts as worst.
 
         Returns:
             Indices of the contenders that are kept, the best first.
@@ -203,11 +216,11 @@ class Race:
         return ranked[: self.count]
 
     def rescale(self, ratio: float) -> None:
-        """Multiply the times of the race by `ratio`, when the run gets a new length."""
+        """Multiply begin and end of the race by `ratio`, when the length of the run changes."""
         self._ends = [ratio * end for end in self._ends]
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the race's state as plain values, from which `restore` continues."""
+        """Return the state of the race, from which `restore` continues, as numbers and lists."""
         return {"count": self.count, "turn": self.turn, "ends": self._ends}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -216,12 +229,13 @@ class Race:
 
 
 class EpisodeCount:
-    """Number of episodes that each candidate plays, adapted to the noise of the returns.
+    """Controller of the number of episodes that each candidate plays.
 
-    The number is doubled if noise decides the candidates' ranks, and halved if it has little
-    effect. All candidates play the same episodes, so the residual of the returns (P, R) after
-    subtracting candidate means and episode means is noise. The variance between the candidates'
-    means, less the noise in it, is their true difference.
+    The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
+    has little effect on them. The noise is estimated as follows. All candidates play the same
+    episodes. If the mean of each candidate and the mean of each episode are subtracted from the
+    returns (P, R), the rest is noise. The variance of the candidates' mean returns minus the part
+    that such noise causes is the true difference between candidates.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -257,7 +271,7 @@ class EpisodeCount:
             self.current, self.reliable = self.current // 2, None
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state as plain values, from which `restore` continues."""
+        """Return the state from which `restore` continues, as numbers and lists."""
         return {"now": self.current, "reliable": self.reliable}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -266,7 +280,7 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector that says when a search makes no further progress.
+    """Detector of a stall, which means that a search makes no more progress.
 
     Args:
         first_sigma: Initial standard deviation of the search distribution.
@@ -277,14 +291,14 @@ class StallDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all validations and generations seen so far."""
+        """Forget all validations and generations that were recorded so far."""
         self._validations: list[float] = []
         self._progress: list[float] = []
-        """Progress (0..1) of the run at each of these validations."""
+        """Finished share (0..1) of the run at each recorded validation."""
         self._equal = 0
 
     def count_equal(self, returns: np.ndarray) -> None:
-        """Count how many generations in a row had the same return for all candidates.
+        """Count the successive generations in which all candidates had the same return.
 
         Args:
             returns: Returns (P, R) of the newest generation.
@@ -295,7 +309,7 @@ class StallDetector:
     def find_reason(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
-        """Record a validation and return why the search has stalled, or None if it has not.
+        """Record a validation, and return why the search has stalled; None if it has not.
 
         Args:
             sigma: Mean standard deviation of the search distribution.
@@ -320,11 +334,11 @@ class StallDetector:
         return None
 
     def rescale(self, ratio: float) -> None:
-        """Multiply the recorded progress by `ratio`, when the run gets a new length."""
+        """Multiply all recorded shares of the run by `ratio`, when the run's length changes."""
         self._progress = [ratio * then for then in self._progress]
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state as plain values, from which `restore` continues."""
+        """Return the state from which `restore` continues, as numbers and lists."""
         validations = {"validations": self._validations, "progress": self._progress}
         return {**validations, "equal": self._equal}
 
@@ -339,58 +353,63 @@ VALIDATION_SEED = 2**20 + 7
 Mixture = Sequence[DisturbanceSettings]
 """Disturbances among which the episodes are divided evenly."""
 Curriculum = Callable[[int], Mixture]
-"""Function from the number of a generation to its disturbances."""
+"""Function that returns the disturbances of a generation, given the number of the generation."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of a search for a policy by its return."""
+    """Settings of a search for a policy by an evolution strategy."""
 
     optimiser: OptimiserName = "pgpe"
     """Name of the optimiser."""
     generations: int = 300
-    """Generations of the run, if it has no time limit."""
+    """Number of generations of the run; not used if the run has a time limit."""
     minutes: float = 0.0
-    """Length of the run in minutes of wall-clock time; 0: `generations` decide."""
+    """Time limit of the run in minutes of wall-clock time. 0 means no time limit, so that
+    `generations` sets the length."""
     score: float | None = None
-    """Mean validation return at which the run ends; None: it runs to its end."""
+    """Mean return in a validation at which the run ends early; None for no such limit."""
     population: int = 64
-    """Candidates of a generation."""
+    """Number of candidates in each generation."""
     rollouts: int = 2
-    """Episodes of each candidate in a generation."""
+    """Number of episodes that each candidate plays in a generation."""
     max_rollouts: int = 0
-    """Maximum number of episodes of each candidate, where noise decides the ranks; 0: always
-    `rollouts`."""
+    """Maximum number of episodes that each candidate plays if the ranks depend mostly on noise. 0
+    means that it is always `rollouts`."""
     sigma: float = 0.5
-    """Initial standard deviation; without a start model a multiple of `PolicyForm.scales`."""
+    """Initial standard deviation. Without a start model it is multiplied by `PolicyForm.scales`."""
     starts: int = 0
-    """Number of random starts that race; 0: the search begins at the start model, or at zeros."""
+    """Number of random starts that compete in a race. 0 means that the search begins at the start
+    model, or at zeros."""
     race: float = 0.2
-    """Share of the remaining run that a race takes."""
+    """Duration of a race, as a share of the remaining run."""
     decay: float = 0.0
-    """Weight of a candidate's squared length (of its vector), which is subtracted from its fitness.
+    """Weight decay. This factor times the squared length of a candidate's vector is subtracted from
+    the fitness of the candidate.
     """
     mixture: tuple[DisturbanceSettings, ...] = (NO_DISTURBANCE,)
-    """Disturbances among which a generation's episodes are divided evenly, unless a curriculum
-    decides. A validation plays all its episodes under each of them."""
+    """Disturbances among which a generation's episodes are divided evenly, unless the search has a
+    curriculum, which then chooses them. A validation plays all its episodes under each of them."""
     validate_every: int = 10
-    """Generations between validations."""
+    """Number of generations from one validation to the next."""
     validation_episodes: int = 100
-    """Episodes of a validation."""
+    """Number of episodes of a validation."""
     success: float | None = None
-    """Return above which an episode counts as a success; None: successes are not counted."""
+    """Return above which an episode counts as a success; None if successes are not counted."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Further settings of the optimiser."""
+    """Further arguments of the optimiser, by name."""
 
 
 class SearchValidation(NamedTuple):
-    """Result of a validation: returns of the search's mean policy in the validation episodes.
+    """Result of a validation, in which the policy at the mean of the search plays episodes.
 
     Attributes:
-        line: Figures for the metrics. "validation" is the mean return of the episodes that did not
-            fail, if any; "validation_failed" is the number of those that did, if any.
-        score: Return by which starts are compared; -inf if all episodes failed.
-        error: Standard error of this mean return.
+        line: Metrics of the validation, by name. "validation" is the mean return of the episodes
+            that did not fail; it is left out if all failed. "validation_failed" is the number of
+            episodes that failed; it is left out if none failed.
+        score: Mean return by which the searches in a race are compared; -inf if all episodes
+            failed.
+        error: Standard error of `score`.
     """
 
     line: dict[str, Any]
@@ -399,23 +418,24 @@ class SearchValidation(NamedTuple):
 
 
 class Search:
-    """Trainer that searches for a policy by its return, with an evolution strategy.
+    """Trainer that searches for a policy by an evolution strategy.
 
     The run loop calls `step` once for each generation.
 
     Args:
         task: The task for the model file.
         form: Parametrisation of the policies to search.
-        engine: Plays the episodes.
-        settings: Numbers of generations, candidates and episodes.
+        engine: Engine that plays the episodes.
+        settings: Settings of the search, such as its numbers of generations, candidates and
+            episodes.
         seed: Seed of all random numbers of the run.
-        start: Initial mean (form.size,); None for zeros, or random starts.
-        curriculum: Function from a generation's number to its disturbances; None for
-            `settings.mixture`.
+        start: Initial mean (form.size,); None if the search starts at zeros or at random vectors.
+        curriculum: Function that returns the disturbances of a generation, given its number; None
+            if they are always those in `settings.mixture`.
 
     Raises:
-        ValueError: The settings contradict each other, or a form with hints is to be played by an
-            engine that is not compiled.
+        ValueError: The settings contradict each other, or the form has hints and the engine is not
+            compiled.
     """
 
     unit = "generation"
@@ -451,10 +471,10 @@ class Search:
         self._start_race(first, 0.0)
 
     def _start_race(self, means: list[np.ndarray], progress: float) -> None:
-        """Start a race of the given means against random ones.
+        """Start a race of searches, of which some start at given vectors and the others at random.
 
         Args:
-            means: Initial means (size,) of the first contenders, in units of `scales`.
+            means: Vectors (size,) at which the first searches start, in units of `scales`.
             progress: Finished share (0..1) of the run.
         """
         settings = self.settings
@@ -480,7 +500,7 @@ class Search:
 
     @property
     def _used_share(self) -> float:
-        """Return the used share of the run's length, by time or generations; it may exceed 1."""
+        """Return the used share of the run's time or generations; it may exceed 1."""
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
         return self.generation / self.settings.generations
@@ -489,7 +509,7 @@ class Search:
     def steps(self) -> int:
         """Return the number of generations of the run.
 
-        Under a time limit it is one more than done so far.
+        If the run has a time limit, it is one more than the number of generations done so far.
         """
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
@@ -499,7 +519,7 @@ class Search:
     def mean(self) -> np.ndarray:
         """Return the mean (size,) of the search distribution.
 
-        During a race it is that of the leading contender.
+        During a race it is the mean of the leading search.
         """
         return self._scales * self._contenders[0].centre
 
@@ -518,7 +538,8 @@ class Search:
         """Return the policy that the mean of the search distribution describes.
 
         Args:
-            run: Figures of the run to store in the model file's header.
+            run: Facts about the run, such as its number of steps, to store in the header of the
+                model file.
         """
         settings = self.settings
         trained = {
@@ -535,7 +556,7 @@ class Search:
     def play(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
-        """Return a model's returns (episodes,) in an evaluation.
+        """Play the episodes of an evaluation with a model, and return their returns (episodes,).
 
         Args:
             model: The model.
@@ -547,7 +568,7 @@ class Search:
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
-        """Play one generation, update the search, and return the generation's figures by name.
+        """Play one generation and update the search, and return the generation's metrics by name.
 
         Raises:
             RolloutError: All candidates failed.
@@ -597,13 +618,13 @@ class Search:
         return line
 
     def _finish_generation(self, returns: np.ndarray) -> dict[str, Any]:
-        """Choose the next contender, and validate if it is due.
+        """Choose which search plays the next generation, and validate if a validation is due.
 
         Args:
             returns: Returns (P, R) of the generation.
 
         Returns:
-            Figures of the validation by name; empty if there was none.
+            Metrics of the validation, by name; empty if there was none.
         """
         race, last = self._race, self.generation >= self.steps
         if not race.is_over:
@@ -627,10 +648,10 @@ class Search:
         return line
 
     def _halve_contenders(self) -> dict[str, Any]:
-        """Validate all contenders and keep the better half.
+        """Validate all searches of the race, and drop the worse half of them.
 
         Returns:
-            The best contender's figures by name.
+            Metrics of the best search, by name.
         """
         found = [self._validate(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
@@ -676,7 +697,7 @@ class Search:
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Draw the hints of a generation at the current progress; None if there are none any more.
+        """Draw the hints of a generation, or return None once no hints are given any more.
 
         Args:
             vectors: Vectors (P, size) of the candidates.
@@ -689,7 +710,7 @@ class Search:
         return self._hinted.make_hints(vectors, share, len(starts), rng)
 
     def _validate(self, contender: Optimiser) -> SearchValidation:
-        """Play the mean of one search of the race through the validation episodes."""
+        """Play the validation episodes with the policy at the mean of one search of the race."""
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
@@ -716,11 +737,11 @@ class Search:
         return SearchValidation(line, score, compute_standard_error(returns))
 
     def _compute_hinted_return(self, model: Model, contender: Optimiser) -> float:
-        """Return a contender's mean return in the validation episodes with the current hints.
+        """Return the mean return of one search in the validation episodes, with the current hints.
 
         Args:
-            model: The policy of the contender's mean.
-            contender: The contender.
+            model: The policy at the mean of the search.
+            contender: The search, one of those in the race.
         """
         settings = self.settings
         starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
@@ -737,15 +758,15 @@ def play_mixture(
     mixture: Mixture,
     hints: IdentityHints | None = None,
 ) -> Outcomes:
-    """Play every model through every episode, with the episodes divided among disturbances.
+    """Play every episode with every model, with the episodes divided among some disturbances.
 
     Args:
-        engine: Plays the episodes.
+        engine: Engine that plays the episodes.
         models: The policies.
         starts: Seeds of the episodes.
         mixture: Disturbances among which the episodes are divided evenly.
-        hints: Codes that tell the channels' networks their channels; only a `FusedEngine` takes
-            them. None for none.
+        hints: Codes that tell the network of each channel which channel it reads; None for no
+            hints. Only a `FusedEngine` supports them.
     """
 
     def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:

@@ -1,4 +1,4 @@
-"""Ablation: remove one part of a policy, to measure what it contributes."""
+"""Remove one part of a policy, to measure how much the part contributes (an ablation)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def remove_part(model: Model, part: RemovablePart) -> Model:
     Args:
         model: A model of kind attention_neuron.
         part: "attention": the keys no longer depend on the readings, so that every channel gets the
-            same weight. "queries": every query is replaced by their mean, so that all elements of
-            the attention message are equal. "action": no sensory neuron receives the previous
-            action (a recurrence still does).
+            same weight. "queries": every query is replaced by the mean of all queries, so that all
+            elements of the attention message are equal. "action": no sensory neuron receives the
+            previous action (a recurrent layer after the attention still receives it).
 
     Raises:
         ValueError: The model has no such part.

@@ -1,6 +1,7 @@
-"""Compare protocols (disturbances of an evaluation): distributions and differences of returns.
+"""Compare a policy's returns under several protocols, which are kinds of disturbance.
 
-The rows of a table can be kept in a file one by one, so that an interrupted table continues.
+The comparison is a table with one row for each protocol. Finished rows can be kept in a file, so
+that an evaluation that was interrupted continues after them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from an_control.system.statistics import format_mean
 TABLE_HEAD = (
     "| protocol | return | min | median | max | successes | difference | same to the last bit |"
 )
-"""Head of a table; returns and differences are means +- standard errors over episodes."""
+"""Head of a table in Markdown. Returns and differences are means +- standard errors over episodes.
+"""
 RECOVERY_STEPS, RECOVERED_SHARE = (150, 350), 0.95
-"""An episode has recovered if its mean reward, at these steps after the last permutation, reaches
-this share of the mean reward that the first protocol's undisturbed episodes have at the same
-steps."""
+"""First and last step after the last permutation of the signals at which an episode must have
+recovered, and a share. An episode has recovered if its mean reward over these steps is at least
+this share of the mean reward over the same steps in the undisturbed episodes of the first protocol.
+"""
 BEGIN_MARK, END_MARK = "<!-- table {} -->", "<!-- end of table -->"
-"""Marks in a Markdown file around a table."""
+"""Comments in a Markdown file between which a table is written; {} stands for the table's title."""
 
 
 def compare_protocols(
@@ -37,22 +40,25 @@ def compare_protocols(
     until: Mapping[str, int | None] | None = None,
     walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Compare the results of several protocols (disturbances of an evaluation) with the first one.
+    """Compare the results of several protocols (kinds of disturbance) with those of the first one.
 
-    Differences compare episodes of the same number, which have the same start: mean, standard
-    deviation, and the number of episodes whose returns are equal to the last bit.
+    Episodes with the same number have the same start under every protocol, so that their returns
+    can be subtracted. A row gives the mean and the standard deviation of these differences, and the
+    number of episodes whose returns under the two protocols are equal to the last bit.
 
     Args:
-        runs: Results of the episodes by protocol.
+        runs: A mapping from each protocol to the results of its episodes.
         success: An episode with a return above this is a success; None if there is no threshold.
-        until: For each protocol the step after which signals are not permuted any more, if any. The
-            row's `back` is the share of episodes that then recovered. It is None if that is not
-            defined: for the first protocol, if the first protocol permutes signals itself, or if
-            its results have no reward for each step.
-        walk_m: Distance in metres that counts as walking again after a stop. For protocols with a
-            stop, the row's `walked_m` lists the distances of the robots that were upright when it
-            ended, and `walk_again` is the number of distances from `walk_m` on. Without a stop both
-            are None.
+        until: A mapping from each protocol to the step after which signals are not permuted any
+            more, or to None if there is no such step. The field `back` of a row is the share of the
+            episodes that recovered after this step. It is None for the first protocol, for all
+            protocols if the first one permutes signals itself, and if the results lack the rewards
+            of the steps.
+        walk_m: Distance in metres that counts as walking again after a stop. For a protocol in
+            which the robot is stopped, the field `walked_m` of a row lists the distances that
+            robots covered afterwards, if they were upright at the end of the stop, and `walk_again`
+            is how many of these distances are at least `walk_m`. For other protocols `walked_m` and
+            `walk_again` are None.
 
     Returns:
         One row of the table, a dict, for each protocol.
@@ -79,10 +85,11 @@ def _compare_returns(
 
     Args:
         results: Results of one protocol.
-        first: Results of the first protocol, in the same order.
+        first: Results of the first protocol, with the episodes in the same order.
 
     Returns:
-        Mean and standard deviation of the differences, and the number of equal returns.
+        Mean and standard deviation of the differences between the two returns of an episode, and
+        the number of episodes whose two returns are equal.
     """
     pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
     apart = np.array([one - other for one, other in pairs])
@@ -104,7 +111,7 @@ def _compute_recovered_share(
         until: Step after which signals are not permuted any more; None for never.
 
     Returns:
-        The share; None if it is not defined.
+        The share; None if `compare_protocols` does not define it for this protocol.
     """
     if until is None or results is first or any(one.rewired for one in first):
         return None
@@ -118,15 +125,15 @@ def _compute_recovered_share(
 
 
 def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None) -> dict[str, Any]:
-    """Return the distances that robots covered after a stop, and how many reached `walk_m`.
+    """Return the distances that robots covered after a stop, and how many robots reached `walk_m`.
 
     Args:
         results: Results of one protocol (kind of disturbance).
         walk_m: Distance in metres that counts as walking again.
 
     Returns:
-        "walked_m" and "walk_again"; both are None if there was no stop, or no robot was upright at
-        its end.
+        "walked_m" and "walk_again"; both are None if there was no stop, or if no robot was upright
+        at the end of the stop.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
@@ -140,8 +147,8 @@ def format_row_lines(
 
     Args:
         row: A row of `compare_protocols`.
-        success: As passed to `compare_protocols`.
-        walk_m: As passed to `compare_protocols`.
+        success: An episode with a return above this is a success, as in `compare_protocols`.
+        walk_m: Distance in metres that counts as walking again, as in `compare_protocols`.
     """
     count = len(row["episodes"])
     text = {
@@ -164,7 +171,8 @@ def format_row_lines(
 def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of `compare_protocols` as a Markdown table.
 
-    All numbers have as many decimals as the largest return needs for three significant digits.
+    All numbers have the same number of decimals. It is chosen so that the largest return has at
+    least three significant digits.
     """
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
@@ -181,7 +189,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_distances(row: Mapping[str, Any]) -> str:
-    """Return a table cell on robots after a stop: how many walk again, and the median distance.
+    """Return the table cell that tells how many robots walk again after a stop, and how far.
 
     Args:
         row: A row of `compare_protocols`.
@@ -234,7 +242,7 @@ def find_missing_marks(path: Path, titles: Iterable[str]) -> str:
     """Check that a Markdown file has the marks between which tables are written.
 
     Args:
-        path: The file; if it does not exist, no mark is missing.
+        path: The file. If it does not exist, no mark is missing, because it can be created.
         titles: Titles of the tables.
 
     Returns:
@@ -276,14 +284,15 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
 
 
 def _split_at_table(text: str, title: str) -> tuple[str, ...]:
-    """Split a Markdown text at a table.
+    """Split a Markdown text into the part before a table and the part after it.
 
     Args:
         text: The text.
         title: Title of the table.
 
     Returns:
-        The text before and after the table, each with its mark; () if a mark is missing.
+        The text up to the mark at the beginning of the table, and the text from the mark at its end
+        on; () if a mark is missing.
     """
     before, begin, rest = text.partition(BEGIN_MARK.format(title) + "\n")
     _, end, after = rest.partition(END_MARK)
@@ -291,15 +300,15 @@ def _split_at_table(text: str, title: str) -> tuple[str, ...]:
 
 
 class KeptResults:
-    """File that keeps the results of finished protocols, so that an interrupted table continues.
+    """File of the results of finished protocols, from which an interrupted evaluation continues.
 
     Args:
-        path: The file; it is created with the first row.
-        about: Options other than the protocols on which the results depend; they must be the same
-            in the file.
+        path: The file; it is created when the first results are kept.
+        about: All options on which the results depend, except the protocols. A file that was made
+            with other options is refused.
 
     Raises:
-        ValueError: The file belongs to another table, or is no such file.
+        ValueError: The file was made with other options, or is not a file of results.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -328,8 +337,8 @@ class KeptResults:
 
         Args:
             protocol: The protocol's text.
-            stepwise: Whether each step's reward is needed; results of compiled rollouts lack them
-                and are then not returned.
+            stepwise: Whether the reward of each step is needed. Results of episodes that compiled
+                code played lack these rewards. They are not returned if the rewards are needed.
         """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
@@ -347,7 +356,7 @@ class KeptResults:
         write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete(self) -> None:
-        """Delete the file, once the table is written."""
+        """Delete the file. Call this when the table is written."""
         self._path.unlink()
 
 

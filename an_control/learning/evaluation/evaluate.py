@@ -1,7 +1,8 @@
-"""Play whole episodes with a policy, without ROS, under the disturbances of the simulator.
+"""Play episodes with a policy, without ROS, under the same disturbances as in the simulator node.
 
 Episode e of a run starts from `episode_seed(seed, e)`, and its readings pass the same `Disturber`
-as over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
+as over ROS 2, so that episodes with and without ROS give the same returns. Training never uses
+these seeds, because it takes its seeds from `TRAINING_SEEDS`.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ def play_episodes(
         env: The environment.
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
-        seed: Seed of starts and disturbances.
-        protocol: Disturbance of the readings, and treatment of the sensory neurons' state.
-        report: Function that gets the result of each episode; None for none.
+        seed: Seed of the start states and of the disturbances.
+        protocol: Disturbance of the readings, and what happens to the state of the sensory neurons
+            (the networks of the channels).
+        report: Function that receives the result of each episode; None for none.
         watch: Function that is called after each action; None for none.
 
     Returns:
@@ -102,7 +104,7 @@ def play_compiled(
     seed: int,
     disturbance: DisturbanceSettings,
 ) -> list[PlayedEpisode]:
-    """Play the same episodes as `play_episodes`, by compiled rollouts.
+    """Play the same episodes as `play_episodes`, but by compiled code, which is faster.
 
     This is possible only if `can_play_compiled` returns True.
 
@@ -111,7 +113,7 @@ def play_compiled(
         env: An environment with compiled physics.
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
-        seed: Seed of starts and disturbances.
+        seed: Seed of the start states and of the disturbances.
         disturbance: Disturbance of the readings.
 
     Returns:
@@ -138,7 +140,7 @@ def can_play_compiled(
 ) -> bool:
     """Return whether `play_compiled` supports this model, environment and disturbance.
 
-    Compiled code plays many episodes at once, but only for some of them.
+    Compiled code plays many episodes at once, but exists only for some of these combinations.
     """
     if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
         return False
@@ -174,13 +176,13 @@ def summarise_results(
 class ProtocolPlayer:
     """Player of evaluation episodes with one model, environment and seed.
 
-    It plays under any protocol (kind of disturbance). Compiled rollouts are used if they support
-    the protocol, unless `stepwise` is set.
+    It plays under any protocol (kind of disturbance). Compiled code plays the episodes if it
+    supports the protocol and `stepwise` is not set; else a loop in Python does.
 
     Args:
         model: The model.
         env: The environment.
-        seed: Seed of starts and disturbances.
+        seed: Seed of the start states and of the disturbances.
         stepwise: Whether the reward of every step is needed.
         recovery: Mean change of a reading per tick below which the robot counts as standing still
             and is pushed; 0 for never.
@@ -211,7 +213,8 @@ class ProtocolPlayer:
         Args:
             protocol: Disturbance of the episodes, with settings of the policy.
             episodes: Number of episodes.
-            report: Function that gets each result, unless compiled rollouts play; None for none.
+            report: Function that receives the result of each episode, unless compiled code plays
+                the episodes; None for none.
             watch: Function that is called after each action; None for none.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Measure how soon a policy identifies its channels, and how much each channel matters.
+"""Measure how soon a policy recognises which input is which channel, and how much each one matters.
 
 A channel counts as identified if the attention of its sensory neuron is largest at the query of
 that channel. This is defined only for softmax attention, whose queries stand for the channels in
@@ -29,9 +29,10 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 from an_control_sim.gym.units import Units
 
 TABLES = "identification", "frozen"
-"""Titles of the tables of `measure_identification`."""
+"""Titles of the two tables that `measure_identification` makes."""
 UNKNOWN = 0.5
-"""A neuron whose attention sums to less than this assigns its input slot to none of the channels.
+"""Minimum sum of the attention to a neuron. If a neuron gets less, the policy is taken to assign
+that neuron's input slot to none of the channels.
 """
 
 
@@ -39,13 +40,16 @@ UNKNOWN = 0.5
 class IdentifiedShares:
     """Shares of the channels that a policy has identified, by steps since they were shuffled.
 
-    The counts are over episodes with N channels that are reshuffled every K steps. Shares are NaN
-    where no step was counted.
+    They are measured in episodes with N channels, which are shuffled again every K steps. A share
+    is NaN where no step was counted.
 
     Attributes:
-        first: Share of channels identified, by steps since the reset (K, N).
-        later: Share of channels identified, by steps since a later reshuffle (K, N).
-        confusion: How often each channel was taken for each other one, or for none (N, N + 1).
+        first: Share (K, N) of the episodes in which a channel is identified, by steps since the
+            reset.
+        later: Share (K, N) of the later shuffles after which a channel is identified, by steps
+            since then.
+        confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
+            the channel of a column; the last column stands for no channel.
     """
 
     first: np.ndarray
@@ -53,19 +57,19 @@ class IdentifiedShares:
     confusion: np.ndarray
 
     def mean_shares_after(self, steps: int) -> tuple[float, float]:
-        """Return the mean share of channels identified after some steps.
+        """Return which share of the channels is identified some steps after a shuffle, on average.
 
         Args:
             steps: Number of steps.
 
         Returns:
-            The share `steps` after the reset, and the share `steps` after a later reshuffle.
+            The share that many steps after the reset, and that many steps after a later shuffle.
         """
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
 
 class _IdentificationCounter:
-    """Counter of the channels that a policy identifies at each step.
+    """Counter of how often a policy identifies each of the channels, at each step.
 
     It is called after each action of an episode.
 
@@ -85,11 +89,11 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count which channels the policy identifies at this step.
+        """Note which channels the policy identifies at this step.
 
         Args:
             policy: The policy, after its action.
-            disturber: Object that shuffled the channels, which knows their true order.
+            disturber: Object that shuffled the channels, and so knows their true order.
         """
         shows = dict(zip(disturber.ids, disturber.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
@@ -115,7 +119,8 @@ def count_identified(
 ) -> IdentifiedShares:
     """Play episodes and count at every step which channels a policy identifies.
 
-    Confusions are counted in the second half of the steps between two reshuffles.
+    Which channel was taken for which is counted only in the second half of the steps between two
+    shuffles, because at first no channel can be known.
 
     Args:
         policy: A policy with softmax attention and without a monitor.
@@ -147,7 +152,7 @@ def count_identified(
 
 
 class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
-    """Environment in which one channel repeats its first reading of the episode.
+    """Environment in which one channel always returns its first reading of the episode.
 
     Args:
         env: The environment.
@@ -159,12 +164,12 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
         self._index, self._reading = index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Reset the environment; its first reading becomes the frozen one."""
+        """Reset the environment and keep the first reading of the channel for the whole episode."""
         self._reading = np.nan
         return super().reset(**arguments)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Return the observation (N,) with the channel's first reading instead of the newest."""
+        """Return the observation (N,) with the channel's first reading in place of the newest."""
         if np.isnan(self._reading):
             self._reading = observation[self._index]
         held = observation.copy()
@@ -191,7 +196,7 @@ def play_with_frozen_channels(
         seed: Seed of starts and permutations.
 
     Returns:
-        The results by the id of the frozen channel.
+        A mapping from the id of the frozen channel to the results of its episodes.
     """
     shuffled = DisturbanceSettings(Shuffle(True))
     return {
@@ -210,12 +215,12 @@ def play_with_frozen_channels(
 
 
 def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
-    """Return a Markdown table with one row for each frozen channel, the lowest return first.
+    """Return a Markdown table with one row for each frozen channel, sorted by rising mean return.
 
     The distance is empty for tasks that measure none.
 
     Args:
-        frozen: Results by the id of the frozen channel.
+        frozen: A mapping from the id of the frozen channel to the results of its episodes.
     """
     rows = ["| frozen | return | min | walked, m |", "|---|---|---|---|"]
     means = {name: np.mean([r.total for r in results]) for name, results in frozen.items()}
@@ -229,7 +234,7 @@ def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
 
 
 def format_identification_table(shares_by_step: IdentifiedShares) -> str:
-    """Return a Markdown table of the identified shares by steps, over all channels.
+    """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
         shares_by_step: Shares of the channels that the policy has identified.
@@ -247,7 +252,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
 
 
 def plot_identification(found: IdentifiedShares, channels: Sequence[str]) -> Figure:
-    """Plot the identified shares by steps and channel, and which channels were confused.
+    """Plot how soon each channel is identified, and which channels were taken for which.
 
     Args:
         found: Shares of the channels that the policy has identified.
@@ -290,7 +295,7 @@ class IdentificationResult:
 def measure_identification(
     path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
 ) -> IdentificationResult:
-    """Measure how soon a policy identifies its channels, and its returns with each channel frozen.
+    """Measure how soon a policy identifies its channels, and its returns if one channel is frozen.
 
     The policy plays without its monitor, which would sort the channels for it.
 

@@ -1,4 +1,4 @@
-"""Plots of an evaluation: attention and keys around a permutation, and the recovery after it.
+"""Plot a policy's attention and keys around a permutation of the signals, and its recovery from it.
 
 Columns and points stand for signals in the environment's order, whichever input slot they arrive
 in. A policy that has identified its channels again thus shows the same picture as before.
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 BEFORE, AFTER = 25, 150
 """Number of steps before and after a permutation that a recovery curve shows."""
 MOMENTS = (-1, 0, 1, 5, 25, 99)
-"""Steps relative to the permutation at which attention and keys are plotted."""
+"""Steps at which attention and keys are plotted, counted from the permutation of the signals."""
 TRAIL = 10
 CLUSTER_STEPS, CLUSTER_POINTS, FEWEST_POINTS = 70, 2000, 4
 NAMED_SIGNALS = 40
@@ -47,13 +47,13 @@ class AttentionTrace:
     def record(self, policy: Policy, disturber: Disturber) -> None:
         """Record attention (M, N) and keys (N, k) of a step, in the environment's order of signals.
 
-        Missing signals are NaN. For image patches, their contributions to the attention message (N,
-        m) are recorded. Pass this method as the argument `watch`; a policy without attention
-        records nothing.
+        Missing signals are NaN. For image patches, what each patch contributes to the attention
+        message (N, m) is recorded instead of keys. Pass this method as the argument `watch` of
+        `play_episodes`. Nothing is recorded for a policy without attention.
 
         Args:
             policy: The policy, after its action.
-            disturber: Object that permuted the signals, which knows their true order.
+            disturber: Object that permuted the signals, and so knows their true order.
         """
         attention, report = policy.attention, policy.monitor_report
         keys = policy.messages if policy.keys is None else policy.keys
@@ -87,8 +87,8 @@ def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
         rewired: Steps at which signals were permuted.
 
     Returns:
-        The step of the permutation in the middle of the episode (0 without one), and the steps to
-        plot.
+        The step of the chosen permutation, which is the middle one of all, or 0 if there is none,
+        and the steps to plot.
     """
     middle = [step for step in rewired if 0 < step <= steps - 2]
     at = middle[len(middle) // 2] if middle else 0
@@ -98,7 +98,7 @@ def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
-    """Plot the attention, queries x signals, at moments around a permutation of the signals.
+    """Plot the attention of each query to each signal at several steps around a permutation.
 
     Args:
         trace: Recorded attention of one episode.
@@ -125,7 +125,7 @@ def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
 def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
     """Plot each signal's key on the two principal axes of the episode's keys.
 
-    A short line shows the key's last steps.
+    A short line behind each point shows where the key was at the previous steps.
 
     Args:
         trace: Recorded keys of one episode.
@@ -154,14 +154,16 @@ def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
 def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     """Plot the signals' keys over a whole episode, in two dimensions by t-SNE.
 
-    A key is the vector by which the attention identifies a signal. If it does, its keys lie
-    together, whichever input slot it arrives in (van der Maaten & Hinton 2008).
+    A key is the vector by which the attention identifies a signal. If it identifies a signal, the
+    keys of that signal lie close together, whichever input slot it arrives in (van der Maaten &
+    Hinton 2008).
 
     Args:
         trace: Recorded keys of one episode.
 
     Returns:
-        The figure; None for fewer than four different keys, or keys of one number.
+        The figure; None if there are fewer than four different keys, or if a key is a single
+        number.
     """
     from sklearn.manifold import TSNE
 
@@ -219,14 +221,15 @@ def average_around_permutations(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Average the reward at each step before and after permutations of the signals.
 
-    Only the steps between the permutations before and after count.
+    Around one permutation, only the steps after the previous permutation and before the next one
+    count.
 
     Args:
         results: Results of episodes, with the reward of each step.
 
     Returns:
-        Offsets from the permutation in steps (n,), mean rewards (n,), and the number of
-        permutations.
+        Numbers of steps since the permutation (n,), negative before it, the mean reward at each
+        (n,), and the number of permutations.
     """
     gathered: dict[int, list[float]] = {}
     count = 0
@@ -247,7 +250,8 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
     The mean of the first protocol is a dotted line if it has no permutations.
 
     Args:
-        runs: Results by protocol, a text that says how the episodes were disturbed.
+        runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the
+            results of its episodes.
 
     Returns:
         The figure; None if no protocol has permutations.
@@ -274,14 +278,16 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
 def plot_missing_channels(
     runs: Mapping[str, Sequence[PlayedEpisode]], missing: Mapping[str, float]
 ) -> Figure | None:
-    """Plot the return over the share of missing channels, one curve for each kind of disturbance.
+    """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
-    Protocols that differ only in that share make one curve. It starts at the first protocol if that
-    misses none and no other row of the curve does.
+    Protocols that differ only in the share of missing channels make one curve. If none of them has
+    a share of 0, the curve starts with the result of the first protocol, provided that no channels
+    are missing in it.
 
     Args:
-        runs: Results by protocol, a text that says how the episodes were disturbed.
-        missing: Share (0..1) of missing channels by protocol.
+        runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the
+            results of its episodes.
+        missing: A mapping from each protocol to its share (0..1) of missing channels.
 
     Returns:
         The figure; None if all shares are equal.
@@ -332,7 +338,7 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
     """Write each figure as a PNG file and return the paths.
 
     Args:
-        figures: Figures by file name without ".png"; None is skipped.
+        figures: A mapping from a file name without ".png" to a figure; None as a figure is skipped.
         folder: Folder for the files, which is created if needed.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -347,15 +353,15 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
 
 
 def make_file_name(protocol: str) -> str:
-    """Return a disturbance's text as a file name, with unusual characters replaced by "_"."""
+    """Return the text of a protocol as a file name, in which "_" replaces unusual characters."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
 def _format_moment(step: int, permutation_step: int) -> str:
-    """Return the title of a plot: its step relative to the permutation of the signals.
+    """Return the title of a plot, which tells how many steps it is from the permutation.
 
     Args:
-        step: Step of the episode.
+        step: Step of the episode that the plot shows.
         permutation_step: Step of the permutation; 0 if there was none.
     """
     offset = step - permutation_step

@@ -1,7 +1,8 @@
 """Scores of policies on a scale where 0 is the random policy's return and 1 the teacher's.
 
-A score is (mean - random) / (teacher - random). All rows of a table play the same episodes in the
-same order, each as many as its time allows.
+A score is (mean - random) / (teacher - random). A table of scores has one row for each policy and
+disturbance. All rows play the same episodes in the same order, but each row plays only as many as
+its time limit allows.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 SEED = 1
 """Seed of the episodes; training uses others."""
 EPISODES = 10, 100
-"""Minimum and maximum number of episodes of a row of the table."""
+"""Minimum and maximum number of episodes that are played for one row of the table."""
 MIN_EPISODES = 2
-"""Minimum number of episodes for a standard error."""
+"""Minimum number of episodes from which a standard error is computed."""
 MIN_CHANNELS = 10
-"""Minimum number of channels of a task for the row of the table with a tenth of them missing."""
+"""Minimum number of channels of a task. If a task has fewer, the table has no row in which a tenth
+of the channels are missing."""
 MIN_STEPS = {"100": 200, "25": 50}
-"""Minimum mean length of the teacher's episodes, in steps, for the rows of the table whose signals
-are permuted again and again, by protocol."""
+"""A mapping from a protocol that permutes the signals again and again to a number of steps. If the
+mean length of the teacher's episodes is shorter, the table has no row for this protocol."""
 
 
 class ScoreCase(NamedTuple):
-    """Row of the table of scores before it is played.
+    """Row of the table of scores before its episodes are played.
 
     Attributes:
         name: Title of the row.
@@ -72,7 +74,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """Row of the table of scores after it was played.
+    """Row of the table of scores after its episodes were played.
 
     Attributes:
         name: Title of the row.
@@ -100,7 +102,7 @@ class ScoreRow:
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:
-        """Return the score of the row's mean return, NaN if the teacher is no better than random.
+        """Return the score of the row; NaN if the teacher is no better than the random policy.
 
         Args:
             random: Row of the random policy.
@@ -113,7 +115,7 @@ class ScoreRow:
 class ScorePlayer:
     """Player of the episodes of a table of scores, row by row.
 
-    Teacher and random policy always get the task's channels in order.
+    The teacher and the random policy always receive the channels in the environment's order.
 
     Args:
         env: The environment.
@@ -129,10 +131,10 @@ class ScorePlayer:
         self._teacher = convert_units(teacher, find_adapter(env).units)
         self._policy = make_policy(model)
         self.failures = FailureCounter()
-        """Failed episodes, which are left out."""
+        """Counter of the episodes that failed, which are left out of the rows."""
 
     def select_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the rows that are meaningful for this task, before they are played.
+        """Return the rows of the table that are meaningful for this task, not yet played.
 
         Args:
             rows: The played rows of the random policy and the teacher.
@@ -149,7 +151,7 @@ class ScorePlayer:
     def play_row(
         self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
-        """Play the episodes of one row until a limit of processor time, without those that fail.
+        """Play the episodes of one row until a limit of processor time, and leave out failed ones.
 
         Args:
             case: The row.
@@ -187,10 +189,10 @@ class ScorePlayer:
     def _play_student(
         self, disturber: Disturber, start: EpisodeStart, protocol: EvaluationProtocol
     ) -> tuple[float, int]:
-        """Play an episode of the student and return (return, steps).
+        """Play one episode with the student, and return its sum of rewards and number of steps.
 
         Args:
-            disturber: Disturbs the episode.
+            disturber: Object that disturbs the episode.
             start: Seeds of the episode.
             protocol: The disturbance, with settings of the policy.
         """
@@ -201,13 +203,15 @@ class ScorePlayer:
     def _play_unshuffled(
         self, actor: str, disturber: Disturber, start: EpisodeStart
     ) -> tuple[float, int]:
-        """Play an episode of the random policy or the teacher and return (return, steps).
+        """Play one episode with the random policy or the teacher.
 
-        Both get the readings in the environment's order, but otherwise disturbed.
+        Return the sum of its rewards and its number of steps.
+
+        The policy receives the readings in the environment's order. All other disturbances apply.
 
         Args:
             actor: "random" or "teacher".
-            disturber: Disturbs the episode.
+            disturber: Object that disturbs the episode.
             start: Seeds of the episode.
         """
         disturber.reset(start.episode)
@@ -224,7 +228,7 @@ class ScorePlayer:
     def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return the teacher as a function from an observation (N,) to an action (A,).
 
-        A missing reading is replaced by the channel's newest one.
+        The function replaces a missing reading by the newest reading that its channel had before.
         """
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
@@ -243,7 +247,8 @@ def format_scores(rows: Sequence[ScoreRow]) -> str:
     """Return the table of returns and scores in Markdown, with standard errors.
 
     Args:
-        rows: The played rows; the first two are the random policy and the teacher.
+        rows: The played rows; the first is the row of the random policy, the second is the row of
+            the teacher.
     """
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows

@@ -1,1 +1,1 @@
-"""Training runs: the loop over a trainer's steps, the run's folder, and its model card."""
+"""Training runs, with the loop over the steps of a trainer, the run's folder and the model card."""

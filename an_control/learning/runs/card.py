@@ -1,6 +1,7 @@
 """Model card, learning curve and TensorBoard metrics of a training run.
 
-In arrays of returns NaN stands for an episode that failed; means leave it out.
+In arrays of returns (sums of the rewards of an episode), NaN stands for an episode that failed.
+Means are computed without such episodes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from an_control.policy import Model, write_model
 
 
 def select_finite_returns(returns: np.ndarray) -> np.ndarray:
-    """Return the finite ones among the returns as an array (K,), without failed episodes."""
+    """Return those returns that are finite as an array (K,), that is, without failed episodes."""
     known = np.isfinite(returns)
     return returns.ravel() if known.all() else returns[known]
 
@@ -28,7 +29,7 @@ def compute_mean_return(returns: np.ndarray) -> float:
 
 
 def compute_standard_error(returns: np.ndarray) -> float:
-    """Return the standard error of `compute_mean_return`, or 0 if no return is finite."""
+    """Return the standard error of the mean of the finite returns, or 0 if there are none."""
     known = select_finite_returns(returns)
     return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
 
@@ -39,9 +40,9 @@ def count_failures(returns: np.ndarray) -> int:
 
 
 def drop_unplayable_episodes(returns: np.ndarray) -> np.ndarray:
-    """Drop the episodes that failed for all candidates.
+    """Return the returns without those episodes that failed for all candidates.
 
-    If all episodes failed for all, the returns are unchanged.
+    If every episode failed for every candidate, the returns are unchanged.
 
     Args:
         returns: Returns (P, R) of P candidates in R episodes, NaN for a failed episode.
@@ -56,20 +57,23 @@ CURVES = {
     "validation": "validation, without exploration",
     "return": "mean of the training episodes",
 }
-"""Metrics that are drawn, with their names in the legend."""
+"""A mapping from each metric that a learning curve shows to the name of that metric in the legend.
+"""
 DECILES = range(0, 101, 10)
 
 
 def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, Any]:
     """Summarise the distribution of returns as a dict for JSON.
 
-    Failed episodes are counted under "failed", if there are any, and count as no success; they are
-    left out of mean, standard deviation and deciles, which are None or empty if all failed. Values
-    are rounded to 0.1, or to 0.001 if all returns are below 10.
+    If episodes failed, their number is stored under "failed". They do not count as successes, and
+    are left out of the mean, the standard deviation and the deciles. If all episodes failed, the
+    mean and the standard deviation are None, and there are no deciles. Values are rounded to 0.1,
+    or to 0.001 if all returns are below 10.
 
     Args:
         returns: Returns (E,), NaN for a failed episode.
-        success: An episode with a return above this is a success; None leaves out "success_share".
+        success: An episode with a return above this is a success; if it is None, "success_share" is
+            left out.
     """
     some = select_finite_returns(returns)
     known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
@@ -136,13 +140,13 @@ def write_card(
 def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str) -> None:
     """Draw the run's learning curve into `curve.png`.
 
-    Nothing is written if the run has none of the figures in `CURVES`, or if matplotlib is not
+    Nothing is written if the run has none of the metrics in `CURVES`, or if matplotlib is not
     installed.
 
     Args:
         folder: The run's folder.
-        metrics: The figures of each step, by name.
-        step_name: Name of the figure on the horizontal axis, such as "generation".
+        metrics: The metrics of each step of the run, by name.
+        step_name: Name of the metric on the horizontal axis, such as "generation".
     """
     curves = {
         name: [(line[step_name], line[name]) for line in metrics if name in line] for name in CURVES
@@ -175,8 +179,8 @@ class MetricsBoard:
 
     Args:
         folder: The run's folder.
-        done: Number of steps that the checkpoint contains; values of later steps, from a run that
-            was interrupted, are removed.
+        done: Number of steps after which the checkpoint was saved. Values of later steps are
+            removed, because a run that continues from the checkpoint makes those steps again.
     """
 
     def __init__(self, folder: RunFolder, done: int = 0) -> None:
@@ -188,11 +192,11 @@ class MetricsBoard:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add(self, line: Mapping[str, Any], step_name: str) -> None:
-        """Write the numbers of a metrics line.
+        """Write those metrics of one step that are numbers.
 
         Args:
-            line: Figures of one step by name.
-            step_name: Name of the figure that is the step's number, such as "generation".
+            line: Metrics of one step, by name.
+            step_name: Name of the metric that is the number of the step, such as "generation".
         """
         if self._writer is not None:
             for name, value in line.items():

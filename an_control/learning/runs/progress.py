@@ -1,4 +1,4 @@
-"""Progress reports of a training run, by which the caller can also stop it."""
+"""Progress reports of a training run. The function that receives them can also stop the run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ class RunProgress:
     Attributes:
         event: "begin" before the first step, "step" after each, "note" for a message to the user,
             "end" after the last step.
-        unit: Name of a step: generation, round, iteration, step, episode, row.
+        unit: What one step of the run is called: generation, round, iteration, step, episode or
+            row.
         done: Number of finished steps.
-        steps: Number of steps of the whole run, as far as it is known.
+        steps: Number of steps of the whole run, as far as it can be known now.
         share: Finished share of the run, from 0 to 1.
-        minutes_left: Processor time that the run may still use, in minutes; infinite if unlimited.
-        figures: Figures of this step by name, as in metrics.jsonl.
+        minutes_left: Processor time that the run may still use, in minutes; infinity if it has no
+            time limit.
+        figures: Metrics of the finished step, by name, as in metrics.jsonl.
         note: The message to the user.
         folder: The run's folder.
         part: The part that `learn` works on: teacher, student, monitor or table.
@@ -49,8 +51,8 @@ OnProgress = Callable[[RunProgress], bool | None]
 
 
 class RunStoppedError(Exception):
-    """Error for a training run that its caller stopped; the same call continues it."""
+    """Error for a training run that its caller stopped. The same call continues the run."""
 
 
 def ignore_progress(progress: RunProgress) -> None:
-    """Do nothing with a progress report; the default receiver."""
+    """Do nothing with a progress report. This is the default for the argument `progress`."""

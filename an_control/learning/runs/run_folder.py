@@ -9,11 +9,13 @@
     episodes_NNN.npz        episodes that a step recorded
 
 Every file is written whole or not at all, so that a run that is killed at any moment keeps its last
-checkpoint. The same command continues the run, also with another limit (`LIMIT_SETTINGS`). A folder
-that holds a run with other settings is refused, but one without a checkpoint is free.
+checkpoint. The same command continues the run. Settings that only limit the length of the run
+(`LIMIT_SETTINGS`) may then differ. A folder that holds a run with other settings is refused, except
+if that run has no checkpoint yet.
 
-A checkpoint is a safetensors file: its arrays are numbered, and its header holds everything else as
-JSON, with `{"array": number}` at an array's place. Reading one runs no code.
+A checkpoint is a safetensors file. Its arrays have numbers as names. Its header holds everything
+else as JSON, in which `{"array": number}` stands for the array of that number. Reading a checkpoint
+runs no code from the file.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class CheckpointError(ValueError):
 
 
 def pack_checkpoint(state: dict[str, Any]) -> bytes:
-    """Convert a state to the bytes of a checkpoint file.
+    """Convert the state of a training run to the bytes of a checkpoint file.
 
     Args:
         state: Arrays, tensors, numbers and text, nested in dicts and lists.
@@ -58,7 +60,7 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
     arrays: dict[str, np.ndarray] = {}
 
     def plain(value: Any) -> Any:
-        """Replace the arrays in a value by references to them, and collect the arrays."""
+        """Return a value with references for its arrays, and store the arrays in `arrays`."""
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
         if isinstance(value, np.ndarray):
@@ -76,7 +78,7 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
 
 
 def unpack_checkpoint(content: bytes) -> dict[str, Any]:
-    """Convert the bytes of a checkpoint file to the state that was packed.
+    """Convert the bytes of a checkpoint file back to the state of a training run.
 
     Tensors become arrays, and tuples become lists.
 
@@ -94,7 +96,7 @@ def unpack_checkpoint(content: bytes) -> dict[str, Any]:
 
 
 def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Replace the references to arrays in a value of the header by the arrays.
+    """Return a value of the header with arrays in place of the references to arrays.
 
     Args:
         value: A value of the header, which may be nested.
@@ -113,7 +115,7 @@ def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def to_tensors(value: Any) -> Any:
-    """Convert the arrays in a nested state to torch tensors, as `load_state_dict` expects."""
+    """Return a nested state with its arrays as torch tensors, as `load_state_dict` expects."""
     import torch
 
     if isinstance(value, np.ndarray):
@@ -125,7 +127,8 @@ def to_tensors(value: Any) -> Any:
 
 CHECKPOINT = "checkpoint.safetensors"
 LIMIT_SETTINGS = ("generations", "rounds", "minutes", "teacher_minutes")
-"""Settings that only limit a run's length; the command that continues a run may change them."""
+"""Settings that only limit the length of a run. The command that continues a run may change them.
+"""
 NONE, MOST_DIFFERENCES, LONGEST_VALUE = "none", 3, 60
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
@@ -135,7 +138,9 @@ class RunError(RuntimeError):
 
 
 def find_units(folder: Path, environment: str) -> Units:
-    """Return the units (offsets and scales) of a run's readings, measured if the run is new.
+    """Return the offsets and scales by which a run normalises readings.
+
+    They are measured in episodes if the run is new, and else read from the run's folder.
 
     Args:
         folder: The run's folder.
@@ -155,12 +160,12 @@ def find_units(folder: Path, environment: str) -> Units:
 
 
 class RunFolder:
-    """Files of one training run; nothing is written before `write_settings`.
+    """Folder with the files of one training run; nothing is written before `write_settings`.
 
     Args:
         path: The folder.
         config: The run's settings, for `config.json`.
-        resume: Whether to fail if the folder holds no run.
+        resume: Whether a run must exist in the folder, so that it is an error if there is none.
 
     Raises:
         RunError: The folder holds a run with other settings, or none although `resume` is set.
@@ -188,7 +193,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Lock the folder against other processes, and create it if needed.
 
-        Meanwhile, the output of environments goes to a file in the folder.
+        While the folder is locked, what environments print goes to a file in the folder.
 
         Raises:
             RunError: Another process works in the folder, or it cannot be created.
@@ -206,17 +211,17 @@ class RunFolder:
             yield
 
     def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Write `config.json`, and `metrics.jsonl` with the given lines.
+        """Write the run's settings to `config.json`, and one line a step to `metrics.jsonl`.
 
         Args:
-            metrics: The figures of each step so far.
+            metrics: The metrics of each step so far, by name.
         """
         known = (self._known or {}).get("versions") or find_versions()
         self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
         self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Write a file of the folder; after an error its old content is unchanged.
+        """Write a file of the folder. If that fails, the file keeps its old content.
 
         Args:
             name: Name of the file.
@@ -258,12 +263,13 @@ class RunFolder:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
     def read_metrics(self, lines: int) -> list[dict[str, Any]]:
-        """Return the figures of the run's first steps.
+        """Return the metrics of the first steps of the run.
 
-        Later lines of the file come after the last checkpoint; a resumed run makes them again.
+        The file may hold lines of later steps, which came after the checkpoint. They are not
+        returned, because a resumed run makes these steps again.
 
         Args:
-            lines: Number of steps.
+            lines: Number of steps whose metrics are returned.
         """
         if not lines:
             return []
@@ -271,7 +277,7 @@ class RunFolder:
         return [json.loads(line) for line in kept]
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Append the figures of one step to `metrics.jsonl`."""
+        """Append the metrics of one step to `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
@@ -280,7 +286,7 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def _describe_differences(self) -> str:
-        """Return the settings in which the folder's run differs from this one, as text."""
+        """Return as text the settings in which this run differs from the run in the folder."""
         there, asked = (
             dict(_flatten_settings(remove_limit_settings(one)))
             for one in (self._known or {}, self._config)
@@ -317,13 +323,13 @@ def remove_limit_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name, value as JSON) of each setting in nested dicts.
+    """Yield a pair for each setting in nested dicts: its name, and its value as JSON.
 
-    A name is a path such as "settings.streams.noise".
+    A name contains the keys of all nested dicts, such as "settings.streams.noise".
 
     Args:
         part: The settings, or a part of them.
-        name: Name of this part; "" for all.
+        name: Name of this part of the settings; "" if it is all settings.
     """
     if not isinstance(part, Mapping):
         yield name, json.dumps(part)
@@ -360,7 +366,8 @@ class EpisodeRecordings(Generic[E]):
         kind: NamedTuple type of an episode; its fields are arrays (T, ...) or numbers.
 
     Raises:
-        RunError: By `write` and `read`, if a file cannot be written, read, or has other fields.
+        RunError: A file cannot be written or read, or has other fields. The methods `write` and
+            `read` raise this, not the constructor.
     """
 
     def __init__(self, folder: Path, kind: type[E]) -> None:

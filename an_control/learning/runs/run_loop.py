@@ -1,14 +1,17 @@
-"""Run a trainer (learner) step by step: checkpoints, metrics, the best model, stopping.
+"""Run a trainer step by step, save checkpoints, metrics and the best model, and stop on request.
 
-A learner defines one step and its state. The loop does the rest, in the same way for all learners:
+A trainer is called a learner here. It defines what one step does, and what state it keeps between
+steps. The loop does the rest, in the same way for all learners:
 
-- After each step, it adds a line to `metrics.jsonl` and TensorBoard and calls `report`. -
-`model.safetensors` is the model with the highest "validation" so far. Until there is one, each
-checkpoint comes with the newest model. - It saves a checkpoint every `save_every_s` seconds, with
-each new best model, and at the end. A killed run repeats the steps since then, with identical
-results unless steps depend on the clock. - A request to stop (Ctrl-C, SIGTERM, `stop_after`) ends
-the run after the current step. - If the first step of a run fails, no settings are written and a
-new folder is removed.
+- After each step, the loop writes its metrics to `metrics.jsonl` and to TensorBoard, and
+  passes them to the function `report`.
+- `model.safetensors` is the model with the highest value of the metric "validation" so far. Before
+  the first validation, it is replaced by the newest model at each checkpoint.
+- A checkpoint is saved every `save_every_s` seconds, with each new best model, and at the end. A
+  killed run repeats the steps after its checkpoint. The results are identical, unless what a
+  step does depends on the clock.
+- A request to stop (Ctrl-C, SIGTERM, `stop_after`) ends the run after the current step.
+- If the first step of a run fails, no settings are written, and the folder is removed if it is new.
 """
 
 from __future__ import annotations
@@ -28,42 +31,44 @@ from an_control.policy import Model, write_model
 
 NO_FIGURES: Mapping[str, Any] = {}
 Report = Callable[[dict[str, Any]], bool | None]
-"""Function that receives each metrics line; returning False stops the run."""
+"""Function that receives the metrics of each step. If it returns False, the run stops."""
 
 
 class Learner(Protocol):
     """Interface of a trainer, an object that learns step by step.
 
-    A step depends only on the state before it.
+    What a step does depends only on the state before the step.
     """
 
     unit: str
-    """Name of a step: generation, round, iteration, stage."""
+    """What one step is called: generation, round, iteration or stage."""
 
     @property
     def steps(self) -> int:
         """Return the number of steps of the whole run.
 
-        If a time limit ends the run, it is the number of finished steps once the time is over.
+        If a time limit ends the run, this returns the number of finished steps once the time is
+        over.
         """
 
     def step(self) -> dict[str, Any]:
-        """Make one step and return its figures for the metrics, by name.
+        """Make one step and return its metrics, by name.
 
-        If they include "validation", the model with the largest one is kept.
+        If the metrics include "validation", the loop keeps the model with the largest validation.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues, in a form for `pack_checkpoint`."""
+        """Return the state from which `restore` continues, as `pack_checkpoint` expects it."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the checkpoint of a learner with the same settings."""
+        """Set the state to a checkpoint that a learner with the same settings has made."""
 
     def make_model(self, run: Mapping[str, Any]) -> Model:
         """Return the current model.
 
         Args:
-            run: Figures of the run to store in the model file's header.
+            run: Facts about the run, such as its number of steps, to store in the header of the
+                model file.
         """
 
 
@@ -90,7 +95,7 @@ class RunLoop:
 
     Args:
         folder: The run's folder.
-        learner: The learner; this restores its state from the folder's checkpoint, if there is one.
+        learner: The learner. Its state is set from the folder's checkpoint, if there is one.
 
     Raises:
         RunError: The folder's checkpoint cannot be read.
@@ -123,11 +128,12 @@ class RunLoop:
         return self.folder.path / "model.safetensors"
 
     def run(self, report: Report | None = None, stop_after: int | None = None) -> None:
-        """Run the steps that are left.
+        """Make the steps of the run that are left.
 
         Args:
-            report: Function that gets the figures of each step; returning False stops the run.
-            stop_after: Number of the step after which to stop; None for the last one.
+            report: Function that receives the metrics of each step. If it returns False, the run
+                stops.
+            stop_after: Number of the step after which to stop; None to make all steps.
 
         Raises:
             RunError: A file cannot be written, or another process works in the folder.
@@ -138,12 +144,13 @@ class RunLoop:
             self._run(report, stop_after, made)
 
     def _run(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
-        """Run the steps that are left, in the locked folder.
+        """Make the steps of the run that are left, in the locked folder.
 
         Args:
-            report: Function that gets the figures of each step; returning False stops the run.
-            stop_after: Number of the step after which to stop; None for the last one.
-            is_new: Whether the folder is new; then it is removed if the first step fails.
+            report: Function that receives the metrics of each step. If it returns False, the run
+                stops.
+            stop_after: Number of the step after which to stop; None to make all steps.
+            is_new: Whether the folder is new. A new folder is removed if the first step fails.
         """
         board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
@@ -173,11 +180,11 @@ class RunLoop:
             write_curve(self.folder, self.metrics, self.learner.unit)
 
     def run_with_progress(self, progress: OnProgress) -> None:
-        """Run the steps that are left and report them.
+        """Make the steps of the run that are left, and report each.
 
         Args:
-            progress: Function that gets a report before the first step, after each step, and after
-                the last one.
+            progress: Function that receives a report before the first step, after each step, and at
+                the end of the run.
 
         Raises:
             RunStoppedError: `progress` returned False after a step.
@@ -228,7 +235,7 @@ class RunLoop:
         return self.learner.make_model(run)
 
     def _step(self) -> dict[str, Any]:
-        """Make one step of the learner and return its figures, with the times used so far."""
+        """Make one step of the learner and return its metrics and the time used so far."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()
         self.done += 1
@@ -255,7 +262,7 @@ class RunLoop:
         return best
 
     def _write_model(self) -> None:
-        """Write the current model into the run's folder."""
+        """Write the learner's current model into the run's folder."""
         try:
             write_model(self.model_path, self.make_model())
         except OSError as error:

@@ -1,1 +1,1 @@
-"""Teachers: policies that a student imitates, and their training by reinforcement learning."""
+"""Teachers, which are policies that a student imitates, and their training."""

@@ -1,9 +1,9 @@
-"""Training of a teacher by reinforcement learning, driven by the run loop.
+"""Trainer of a teacher by reinforcement learning, whose steps `RunLoop` calls.
 
-stable-baselines3 trains. This module keeps its whole state for a checkpoint, validates the actor in
-the form in which it is saved, and decides when the run ends. If two kinds of exploration noise
-race, they take turns for the first part of the run; then the one with the better validation
-continues alone.
+The package stable-baselines3 does the training itself. This module puts the whole state of the
+training into checkpoints, validates the actor in the form in which it is saved, and decides when
+the run ends. Two kinds of exploration noise may compete. They then take turns for the first part of
+the run, after which the one with the better validation continues alone.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
-"""Minimum improvement of a validation to count as better, as a share of the improvement so far."""
+"""Minimum improvement by which a validation counts as clearly better, as a share of the improvement
+since the first validation."""
 
 
 class Contender:
-    """Reinforcement learning algorithm with its environments, which may race against others.
+    """Reinforcement learning algorithm with environments, which may compete with other contenders.
 
     Args:
         folder: The run's folder.
@@ -55,7 +56,7 @@ class Contender:
         units: Offsets and scales of the readings.
         settings: The algorithm and its settings.
         seed: Seed of all random numbers.
-        start: A relu network to continue; None for random weights.
+        start: A relu network from which training starts; None for random weights.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class Contender:
         self.done = 0
         """Number of finished iterations."""
         self.best = -math.inf
-        """Highest mean return of a validation."""
+        """Highest mean return of all validations so far."""
         self.marked_at = 0
-        """Environment step of the last validation that was clearly better than those before."""
+        """Number of environment steps at the newest validation that was clearly better than all
+        before it."""
         self._marked = -math.inf
         self._first: float | None = None
 
@@ -91,27 +93,29 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether no validation was clearly better for half of the steps so far."""
+        """Return whether no validation was clearly better in the last half of the steps so far."""
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
     def learn(self) -> dict[str, Any]:
-        """Train for one iteration and return its figures by name."""
+        """Train for one iteration and return the metrics of the iteration, by name."""
         self.library.freeze_actor(self.done < self.settings.warm_up)
         line = self.library.learn()
         self.done += 1
         return line
 
     def export_actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """Return the actor's layers for observations that are not normalised.
+        """Return the layers of the actor, for observations without normalisation.
 
         Args:
-            choices: Number of options of each group of discrete actions; empty for continuous ones.
-            largest_logit: Divisor that brings the logits of discrete actions into the range of
-                tanh.
+            choices: Number of options of each group of discrete actions; empty for continuous
+                actions.
+            largest_logit: Number by which the logits of discrete actions are divided, to bring them
+                between -1 and 1.
 
         Returns:
-            (weights, biases) of each layer, and whether a tanh follows the last one.
+            A list with the weights and the biases of each layer, and whether a tanh follows the
+            last layer.
         """
         layers, squashed = self.library.export_actor()
         if choices:
@@ -121,7 +125,8 @@ class Contender:
     def record_validation(self, validation: float) -> None:
         """Record the mean return of a validation.
 
-        Only a clear improvement restarts the count of steps after which training counts as stalled.
+        If the improvement is clear, the steps after which training counts as stalled are counted
+        from here again.
         """
         self.best = max(self.best, validation)
         if self._first is None:
@@ -142,7 +147,7 @@ class Contender:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of a contender with the same settings."""
+        """Set the state to a checkpoint that a contender with the same settings has made."""
         self.library.restore(state["library"])
         self.done, self.best, self._first = state["done"], state["best"], state["first"]
         self._marked, self.marked_at = state["marked"], state["marked_at"]
@@ -153,19 +158,20 @@ class Contender:
 
 
 PATIENCE = 1.0 / 3.0
-"""Share of a run's limits for which it continues without a better validation."""
+"""Share of a run's time or step limit for which the run continues at least without a better
+validation."""
 
 
 @dataclass(frozen=True)
 class TeacherLimits:
-    """Limits of a run, the first of which to be reached ends it; None means no such limit."""
+    """Limits of a run. The run ends when it reaches any of them. None means no such limit."""
 
     minutes: float | None = None
-    """Minutes of processor time."""
+    """Processor time in minutes."""
     steps: int | None = None
     """Number of environment steps."""
     score: float | None = None
-    """Mean return of a validation."""
+    """Mean return of a validation at which the run ends."""
 
 
 class TeacherLearner:
@@ -180,7 +186,7 @@ class TeacherLearner:
         settings: The algorithm and its settings.
         limits: When the run ends.
         seed: Seed of all random numbers of the run.
-        start: A relu network to continue; None for random weights.
+        start: A relu network from which training starts; None for random weights.
 
     Raises:
         ValueError: The environment's readings are image patches.
@@ -217,18 +223,19 @@ class TeacherLearner:
             for one in make_contender_settings(settings)
         ]
         self._newest = self._contenders[0]
-        """The contender of the last iteration."""
+        """The contender that made the newest iteration."""
         rng = np.random.default_rng([seed, 1])
         seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
         self._validations = [(seed, draw_one(settings.faults, rng)) for seed in seeds]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
-        """Iterations and seconds at the last validation that was clearly better."""
+        """Number of iterations, and processor time in seconds, at the newest validation that was
+        clearly better than all before it."""
         self._largest_logit = 1.0
 
     @property
     def steps(self) -> int:
-        """Return an estimate of the number of iterations of the run, from the share used so far."""
+        """Return an estimate of the run's number of iterations, from the share that is finished."""
         if self.end_reason:
             return self._done
         share = self.progress
@@ -254,7 +261,7 @@ class TeacherLearner:
         return self._compute_share_of_limits(self._done, self._seconds)
 
     def _compute_share_of_limits(self, done: int, seconds: float) -> float:
-        """Return the share (0..1) of the run's limits that iterations and seconds use up.
+        """Return which share (0..1) of the run's limits a number of iterations and a time use up.
 
         Args:
             done: Number of iterations.
@@ -289,7 +296,8 @@ class TeacherLearner:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for its `config.json`.
 
-        The limits are not part of them, so that they may be raised.
+        The limits of the run are not among these settings, so that a run can be continued with
+        higher limits.
         """
         return {
             "task": self._task.to_header(),
@@ -306,7 +314,7 @@ class TeacherLearner:
             one.close()
 
     def step(self) -> dict[str, Any]:
-        """Train for one iteration, validate if it is due, and return the figures by name."""
+        """Train for one iteration, validate if that is due, and return the metrics by name."""
         begin = time.process_time()
         self._newest = min(
             [one for one in self._contenders if not one.is_stalled] or self._contenders,
@@ -344,7 +352,7 @@ class TeacherLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `make_checkpoint` returned."""
+        """Set the state to a checkpoint that `make_checkpoint` returned."""
         self._keep_contenders(
             [one for one in self._contenders if one.noise_kind in state["contenders"]]
         )
@@ -358,12 +366,13 @@ class TeacherLearner:
         self._largest_logit = state["largest_logit"]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the newest actor without exploration noise as a model.
+        """Return the newest actor as a model, without exploration noise.
 
-        It takes observations that are not normalised.
+        The model takes observations without normalisation.
 
         Args:
-            run: Figures of the run to store in the model file's header.
+            run: Facts about the run, such as its number of steps, to store in the header of the
+                model file.
         """
         layers, squashed = self._newest.export_actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
@@ -371,17 +380,18 @@ class TeacherLearner:
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
     def _keep_contenders(self, contenders: list[Contender]) -> None:
-        """Close and drop all contenders of the race except these."""
+        """Close and drop all contenders except the given ones."""
         for one in self._contenders:
             if one not in contenders:
                 one.close()
         self._contenders = contenders
 
     def _validate(self) -> float:
-        """Return the mean return of the policy as it would be saved, without noise or bursts.
+        """Play validation episodes and return the mean return of the policy as it would be saved.
 
-        Each validation episode keeps the disturbance that was drawn for it when the run was set up.
-        Episodes that fail are left out; if all fail, the result is NaN.
+        The policy acts without exploration noise and without bursts of random actions. For each
+        episode one disturbance was drawn when the run was set up, and every validation uses it
+        again. Episodes that fail are left out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures
@@ -399,12 +409,12 @@ class TeacherLearner:
     def _play_validation(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
-        """Play one validation episode and return its return.
+        """Play one validation episode and return the sum of its rewards.
 
         Args:
             policy: The policy, in its reset state.
             ids: Ids of the observation's entries.
-            seed: Seed of environment and disturbance.
+            seed: Seed of the environment and of the disturbance.
             fault: The disturbance.
         """
         episode = make_disturbed_episode(self._env, seed, fault)

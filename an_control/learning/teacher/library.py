@@ -1,9 +1,10 @@
-"""Reinforcement learning by stable-baselines3 or sb3-contrib, iteration by iteration.
+"""Reinforcement learning by stable-baselines3 or sb3-contrib, one iteration at a time.
 
-The algorithm's whole state can be saved and restored: a run that was killed repeats its last
-iterations to the same bits, if the environment does. The replay buffer of an off-policy algorithm
-is kept in an append-only file beside the checkpoint. The deterministic part of the actor is
-exported as the MLP of a model file.
+The whole state of the algorithm can be saved and restored. A run that was killed repeats the
+iterations after its checkpoint, and gets the same numbers to the last bit, if the environment
+repeats its own exactly. The replay buffer of an off-policy algorithm is kept in a file beside the
+checkpoint, to which data are only appended. The part of the actor without random noise is exported
+as the MLP of a model file.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from an_control.policy.task import Task
 from an_control_sim.gym.failure import FailureCounter
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
-"""Arrays of a replay buffer that are stored in a transition's record, in this order."""
+"""Arrays of a replay buffer. The record of a transition in the file holds one entry of each, in
+this order."""
 
 
 class ReplayFile:
-    """File that stores a replay buffer, with one float32 record for each transition.
+    """File that stores a replay buffer, with one record of float32 numbers for each transition.
 
-    A checkpoint says how many records count; what a killed run has written after them is dropped.
+    A checkpoint says how many records belong to it. Later records, written by a run that was killed
+    before its next checkpoint, are dropped.
 
     Args:
         path: The file.
@@ -73,7 +76,7 @@ class ReplayFile:
         """Read the buffer's content as it was after `total` transitions.
 
         Raises:
-            RunError: The file cannot be read, or is shorter than the checkpoint says.
+            RunError: The file cannot be read, or has fewer records than the checkpoint says.
         """
         buffer = self._buffer
         widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
@@ -99,11 +102,12 @@ class ReplayFile:
 
 
 class Normalisation(NamedTuple):
-    """Normalisation of a network's inputs: (observation - mean) / sd.
+    """Normalisation of the inputs of a network, by (observation - mean) / sd.
 
     Attributes:
         mean: Mean of each channel (N,) float64.
-        sd: Standard deviation of each channel (N,) float64; inf to ignore the channel.
+        sd: Standard deviation of each channel (N,) float64. It is inf for a channel that is
+            ignored, because the normalised value is then 0.
     """
 
     mean: np.ndarray
@@ -113,8 +117,8 @@ class Normalisation(NamedTuple):
 def export_actor_layers(algorithm: Any) -> Layers:
     """Return the weights (out, in) and biases (out,) of the actor's layers as float64.
 
-    The last layer gives PPO's mean action or logits, or the value that SAC, TD3 and TQC squash by
-    tanh.
+    For PPO the output of the last layer is the mean action, or the logits of discrete actions. For
+    SAC, TD3 and TQC it is the value to which tanh is applied.
 
     Args:
         algorithm: Algorithm of stable-baselines3.
@@ -126,7 +130,7 @@ def export_actor_layers(algorithm: Any) -> Layers:
 
 
 def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
-    """Return the torch layers of an actor from observation to action, in order.
+    """Return the torch layers of an actor, in the order from the observation to the action.
 
     Args:
         policy: Policy of an algorithm of stable-baselines3.
@@ -143,11 +147,11 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
 
 
 def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
-    """Return layers that take observations as they are and do the same as those given.
+    """Return layers that do the same as given ones, but take observations without normalisation.
 
     Args:
-        layers: (weight, bias) of each layer, for normalised observations.
-        normalisation: Their normalisation.
+        layers: Pairs of weight and bias, one for each layer, which take normalised observations.
+        normalisation: Normalisation of the observations that `layers` take.
     """
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
@@ -155,11 +159,12 @@ def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
 
 
 def compute_choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each logit the mean over the options of its group.
+    """Return for each logit the mean of all logits of the same group of options.
 
     Args:
         logits: Logits (A, ...) of all options.
-        choices: Number of options of each group; a single bit has the mean 0.
+        choices: Number of options of each group of discrete actions. For a group of one option the
+            mean is taken to be 0.
 
     Returns:
         The means (A, ...).
@@ -174,14 +179,15 @@ def compute_choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarr
 
 
 def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """Return layers that choose the same options, with logits between -1 and 1.
+    """Return layers that choose the same options as given layers, but have logits between -1 and 1.
 
-    The mean over a group's logits is subtracted, and all are divided by `largest`.
+    The mean of the logits of a group is subtracted from each of them, and all logits are divided by
+    `largest`.
 
     Args:
-        layers: (weight, bias) of each layer.
+        layers: Pairs of weight and bias, one for each layer.
         choices: Number of options of each group of discrete actions.
-        largest: Largest absolute logit, with its group's mean subtracted.
+        largest: Largest absolute value of a logit, after the mean of its group was subtracted.
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
@@ -192,11 +198,11 @@ def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Lay
 
 
 def make_mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
-    """Return a model file's contents for a relu network.
+    """Return a relu network as a model, which can be written as a model file.
 
     Args:
-        layers: (weight, bias) of each layer.
-        output: Function behind the last layer.
+        layers: Pairs of weight and bias, one for each layer.
+        output: Function that is applied to the output of the last layer.
         task: The task for the model file.
         trained: How the network was trained, for the file's header.
     """
@@ -211,12 +217,13 @@ def make_mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str
 
 
 CLIP = 10.0
-"""Standard deviations at which the networks' inputs are clipped in training."""
+"""Largest absolute value of a normalised input in training; larger ones are clipped to it."""
 SEEN = 0.01
-"""Standard deviation of a normalised input above which the networks have learned from it."""
+"""Minimum standard deviation of a normalised input. If an input varied less, the networks are taken
+to have learned nothing about it."""
 REPLAY = "replay.f32"
 BUFFER = 300_000
-"""Transitions in the replay buffer of an off-policy algorithm."""
+"""Number of transitions in the replay buffer of an off-policy algorithm."""
 FIGURES = (
     "approx_kl",
     "explained_variance",
@@ -225,11 +232,11 @@ FIGURES = (
     "critic_loss",
     "ent_coef",
 )
-"""Figures of the library's log that are copied to the metrics."""
+"""Names of those values in the library's log that are copied to the metrics."""
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
-"""Counters of an algorithm that are part of a checkpoint."""
+"""Attributes of the library's algorithm that are counters; checkpoints contain them."""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
-"""Attributes about an algorithm's last step that are part of a checkpoint."""
+"""Attributes of the library's algorithm that describe its newest step; checkpoints contain them."""
 
 
 class LibraryAlgorithm:
@@ -240,8 +247,9 @@ class LibraryAlgorithm:
         envs: The environments.
         settings: The algorithm and its settings.
         seed: Seed of all random numbers.
-        start: A relu network from which PPO's actor starts, with its output clipped or squashed by
-            tanh; observations are then not normalised. None for random weights.
+        start: A relu network from which the actor of PPO starts. Its output is clipped or passed
+            through tanh. With such a start, observations are not normalised. None for random
+            weights.
     """
 
     def __init__(
@@ -259,7 +267,7 @@ class LibraryAlgorithm:
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
         self.failures = FailureCounter()
-        """Failed episodes since the figures were last read."""
+        """Counter of the episodes that have failed since the metrics were last read."""
         self._episodes = [
             TrainingEpisodes(env, settings.burst, int(one), settings.faults, self.failures)
             for env, one in zip(envs, seeds, strict=True)
@@ -275,8 +283,8 @@ class LibraryAlgorithm:
         self._algorithm = _make_algorithm(self._vectorised, settings, seed)
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._random = _get_random_state()
-        """State of torch's and numpy's global generators, which the library uses: each algorithm
-        has its own."""
+        """State of the global random generators of torch and numpy. Each algorithm keeps a state of
+        its own, because the library draws from these generators."""
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
@@ -292,7 +300,7 @@ class LibraryAlgorithm:
         return int(self._algorithm.num_timesteps)
 
     def learn(self) -> dict[str, Any]:
-        """Train for one iteration and return its figures by name."""
+        """Train for one iteration and return the metrics of the iteration, by name."""
         algorithm = self._algorithm
         _set_random_state(self._random)
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
@@ -307,10 +315,10 @@ class LibraryAlgorithm:
         return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
-        """Freeze or release the weights of PPO's actor, if the settings have a warm-up.
+        """Let PPO's actor stop or continue learning, if the settings have a warm-up.
 
         Args:
-            frozen: Whether only the critic learns in the next iterations.
+            frozen: Whether the actor's weights stay constant, so that only the critic learns.
         """
         if self._settings.warm_up:
             policy = self._algorithm.policy
@@ -319,14 +327,15 @@ class LibraryAlgorithm:
                 parameter.requires_grad_(not frozen)
 
     def export_actor(self) -> tuple[Layers, bool]:
-        """Return (weights, biases) of the actor's layers, and whether a tanh follows them."""
+        """Return the weights and biases of the actor's layers, and whether a tanh follows."""
         return export_actor_layers(self._algorithm), self._squashed
 
     def compute_normalisation(self) -> Normalisation:
-        """Return the normalisation of the actor's inputs.
+        """Return the normalisation of the actor's inputs that training has used.
 
-        A channel that never varied gets sd = inf, which ignores it: nothing was learned about it,
-        and divided by a tiny sd it would amplify the slightest noise.
+        A channel that hardly varied in training gets sd = inf, so that it is ignored. The reason is
+        that the networks have learned nothing about it, and that a division by its tiny standard
+        deviation would amplify the slightest noise.
         """
         vectorised = self._vectorised
         if not vectorised.norm_obs:
@@ -338,9 +347,10 @@ class LibraryAlgorithm:
         return Normalisation(known.mean.copy(), sd)
 
     def compute_largest_logit(self, choices: Sequence[int]) -> float:
-        """Return the largest absolute logit of the newest rollout.
+        """Return the largest absolute value of the logits in the newest training episodes.
 
-        From each logit the mean over its group's options is subtracted first.
+        Before that, the mean of all logits of the same group of options is subtracted from each
+        logit.
 
         Args:
             choices: Number of options of each group of discrete actions.
@@ -355,7 +365,7 @@ class LibraryAlgorithm:
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues, without the replay buffer.
 
-        The buffer has a file of its own.
+        The replay buffer has a file of its own, see `ReplayFile`.
         """
         algorithm, vectorised = self._algorithm, self._vectorised
         state: dict[str, Any] = {
@@ -377,10 +387,11 @@ class LibraryAlgorithm:
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of an algorithm with the same settings.
+        """Set the state to a checkpoint that an algorithm with the same settings has made.
 
         Raises:
-            RunError: The file of the replay buffer is missing or too short.
+            RunError: The file of the replay buffer is missing, or has fewer records than the
+                checkpoint says.
         """
         algorithm, vectorised = self._algorithm, self._vectorised
         algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)
@@ -422,13 +433,13 @@ def _get_random_state() -> dict[str, Any]:
 
 
 def _set_random_state(state: dict[str, Any]) -> None:
-    """Set the global random generators of torch and numpy to a state of `_get_random_state`."""
+    """Set the global generators of torch and numpy to a state that `_get_random_state` returned."""
     torch.set_rng_state(torch.from_numpy(state["torch"]))
     np.random.set_state(tuple(state["numpy"]))
 
 
 def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
-    """Return the environment; stable-baselines3 wants functions that make environments."""
+    """Return the environment. It serves where stable-baselines3 wants a function that makes one."""
     return env
 
 
@@ -436,9 +447,9 @@ def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> An
     """Return a new algorithm of stable-baselines3 or sb3-contrib.
 
     Args:
-        vectorised: Vectorised environment of the library.
+        vectorised: Environment of the library that holds all environments of the training.
         settings: The algorithm and its settings.
-        seed: Seed of its random numbers.
+        seed: Seed of the random numbers of the algorithm.
     """
     import sb3_contrib
     import stable_baselines3

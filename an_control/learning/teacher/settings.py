@@ -13,7 +13,8 @@ from an_control_sim.gym.environments import find_choices
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
-"""Number of first iterations in which only the critic learns, if the actor is good already."""
+"""Number of iterations at the start in which only the critic learns, if the actor is good already.
+"""
 
 
 @dataclass(frozen=True)
@@ -25,35 +26,38 @@ class TeacherSettings:
     environments: int
     """Number of environments, which run one after the other in one process."""
     iteration: int
-    """Steps of an iteration, over all environments."""
+    """Number of steps in one iteration, summed over all environments."""
     validate_every: int
-    """Iterations between validations."""
+    """Number of iterations from one validation to the next."""
     patience: int
-    """Minimum steps without a better validation before the run may end."""
+    """Minimum number of steps without a better validation before the run may end for that reason.
+    """
     hidden: tuple[int, ...]
     """Units of each hidden layer of actor and critics."""
     rate: float
-    """Learning rate; it falls linearly to a tenth in `decay` steps."""
+    """Learning rate at the start. Over `decay` steps it falls linearly to a tenth of this."""
     decay: int
-    """Number of steps in which the learning rate falls."""
+    """Number of steps over which the learning rate falls."""
     normalise_reward: bool
     """Divide rewards by the standard deviation of the discounted return."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of the library's algorithm."""
+    """Further arguments of the algorithm in stable-baselines3 or sb3-contrib, by name."""
     validation_episodes: int = 8
-    """Episodes of a validation."""
+    """Number of episodes of a validation."""
     burst: float = 0.003
     """Probability per step that a burst of random or zero actions begins."""
     faults: dict[Fault, float] = field(default_factory=dict)
-    """Probability of each disturbance, of which an episode has at most one; the teacher then
-    observes the disturbed readings."""
+    """Probability of each disturbance. An episode has at most one of them. In such an episode the
+    teacher observes the disturbed readings."""
     warm_up: int = 0
-    """Number of first iterations in which only the critic learns; for an actor that is good."""
+    """Number of iterations at the start in which only the critic learns. It is more than 0 if the
+    actor starts from a network that is good already."""
     noise: float | None = None
-    """PPO: initial standard deviation of the actions; None for the library's default. TD3: standard
-    deviation of the noise on the actions."""
+    """For PPO, the initial standard deviation of the actions; None for the library's default. For
+    TD3, the standard deviation of the noise that is added to actions."""
     race: float = 0.0
-    """Share of the run in which independent exploration noise races with smooth noise; 0: no race.
+    """Share of the run in which two kinds of exploration noise, independent and smooth, compete. 0
+    means that only one kind is used.
     """
 
     def __post_init__(self) -> None:
@@ -61,13 +65,15 @@ class TeacherSettings:
 
 
 START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
-"""Initial noise of PPO when it continues a network, by that network's output. A network trained by
-TD3, which ends in tanh, tolerates only little noise and small steps."""
+"""A mapping from the output function of a network to the initial noise of PPO when it continues to
+train that network. The value for tanh is small, because a network that was trained by TD3, which
+ends in tanh, tolerates only little noise and small steps."""
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
-"""Options for exploration noise that depends on the state and is kept for four steps (Raffin et al.
-2021, "Smooth Exploration for Robotic Reinforcement Learning")."""
+"""Arguments of PPO for smooth exploration noise, which depends on the state and is drawn anew only
+every four steps (Raffin et al. 2021, "Smooth Exploration for Robotic Reinforcement Learning")."""
 INDEPENDENT_NOISE = 0.5
-"""Initial standard deviation of exploration noise that is drawn independently at every step."""
+"""Initial standard deviation of independent exploration noise, which is drawn anew at every step.
+"""
 
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
@@ -124,7 +130,7 @@ def choose_teacher_settings(
     Args:
         env: The environment.
         algorithm: Name of the algorithm; "auto" is PPO.
-        start: A relu network to continue; None for random weights.
+        start: A relu network from which training starts; None for random weights.
 
     Raises:
         ValueError: The algorithm cannot learn discrete actions, or cannot continue a network.
@@ -159,13 +165,15 @@ def choose_teacher_settings(
 
 
 def make_contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
-    """Return the settings of the algorithms that race, one with each kind of exploration noise.
+    """Return the settings of the algorithms that compete, one for each kind of exploration noise.
 
-    Which noise suits a robot is not known in advance: PyBullet's hopper learns to stand still with
-    independent noise, and MuJoCo's cheetah stays slow with smooth noise.
+    They compete because it is not known in advance which noise suits a robot. With independent
+    noise PyBullet's hopper learns to stand still, and with smooth noise MuJoCo's cheetah stays
+    slow.
 
     Args:
-        settings: Settings with smooth noise. If they ask for no race, they are returned alone.
+        settings: Settings with smooth noise. If their field `race` is 0, only these settings are
+            returned.
     """
     if not settings.race:
         return [settings]
@@ -174,12 +182,12 @@ def make_contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
 
 
 def _without_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
-    """Return the algorithm's options without those for smooth exploration noise."""
+    """Return the `options` of the settings without those that make the exploration noise smooth."""
     return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 
 
 def make_smoke_settings(settings: TeacherSettings) -> TeacherSettings:
-    """Shrink the settings to a training of seconds, to test that it runs."""
+    """Return settings with which a training takes only seconds, to test that it runs."""
     options = {**settings.options, "batch_size": 16}
     if "learning_starts" in options:
         options["learning_starts"] = 40

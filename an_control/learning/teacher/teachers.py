@@ -1,7 +1,8 @@
-"""Teachers, the policies that a student imitates, and hashes of the numbers that a run learns from.
+"""Teachers, the policies that a student imitates, and hashes of the models that a run learns from.
 
-A teacher takes the whole observation in the environment's order. The hashes are part of a run's
-settings: a run whose teacher or start model has changed behind its file name is refused.
+A teacher takes the whole observation, in the environment's order. The hashes are stored in the
+settings of a training run. A run is not continued if the content of its teacher's or its start
+model's file has changed, although the file has the same name.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from an_control_sim.gym.spaces import convert_actions, encode_choices, find_choi
 from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
-"""Number of characters of a hash."""
+"""Number of hexadecimal characters of a hash."""
 
 
 def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
@@ -39,7 +40,7 @@ def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
 
     Args:
         arrays: The arrays, whose order matters.
-        labels: Further texts, such as the name of the activation function.
+        labels: Texts that also enter the hash, such as the name of the activation function.
     """
     found = hashlib.sha256(json.dumps(labels).encode())
     for array in arrays:
@@ -49,11 +50,11 @@ def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
 
 
 def hash_model(model: Model | None, *labels: str) -> str | None:
-    """Return a short hash of a model's arrays, or None without a model.
+    """Return a short hash of the arrays of a model; None if the model is None.
 
     Args:
         model: The model.
-        labels: Further texts that enter the hash.
+        labels: Texts that also enter the hash.
     """
     if model is None:
         return None
@@ -61,13 +62,14 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
 
 
 def collect_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return the hashes that are stored in the settings of a run, by name.
+    """Return the hashes to store in the settings of a run, by name.
 
-    A run that started before there were hashes continues without them.
+    If the folder holds a run that began in an older version, which did not store some of the
+    hashes, these are left out.
 
     Args:
         folder: The run's folder.
-        digests: Hashes by name; those that are None are left out.
+        digests: Hashes by name. A hash that is None is left out.
     """
     known = {name: value for name, value in digests.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
@@ -96,16 +98,20 @@ Output = Literal["clip", "tanh"]
 class Teacher(Protocol):
     """Interface of a teacher, a policy that acts on whole observations.
 
-    A teacher that is a relu network shows its layers, so that a student's head can copy them.
+    A teacher that is a relu network gives access to its layers, so that the head of a student (the
+    layers that compute the actions) can copy them.
     """
 
     @property
     def layers(self) -> Layers | None:
-        """Return (weight (out, in), bias (out,)) of each layer; None if it is no relu network."""
+        """Return the weight (out, in) and the bias (out,) of each layer.
+
+        None is returned if the teacher is no relu network.
+        """
 
     @property
     def output(self) -> Output:
-        """Return the function behind the network's last layer."""
+        """Return the name of the function that is applied to the output of the last layer."""
 
     @property
     def digest(self) -> str | None:
@@ -113,19 +119,19 @@ class Teacher(Protocol):
 
     @property
     def units(self) -> Units:
-        """Return the offsets and scales of the readings that the teacher takes."""
+        """Return the offsets and scales that normalise the readings that the teacher takes."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32 in [-1, 1] for an observation (N,) without NaN."""
 
 
 class NetworkTeacher:
-    """Teacher that is a relu network, with its output clipped to [-1, 1] or squashed by tanh.
+    """Teacher that is a relu network, whose output is clipped to [-1, 1] or passed through tanh.
 
     Args:
         layers: Weight (out, in) and bias (out,) of each layer.
-        output: Function behind the last layer.
-        units: Offsets and scales of the readings that the network takes.
+        output: Name of the function that is applied to the output of the last layer.
+        units: Offsets and scales by which the readings that the network takes are normalised.
     """
 
     def __init__(
@@ -161,8 +167,8 @@ class FunctionTeacher:
 
     Args:
         function: The function.
-        digest: Short hash of the function's numbers; None if they are not known.
-        units: Offsets and scales of the readings that the function takes.
+        digest: Short hash of the weights that the function uses; None if they are not known.
+        units: Offsets and scales by which the readings that the function takes are normalised.
     """
 
     layers: Layers | None = None
@@ -182,11 +188,13 @@ class FunctionTeacher:
 
 
 class ChoiceTeacher:
-    """Teacher for discrete actions: 1 for each option that it chooses, -1 for all others.
+    """Teacher for discrete actions, which returns 1 for each chosen option and -1 for all others.
 
     Args:
-        teacher: Teacher that returns a number for each option; the largest of a group is chosen.
-        choices: Number of options of each group, see `spaces.Actions`. A group of one is a bit.
+        teacher: Teacher that returns a number for each option. In each group, the option with the
+            largest number is chosen.
+        choices: Number of options of each group, see `spaces.Actions`. A group of one option stands
+            for a bit, which is on or off.
     """
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
@@ -195,18 +203,18 @@ class ChoiceTeacher:
         self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return for each option (A,) 1 if it is chosen, else -1, for an observation (N,)."""
+        """Return 1 for each chosen option and -1 for all others (A,), for an observation (N,)."""
         numbers = self._teacher(observation)
         made = encode_choices(self._choices, find_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
 def convert_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that acts as a given one, but takes readings in other units.
+    """Return a teacher that acts like a given one, but takes readings in other units.
 
     Args:
         teacher: The given teacher.
-        units: Offsets and scales of the readings that the new teacher takes.
+        units: Offsets and scales by which the readings that the new teacher takes are normalised.
     """
     own = teacher.units
     if own == units:
@@ -229,20 +237,21 @@ def convert_units(teacher: Teacher, units: Units) -> Teacher:
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
-"""Algorithms of stable-baselines3 whose actions are continuous (a Box)."""
+"""Algorithms of stable-baselines3 that support continuous actions (the gymnasium space Box)."""
 
 
 def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """Read the teacher that a text on the command line names.
 
     Args:
-        text: The model file of an MLP policy, an ONNX file without memory, ``ALGORITHM:FILE.zip``
-            of stable-baselines3, or ``python:MODULE:FUNCTION`` from an observation (N,) to an
-            action (A,).
+        text: The model file of an MLP policy, an ONNX file of a network that keeps no state,
+            ``ALGORITHM:FILE.zip`` of stable-baselines3, or ``python:MODULE:FUNCTION`` for a
+            function from an observation (N,) to an action (A,).
         env: The environment in which the teacher acts.
 
     Raises:
-        ValueError: The text names no teacher, or one with other readings or actuators.
+        ValueError: The text names no teacher, or a teacher with other readings or actuators than
+            the environment.
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
@@ -280,7 +289,8 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
         env: The environment in which the teacher acts.
 
     Raises:
-        ValueError: The network has a memory, or other readings or actuators than the environment.
+        ValueError: The network keeps a state, or has other readings or actuators than the
+            environment.
     """
     model = read_model(Path(text), monitor=False)
     network = model.network
@@ -303,10 +313,10 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
 def _import_function(
     text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Import a function as a teacher, after trying it on the observation of a reset.
+    """Import a function as a teacher, and try it on the first observation of the environment.
 
     Args:
-        text: The user's name for the teacher, for errors.
+        text: Text with which the user named the teacher, for the texts of errors.
         module_and_name: "MODULE:FUNCTION".
         env: The environment in which the teacher acts.
 
@@ -341,7 +351,8 @@ def _load_from_stable_baselines(
         env: The environment in which the teacher acts.
 
     Raises:
-        ValueError: The file cannot be read, or has other spaces than the environment.
+        ValueError: The file cannot be read, or its observation or action space is not that of the
+            environment.
     """
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
@@ -381,7 +392,7 @@ def _check_sizes(
     """Raise ValueError if a teacher does not fit an environment.
 
     Args:
-        name: The user's name for the teacher, for the error.
+        name: Text with which the user named the teacher, for the text of the error.
         env: The environment.
         readings: Shape of the teacher's observations.
         actions: Shape of the teacher's actions.
@@ -395,17 +406,19 @@ def _check_sizes(
 
 
 def find_task_teacher(task: str) -> Teacher | None:
-    """Return the teacher that this package brings for a task, or None if it brings none."""
+    """Return the teacher that this package contains for a task, or None if there is none."""
     return load_packaged_ant_teacher() if task == "ant" else None
 
 
 def load_packaged_ant_teacher() -> NetworkTeacher:
     """Return the ant policy among the examples of the PyPI package `pybullet`, an MLP 28-128-64-8.
 
-    Its arrays are read from the example's syntax tree; the example itself is not run.
+    The arrays of the policy are read from the syntax tree of the example. The example itself is not
+    run.
 
     Raises:
-        ValueError: The package is missing, or the example is not as expected.
+        ValueError: The package is not installed, or the example does not contain the expected
+            arrays.
     """
     spec = importlib.util.find_spec("pybullet_envs")
     if spec is None or not spec.submodule_search_locations:
@@ -420,7 +433,7 @@ def load_packaged_ant_teacher() -> NetworkTeacher:
 
 
 def _parse_arrays(source: str) -> list[np.ndarray]:
-    """Return the packaged policy's arrays from assignments ``NAME = np.array(LITERAL)``.
+    """Return the arrays in Python code, from its assignments ``NAME = np.array(LITERAL)``.
 
     Args:
         source: Python source code, which is parsed but not run.

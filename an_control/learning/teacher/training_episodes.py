@@ -1,4 +1,4 @@
-"""Gymnasium wrapper in which a teacher is trained: endless episodes with disturbances."""
+"""Gymnasium wrapper in which a teacher is trained, with disturbed episodes one after another."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.spaces import encode_choices
 
 LONGEST_BURST = 20
-"""Number of steps below which a burst of random or zero actions ends."""
+"""Upper limit, not reached, of the number of steps of a burst of random or zero actions."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """Return an episode with a disturbance; all its random numbers follow from the seed.
+    """Return an episode with a disturbance, whose random numbers all follow from the seed.
 
     Args:
         env: The environment.
@@ -45,25 +45,26 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    In a burst the environment gets random or zero actions for up to 20 steps, so that the policy
-    also learns to recover from states to which a confused student leads. To the library the episode
-    is truncated at the start of the burst, where it bootstraps the value, and another one starts at
-    the end of the burst: it learns nothing from the burst's own actions. A stop of the robot, one
-    of the faults, is treated in the same way.
+    In a burst the environment receives random or zero actions for up to 20 steps, so that the
+    policy also learns to recover from states to which a student that is still learning leads. The
+    library learns nothing from the actions of the burst itself. It is told that the episode is
+    truncated at the start of the burst, where it estimates the value of the rest, and that another
+    episode starts at the end of the burst. A stop of the robot, which is one of the possible
+    disturbances, is treated in the same way.
 
-    The library observes the readings that arrived, with the newest one in place of a missing one.
-    While messages are lost, the last action is sent again; the library's next step starts when one
-    arrives.
+    The library observes the readings that arrived. A missing reading of a channel is replaced by
+    the newest reading that this channel had before. While messages are lost, the previous action is
+    sent again, and the library's next step starts when a message arrives.
 
-    Discrete action spaces are kept. `info` is left empty, since the library copies it in every step
-    and nothing reads it. An episode that fails is truncated.
+    Discrete action spaces are kept. `info` is left empty, because the library copies it in every
+    step and nothing reads it. An episode that fails is truncated.
 
     Args:
         env: The environment.
         burst: Probability per step that a burst begins.
         seed: Seed of all random numbers.
         faults: Probability of each disturbance, of which an episode has at most one.
-        failures: Counts the episodes that fail; None for a new counter.
+        failures: Counter of the episodes that fail; None for a new counter.
 
     Raises:
         EnvironmentFailure: Too many episodes failed; `reset`, `step` and `restore` raise it too.
@@ -91,19 +92,20 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._burst_begins = self._stop_begins = self._failed = False
         self._start_random_episode()
         self.returns: list[float] = []
-        """Returns of the episodes that ended, bursts included; the reader clears the list."""
+        """Returns of the episodes that ended, with the rewards during bursts. Whoever reads the
+        list also clears it."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start the next episode, or continue after a burst or stop that is due now.
+        """Start the next episode, or play a burst or stop that is due now and continue after it.
 
         Args:
             seed: Not used; the wrapper draws its own seeds.
             options: Not used.
 
         Returns:
-            The first observation (N,), and an empty info.
+            The first observation (N,), and an empty dict as `info`.
         """
         try:
             if self._burst_begins:
@@ -125,8 +127,8 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             action: Action in the library's action space.
 
         Returns:
-            Observation (N,), reward, whether the robot fell (terminated), whether the episode was
-            truncated, and an empty info.
+            The observation (N,), the reward, whether the robot fell (terminated), whether the
+            episode was truncated, and an empty dict as `info`.
         """
         try:
             reward = self._act(encode_choices(self._choices, action) if self._choices else action)
@@ -143,7 +145,8 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues.
 
-        It holds the random generator, and the current episode's seed, disturbance and actions.
+        It holds the state of the random generator, and the seed, the disturbance and all actions of
+        the current episode.
         """
         return {
             "rng": self._rng.bit_generator.state,
@@ -153,7 +156,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint, by replaying its episode from its seed and actions."""
+        """Set the state to a checkpoint; its episode is played again with the same actions."""
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
@@ -164,7 +167,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._rng.bit_generator.state = state["rng"]
 
     def _record_failure(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failed episode and let the next reset start another one."""
+        """Count a failed episode, and let the next reset start another episode."""
         self._failures.count_failure(failure)
         self._failed = True
 
@@ -175,7 +178,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
     def _start_random_episode(self) -> None:
-        """Start a new episode with a drawn seed and disturbance; draw again if it fails."""
+        """Start a new episode with a random seed and disturbance; try again if it fails."""
         self._failed = True
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
@@ -200,20 +203,20 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance()
 
     def _advance(self) -> None:
-        """Move to the next tick and keep its readings; at the end, keep the last observation."""
+        """Move to the next tick and keep its readings; at the end, keep the final observation."""
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
         )
 
     def _act(self, action: np.ndarray) -> float:
-        """Send an action and repeat it until a message with readings arrives.
+        """Send an action, and send it again until a message with readings arrives.
 
         Args:
             action: The action (A,).
 
         Returns:
-            The sum of the rewards.
+            The sum of the rewards of all these steps.
         """
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.act(self._played[-1])
