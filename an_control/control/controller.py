@@ -202,7 +202,7 @@ class Controller:
         return self.gate.safe()
 
     def reset(self) -> None:
-        """Start a new episode: reset the policy, its identity monitor and the readings."""
+        """Start a new episode: reset policy, detector of rewired sensors, and readings."""
         self.acting.reset()
         self.table.reset()
         self.safe_reason = self.safe_cause = ""

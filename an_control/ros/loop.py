@@ -219,7 +219,7 @@ class Loop:
         self._output.publish(self.controller.stop, self._clock.stamp_ns(), CommandKind.STOP)
 
     def reset(self) -> None:
-        """Start a new episode: reset the state of the policy and of its identity monitor."""
+        """Start a new episode: reset the policy and its detector of rewired sensors."""
         self._record.event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
         self._ticker.reset()

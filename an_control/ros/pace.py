@@ -25,7 +25,7 @@ period."""
 WINDOW = 100
 """Number of periods in which the number of ticks is kept constant, plus or minus one."""
 FOLLOW = 0.25
-"""Share of the time by which a complete set is early or late by which the schedule is shifted."""
+"""The schedule is shifted by this share of the time by which a complete set is early or late."""
 FIRST_SETS, MAX_SHIFT = 10, 0.005
 """After the first FIRST_SETS complete sets, a set shifts the schedule by at most MAX_SHIFT periods.
 

@@ -220,27 +220,27 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The argument `engine` of `load_policy` that these parameter values mean."""
+        """The value of the argument `engine` of `load_policy`, according to these settings."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """The argument `monitor` of `load_policy` that these parameter values mean."""
+        """The value of the argument `monitor` of `load_policy`, according to these settings."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def policy_recovery(self) -> float | None:
-        """The argument `recovery` of `load_policy` that these parameter values mean."""
+        """The value of the argument `recovery` of `load_policy`, according to these settings."""
         return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
-        """The argument `ramp_s` of `Controller` that these parameter values mean."""
+        """The value of the argument `ramp_s` of `Controller`, according to these settings."""
         return None if self.ramp_s < 0.0 else self.ramp_s
 
     @property
     def policy_trigger(self) -> Trigger:
-        """The argument `trigger` of `Loop` that these parameter values mean."""
+        """The value of the argument `trigger` of `Loop`, according to these settings."""
         return cast(Trigger, self.trigger)
 
 
