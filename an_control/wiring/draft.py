@@ -1,4 +1,4 @@
-"""Write wiring YAML for people to edit, with short entries and comments beside them."""
+"""Write a first version of a wiring file for people to edit, with comments beside entries."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class DraftLine(NamedTuple):
 
     Attributes:
         name: Key of the entry.
-        fields: The entry's value, as YAML text.
-        comment: Comment behind the entry; "" for none.
+        fields: The value of the entry, as YAML text.
+        comment: Comment behind the entry; "" for no comment.
     """
 
     name: str
@@ -34,14 +34,15 @@ class Draft(NamedTuple):
 
     Attributes:
         robot: Name of the robot.
-        about: Comment lines at the top of the file.
+        about: Comment lines for the top of the file.
         rate_hz: Control rate.
-        rate: Comment on where the rate comes from.
+        rate: Comment that says where the control rate comes from.
         sources: Sources (topic subscriptions), each with a comment.
         channels: Channels, each with a comment.
-        command: Key, value and comment of the entries `topic`, `type` and `field` of the command.
+        command: For each of the entries `topic`, `type` and `field` of the section `command`: key,
+            value and comment.
         actuators: Actuators, each with a comment.
-        aside: Comment lines after the channels.
+        aside: Comment lines for the place after the channels.
     """
 
     robot: str
@@ -110,7 +111,7 @@ def quote_scalar(text: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Return the shortest text of a number that is read back to the same bits."""
+    """Return the shortest text for a number that gives exactly this number when it is read."""
     return repr(float(value))
 
 
