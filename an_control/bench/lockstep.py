@@ -40,8 +40,8 @@ class EchoNode(QuietNode):
     """Node that answers every step of a simulation with commands of 0, in place of a policy node.
 
     Args:
-        simulation: The simulation whose messages it answers.
-        name: Name of the node, by default that of a policy node.
+        simulation: The simulation whose messages the node answers.
+        name: Name of the node, by default the name of a policy node.
         **node_options: Keyword arguments of rclpy's Node.
     """
 
@@ -76,7 +76,7 @@ class EchoNode(QuietNode):
         stamp_of = stamp_reader(kind)
 
         def listen(message: Any) -> None:
-            """Take a message, and send the replies if it is the last one of the step."""
+            """Take a message. If all messages of the step have now come, send the commands."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
@@ -112,7 +112,7 @@ def measure_lockstep(
     rclpy must not be initialised yet.
 
     Args:
-        simulation: Path of a simulation YAML; by default that of the Ant.
+        simulation: Path of a simulation YAML file; by default the file of the Ant.
         steps: Number of steps to measure.
         policy_command: Command line that starts a node named `policy`; None starts the stub.
         start_timeout_s: Seconds to wait until the node answers.

@@ -65,8 +65,9 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
         """Step the policy with and without the monitor, and record the difference in time.
 
         Args:
-            values: Readings (N,) in nominal order, for the policy without the monitor.
-            shown: The same readings (N,) as they are permuted for the policy with the monitor.
+            values: Readings (N,) in the order of the model's channels, for the policy without the
+                monitor.
+            shown: The same readings (N,) in shuffled order, for the policy with the monitor.
             kind: Kind of the tick, under which the time is recorded.
 
         Returns:

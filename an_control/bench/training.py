@@ -1,4 +1,4 @@
-"""Measure how many environment steps per second training plays, in several ways."""
+"""Measure how many environment steps per second training plays, with several implementations."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
     """Measure the steps per second of one and two worker processes, plain and with Dask.
 
     Args:
-        task: A task known by name, or a gymnasium id.
+        task: Short name of a task, such as "cartpole", or a gymnasium id.
         seconds: Duration in seconds of each measurement.
 
     Returns:
@@ -194,7 +194,7 @@ def measure_median_rate(
 
 
 def _measure_evojax_rate(seconds: float) -> float:
-    """Return the steps per second of EvoJAX, with its own task, policy and rollout.
+    """Return the steps per second of the package EvoJAX, with its own CartPole and policy.
 
     EvoJAX computes the same number of steps for all episodes, also after an episode has ended. All
     these steps count here.

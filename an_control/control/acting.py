@@ -30,7 +30,7 @@ class ActionOrder:
         model: The model, which may name its actuators too.
 
     Raises:
-        WiringError: The model's actuators are not those of the wiring.
+        WiringError: The model and the wiring do not have the same actuators.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
@@ -136,7 +136,7 @@ class ActingPolicy:
             policy: The new policy.
 
         Raises:
-            WiringError: The model's actuators are not those of the wiring.
+            WiringError: The model and the wiring do not have the same actuators.
         """
         order = ActionOrder(self._wiring, model_path, policy.model)
         self.new_model = f"watching {model_path}"

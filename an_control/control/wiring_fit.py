@@ -146,7 +146,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         model's.
 
     Raises:
-        WiringError: The model's actuators are not those of the wiring.
+        WiringError: The model and the wiring do not have the same actuators.
     """
     names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:

@@ -461,7 +461,7 @@ class DiagnosticsReport:
             part: The name of the part, such as "gate".
             level: OK, WARN or ERROR.
             text: The status in words.
-            values: Further values by name.
+            values: Further values of the status, by name.
         """
         return DiagnosticStatus(
             name=f"{self._node.get_fully_qualified_name()}: {part}",

@@ -437,7 +437,7 @@ class Inputs:
     def _follow_publishers(self) -> None:
         """Subscribe again to topics whose publishers have changed their quality of service.
 
-        Topics that no source has read since the last look are unsubscribed.
+        Topics that no source has read since the previous look at the ROS graph are unsubscribed.
         """
         unread = self._subscriptions.keys() - self._readers.keys()
         for topic in unread & self._unread:
@@ -512,7 +512,7 @@ class Inputs:
             self._stored(source, stamp_ns)
 
     def _depth_of(self, topic: str, cls: Any) -> int:
-        """Return the queue depth for a topic with messages of class `cls`."""
+        """Return the queue depth for a topic whose messages have the class `cls`."""
         several = topic in self._senders or lists_names(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 

@@ -137,7 +137,7 @@ class CommandOutput:
         self._listen()
 
     def forget(self) -> None:
-        """Forget the commands of the last episode."""
+        """Forget the commands of the episode that has ended."""
         self._last.forget()
         self._heard[:] = np.nan
 

@@ -71,15 +71,17 @@ class TickSchedule:
         """Time at which the next tick is due; None before the first set."""
         self._ticked_ns: int | None = None
         self._ticks_ns: deque[int] = deque(maxlen=WINDOW + 1)
-        """Times of the newest ticks, from after the first sets and after the last stall."""
+        """Times in ns of the newest ticks; empty until the first sets have come, and after a
+        stall."""
         self._newest_ns, self._first_ns = -NEVER_NS, NEVER_NS
         """Arrival time in ns of the newest message and of the first message."""
         self._last_ns: dict[str, int] = {}
         """Arrival time in ns of each source's newest message."""
         self._fresh: set[str] = set()
-        """Sources with a message since the last tick."""
+        """Names of the sources that have sent a message since the newest tick."""
         self._set_ns: int | None = None
-        """Time at which the newest set since the last tick was complete; None if there is none."""
+        """Time in ns at which the newest set since the newest tick was complete; None if there is
+        none."""
         self._sets = 0
         """Number of sets that the schedule has followed."""
 

@@ -127,7 +127,7 @@ class WiringParameters:
         self._declaring = False
 
     def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
-        """Declare the parameters of this wiring in place of those of an earlier wiring.
+        """Declare the parameters of this wiring. Remove the parameters of an earlier wiring.
 
         Args:
             wiring: The wiring as it is in its file.

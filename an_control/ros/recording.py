@@ -99,7 +99,7 @@ class LoopRecord:
         self._tick, self._noted = (now_ns, stamp_ns), False
 
     def tick(self, *, sends: bool) -> None:
-        """Record the tick that began last, and whether it sends a command."""
+        """Record the tick of the newest `begin_tick`, and whether it sends a command."""
         self._noted = True
         if self.recorder is not None:
             self.recorder.tick(*self._tick, sends=sends)

@@ -22,7 +22,8 @@ class RivalPair(NamedTuple):
     Attributes:
         first: The id of one publisher (its GID in the middleware).
         second: The id of the other publisher.
-        names: The names of the elements that both send; empty if their messages have no names.
+        names: The names of the elements that both publishers send; empty if their messages have no
+            names.
     """
 
     first: bytes

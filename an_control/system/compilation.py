@@ -41,7 +41,7 @@ class Compilation:
         self._depth += 1
 
     def end(self) -> None:
-        """Record that the compilation of the function that started last has ended."""
+        """Record that the newest compilation that has not ended yet has ended."""
         self._depth -= 1
         if not self._depth:
             self._seconds += time.monotonic() - self._begin_s

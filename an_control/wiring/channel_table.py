@@ -106,7 +106,7 @@ def has_weights(feeds: Iterable[Feed]) -> bool:
 
 
 def _has_own_weights(feed: Feed) -> bool:
-    """Return whether any channel of a source has a weight of its own."""
+    """Return whether the wiring gives a weight to any single channel of a source."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
@@ -361,7 +361,8 @@ class ChannelTable:
         """Assign every channel an index in the arrays.
 
         Args:
-            like: A table from which what is known of a channel with the same id is copied, or None.
+            like: An earlier table or None. What it knows of a channel is copied to the channel with
+                the same id.
         """
         feeds = self._feeds.values()
         readers = [reader for feed in feeds for reader in feed.readers]

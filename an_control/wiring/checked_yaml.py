@@ -192,7 +192,7 @@ class _Mapping:
         return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
-        """Add the next key, or the value of the key that was added last.
+        """Add the next key, or the value of the key that was added before.
 
         Args:
             event: Event of PyYAML's parser, with the text and the line of a key.

@@ -224,11 +224,12 @@ def compile_source(
 
 
 def _wrap_with_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
-    """Return a reader that gives no numbers if a message marks them as not available.
+    """Return a reader that gives no numbers if a message says they are not available.
 
     Args:
         reader: Reads the numbers.
-        mark: The rule by which a message says so; None returns `reader` itself.
+        mark: The rule by which a message says that its numbers are not available. With None the
+            result is `reader` itself.
     """
     return reader if mark is None else MarkedReader(reader, mark)
 

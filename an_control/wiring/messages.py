@@ -401,7 +401,7 @@ class UnavailableMark:
     reason: str
 
     def apply_to_part(self, path: str) -> UnavailableMark:
-        """Return the same rule in a form for messages that contain such a message as a part.
+        """Return the same rule for a message that contains such a message as a part.
 
         Args:
             path: Dotted attribute path of the part in the containing message.

@@ -118,7 +118,8 @@ class MissingReport:
 
         Args:
             ids: Ids of the N channels.
-            like: A report from which what is known of channels with the same id is copied.
+            like: An earlier report. What it knows of a channel is copied to the channel with the
+                same id.
         """
         known = dict(zip(like._ids, like._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)

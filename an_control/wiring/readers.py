@@ -116,16 +116,16 @@ def make_pooling_getter(
 def pool_values(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
     """Combine every `size` neighbouring values into their minimum or mean.
 
-    Values that are not finite are left out; a group without finite values is NaN. The last group
+    Values that are not finite are left out; a group without finite values is NaN. The final group
     may have fewer values.
 
     Args:
         values: The values (n,).
         size: Number of values in a group.
-        by: "min" or "mean".
+        by: "min" for the minimum, "mean" for the mean.
 
     Returns:
-        One value for each group, (ceil(n / size),).
+        One value for each group, as an array (ceil(n / size),).
     """
     if not len(values):
         return np.zeros(0)
@@ -318,7 +318,7 @@ class Reader(ABC):
         """Write numbers into the array, with unusable ones replaced.
 
         Args:
-            row: Receives the numbers.
+            row: The array to write into, one number for each of the N channels.
             where: Which channels the numbers belong to.
             numbers: The numbers (n,).
         """
@@ -424,7 +424,7 @@ class MarkedReader(Reader):
 
     Args:
         reader: Reads the numbers if the message does not declare them unavailable.
-        mark: The rule by which a message does so.
+        mark: The rule by which a message declares them unavailable.
     """
 
     def __init__(self, reader: Reader, mark: UnavailableMark) -> None:
@@ -440,7 +440,7 @@ class MarkedReader(Reader):
         return None
 
     def why_invalid(self, index: int) -> str:
-        """Return why a channel is missing, which may be that the message says so."""
+        """Return why a channel is missing, also if the message declares it unavailable."""
         return self._mark.reason if self._absent else self._reader.why_invalid(index)
 
 
@@ -646,7 +646,7 @@ class ElementReader(GrowingReader):
         field: Path of the array, for messages to the user.
         get: Function that returns a message's array.
         channels: Id and settings of each channel that is known from the start.
-        keys: Index or name of the element of each of these channels.
+        keys: Index or name of the array element for each of these channels.
         names: Reads the names of the array's elements; None if elements are identified by index.
         wildcard: Makes the ids of further channels; None if none are added.
     """
