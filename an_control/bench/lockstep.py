@@ -127,7 +127,7 @@ def measure_lockstep(
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
-    # Jazzy's graph keeps a node that is only let go.
+    # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with ros_node("simulator", "") as simulator:
         node = subprocess.Popen(bind_to_parent(command))
         try:

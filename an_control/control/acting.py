@@ -121,7 +121,7 @@ class ActingPolicy:
         """The duration in seconds of the ramp from the safe command to this policy's commands."""
         model = self.policy.model
         if has_discrete_action(model):
-            return 0.0  # there is nothing between two buttons
+            return 0.0  # choices such as buttons cannot be blended
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def action(self, values: np.ndarray) -> np.ndarray:
@@ -181,7 +181,7 @@ class ActingPolicy:
             return False
         if sent is not None:
             _set_previous_action(new.policy, new.order.action(sent))
-        if new.ticks > 0 and self.wanted is not None:  # else nobody knows more than it does
+        if new.ticks > 0 and self.wanted is not None:  # else the old policy knows no more
             new.policy.step_array(readings.values, readings.ids)
             self._next = new._replace(ticks=new.ticks - 1)
             return False

@@ -266,7 +266,7 @@ class SafetyGate:
         """
         last = self.last.values
         if last is None:
-            known = np.isfinite(self._given)  # at the start a position to hold may be unknown
+            known = np.isfinite(self._given)  # at first a position to hold may be unknown
             last = self._given if known.all() else np.where(known, self._given, self.safe_command())
         last = np.minimum(np.maximum(last, self._low), self._high)
         change = self._change * periods
@@ -370,7 +370,7 @@ class Watchdog:
         A trip is the time in which the watchdog sends the safe command because no other is sent.
         """
         silent_s = now_s - self._fed_s
-        overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
+        overdue = self.begun and 0.0 < self.timeout_s < silent_s  # this thread may be late too
         if self.tripped or overdue:
             self.longest_s = max(self.longest_s, silent_s)
         self._last_s = self._fed_s = now_s

@@ -295,7 +295,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
-            qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
+            qos = QoSProfile(depth=10, reliability=reliability)  # a publisher matches one of them
             self.create_subscription(Bool, "~/estop", self._receive_estop, qos)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
