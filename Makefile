@@ -2,6 +2,7 @@
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff, mypy, and the rules of the structure
+# make coverage  the suite with the lines and branches that it reaches: at least 90 %
 # make docs    the documentation site: build/docs/index.html              (needs CPython 3.11)
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
@@ -36,7 +37,7 @@ INSTALL = $(PIP) --constraint $${constraints:-constraints.txt} --editable
 NEWER = ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
         || $(PIP) --no-deps pybullet-envs-gymnasium==0.6.0 $${build:-}
 
-.PHONY: ant view test test-slow lint docs bench campaign soak fuzz clean
+.PHONY: ant view test test-slow coverage lint docs bench campaign soak fuzz clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -50,6 +51,12 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	@. $(VENV)/.ros && STANDSTILL_S=930 $(PYTEST) -m slow --timeout 900
+
+# Its own target, as measuring slows what must keep real time: test/realtime is left out.
+coverage: $(VENV)/.test
+	@$(PIP) --constraint constraints.txt "pytest-cov>=6"
+	@. $(VENV)/.ros && $(PYTEST) -m "not slow" --ignore test/realtime \
+	    --cov --cov-report term:skip-covered --cov-report html:build/coverage
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .

@@ -153,7 +153,8 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "ros": [f"{name}; {LINUX_X86}" for name in ROS],
+        # mcap is for the black box, which a node has by default.
+        "ros": [*(f"{name}; {LINUX_X86}" for name in ROS), *RECORD],
         "camera": CAMERA,
         "sim": SIM,
         "view": VIEW,

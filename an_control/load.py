@@ -25,6 +25,7 @@ from an_control.policy.reference import Reference
 from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron
+from an_control.system.share import share_path
 
 EngineName = Literal["numpy", "numba"]
 
@@ -43,7 +44,8 @@ def load_policy(
     Neural Networks for Reinforcement Learning" (arXiv 2109.02869), or is an MLP.
 
     Args:
-        path: A ``.safetensors`` model file, or an ``.onnx`` file that another tool exported.
+        path: A ``.safetensors`` model file, an ``.onnx`` file of another tool, or the name of a
+            shipped model such as "ant"; a file of that name comes first.
         monitor: What to do if sensor signals arrive on other channels than they were wired to:
             "off" (nothing), "reset" (reset the state of the channels concerned), "match" (find each
             signal and give it to the policy under its own id), or None for the model file's
@@ -80,7 +82,7 @@ def load_policy(
         >>> bool((action == swapped).all())  # to the last bit, in any order
         True
     """
-    model = read_model(path)
+    model = read_model(find_model(path))
     try:
         policy = make_policy(
             model, monitor, engine=engine, keep_ticks=keep_ticks, recovery=recovery
@@ -89,6 +91,21 @@ def load_policy(
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from error
     return policy
+
+
+def find_model(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the path of a model file, or that of the shipped model of this name.
+
+    Raises:
+        ModelError: There is neither a file nor a shipped model of this name.
+    """
+    if not (isinstance(path, str) and path.isidentifier()) or Path(path).is_file():
+        return path
+    shipped = share_path("models")
+    names = sorted(one.stem for one in shipped.glob("*.safetensors"))
+    if path not in names:
+        raise ModelError(f"{path}: neither a file nor a shipped model ({', '.join(names)})")
+    return shipped / f"{path}.safetensors"
 
 
 def make_policy(

@@ -18,7 +18,7 @@ MONITOR = ("forward.", "identity.", "imputation.")
 
 
 def format_facts(path: Path) -> str:
-    """Return the markdown table of facts about a model, such as its task and number of channels.
+    """Return the line of facts about a model, such as its task and number of channels.
 
     Args:
         path: Path of the model file.
@@ -26,18 +26,16 @@ def format_facts(path: Path) -> str:
     model = read_model(path)
     task = model.task
     of_monitor = sum(array.size for name, array in model.arrays.items() if name.startswith(MONITOR))
-    monitor = f"`{model.forward.monitor}`, {of_monitor:,} numbers" if model.forward else "none"
+    monitor = f"monitor `{model.forward.monitor}`" if model.forward else "no monitor"
     return (
-        "| task | channels | actuators | ticks/s | kind | numbers | monitor |\n"
-        "|---|---|---|---|---|---|---|\n"
-        f"| `{task.environment or task.name}` | {len(task.channels)} | {len(task.actuators)} |"
-        f" {1 / task.step_s:.3g} | `{model.kind}` | {model.parameters - of_monitor:,} |"
-        f" {monitor} |\n"
+        f"`{task.environment or task.name}`: {len(task.channels)} channels,"
+        f" {len(task.actuators)} actuators, {1 / task.step_s:.3g} ticks/s."
+        f" `{model.kind}` of {model.parameters - of_monitor:,} numbers, {monitor}.\n"
     )
 
 
 def format_card(path: Path) -> str:
-    """Return the text of a model's card with its table of facts replaced by the current one.
+    """Return the text of a model's card with its facts replaced by the current ones.
 
     Args:
         path: Path of the model file; the card lies beside it with the suffix .md.

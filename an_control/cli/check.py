@@ -38,6 +38,7 @@ from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
+    from an_control.commissioning.doctor.driven import DrivenRecorder
     from an_control.commissioning.doctor.live import LiveRecorder
     from an_control.commissioning.listen import ListenResult
 
@@ -82,6 +83,10 @@ class Findings:
     """Difference of the wiring file's text to the corrected one; "" if nothing is corrected."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    looked_at: list[str] = field(default_factory=list)
+    """What was checked, in words."""
+    not_looked_at: list[str] = field(default_factory=list)
+    """What was not checked, in words, each with a reason or an option."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,8 @@ class CheckCommand:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         if self.sim is not None and (self.live or self.bag or self.model is None):
             raise InputError("--sim: with --model, and not with --live or --bag")
-        if self.fix is not None and not (self.live or self.sim):
-            raise InputError("--fix: only with --live or --sim")
+        if self.fix is not None and not (self.live or self.sim or self.bag):
+            raise InputError("--fix: only with --live, --bag or --sim")
         if self.namespace and not (self.live or self.bag):
             raise InputError("--namespace: only with --live or --bag")
         if self.live and self.bag:
@@ -142,26 +147,71 @@ class CheckCommand:
             findings.problems += self._find_command_problems(wiring)
         else:
             self._check_model(wiring, table, model, findings)
-        recorder = self._make_recorder(wiring, model, findings) if self.live else None
-        heard = self._listen_to_robot(wiring, recorder) if self.live else None
+        live = self._make_recorder(wiring, model, findings) if self.live else None
+        heard = self._listen_to_robot(wiring, live) if self.live else None
+        recorder: DrivenRecorder | None = live
         if self.bag is not None:
             heard, said = self._read_bag(wiring, self.bag)
             findings.notes += said
+            recorder = self._record_bag(wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
         _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
             _add_source_rows(heard, findings)
+        examined = False
         if recorder is not None and model is not None:
             if recorder.commands:
-                self._diagnose_recording(wiring, model, recorder.recorder.recording(), findings)
+                recording = recorder.recorder.make_recording()
+                examined = self._diagnose_recording(wiring, model, recording, findings)
             else:
-                findings.notes.append("doctor: nobody commanded the robot, so nothing was examined")
+                where = "in the bag" if self.bag else "while it listened"
+                findings.notes.append(
+                    f"doctor: nobody commanded the robot {where}, so nothing was examined"
+                )
         elif self.sim is not None and model is not None and not findings.problems:
-            self._diagnose_recording(wiring, model, self._record_simulation(), findings)
+            simulated = self._record_simulation()
+            examined = self._diagnose_recording(wiring, model, simulated, findings)
+        self._list_checked(model, heard, examined, findings)
         _print_findings(findings)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
         write_json(self.json, {**asked, **vars(findings)})
         return 1 if findings.problems else 0
+
+    def _list_checked(
+        self, model: Model | None, heard: ListenResult | None, examined: bool, findings: Findings
+    ) -> None:
+        """Add what was looked at and what was not, and which channels did not change.
+
+        Args:
+            model: The model, None if none is given.
+            heard: What was heard of the robot, None if nobody listened.
+            examined: Whether the doctor examined a recording.
+            findings: Receives the lists and notes.
+        """
+        ranged = model is not None and bool(trained_ranges(model))
+        parts = [
+            ("names and rate of the model", model is not None, "--model"),
+            ("types, rates and ages of the messages", heard is not None, "--live or --bag"),
+            ("units", heard is not None and ranged,
+             "they need --live or --bag, and a model with the ranges of its training"),
+            ("signs, offsets and swapped wires", examined,
+             "they need a model with a monitor, and a driven robot: --live, --bag or --sim"),
+        ]  # fmt: skip
+        findings.looked_at = [what for what, done, _ in parts if done]
+        findings.not_looked_at = [f"{what} ({need})" for what, done, need in parts if not done]
+        if heard is not None and model is not None and not ranged:
+            findings.notes.append(
+                f"units are not checked: {self.model} holds no ranges of its training"
+                " (an-control train-monitor adds them)"
+            )
+        still = [] if heard is None else [
+            id_ for id_, one in heard.ranges.items() if one.count > 1 and one.low == one.high
+        ]  # fmt: skip
+        if still:
+            findings.notes.append(
+                f"did not change, and so could not be checked: {join_names(still)}:"
+                " move the robot meanwhile"
+            )
 
     def _find_command_problems(self, wiring: Wiring) -> list[str]:
         """Return why the node would refuse the wiring's command messages, whatever the model.
@@ -254,13 +304,7 @@ class CheckCommand:
             model: The model, whose monitor is needed for the diagnosis; None if none is given.
             findings: Receives a note if the model has no monitor.
         """
-        if model is None or wiring.images:
-            return None
-        if model.forward is None:
-            findings.notes.append(
-                f"doctor: {self.model} has no monitor (an-control train-monitor makes one), so"
-                " signs, scales and swapped wires are not checked"
-            )
+        if model is None or not self._can_diagnose(wiring, model, findings):
             return None
         from an_control.commissioning.doctor.live import LiveRecorder
 
@@ -268,6 +312,53 @@ class CheckCommand:
             return LiveRecorder(wiring, str(self.model), model)
         except WiringError:  # is a problem already
             return None
+
+    def _record_bag(
+        self, wiring: Wiring, model: Model | None, findings: Findings
+    ) -> DrivenRecorder | None:
+        """Return what the bag holds for the diagnosis, or None if impossible.
+
+        Args:
+            wiring: The robot's wiring.
+            model: The model, whose monitor is needed for the diagnosis; None if none is given.
+            findings: Receives a note if the model has no monitor.
+
+        Raises:
+            InputError: The bag cannot be read.
+        """
+        if model is None or not self._can_diagnose(wiring, model, findings):
+            return None
+        from rclpy.serialization import deserialize_message
+
+        from an_control.commissioning.doctor.bag import record_bag
+        from an_control.record.layout import BagError
+        from an_control.record.reader import Bag
+
+        assert self.bag is not None
+        path, bag = str(self.model), Bag(self.bag)
+        try:
+            return record_bag(wiring, path, model, bag, self.namespace, deserialize_message)
+        except WiringError:  # is a problem already
+            return None
+        except BagError as error:
+            raise InputError(f"--bag {error}") from error
+
+    def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
+        """Return whether the model can diagnose a recording; add a note if it has no monitor.
+
+        Args:
+            wiring: The robot's wiring; one of a camera cannot be diagnosed.
+            model: The model.
+            findings: Receives the note.
+        """
+        if wiring.images:
+            return False
+        if model.forward is None:
+            findings.notes.append(
+                f"doctor: {self.model} has no monitor (an-control train-monitor makes one), so"
+                " signs, scales and swapped wires are not checked"
+            )
+        return model.forward is not None
 
     def _record_simulation(self) -> Recording:
         """Return a recording of the simulated robot, driven by the wiring and the model."""
@@ -281,7 +372,7 @@ class CheckCommand:
 
     def _diagnose_recording(
         self, wiring: Wiring, model: Model, recording: Recording, findings: Findings
-    ) -> None:
+    ) -> bool:
         """Find what in the wiring does not fit a recording, and add it to `findings`.
 
         With ``--fix`` the corrected wiring is written.
@@ -292,10 +383,13 @@ class CheckCommand:
             recording: Readings and commands of the robot.
             findings: Receives the diagnosis and the corrected lines.
 
+        Returns:
+            Whether the recording was long enough for a diagnosis.
+
         Raises:
             InputError: The model has no monitor.
         """
-        from an_control.commissioning.doctor import diagnose, report
+        from an_control.commissioning.doctor import DOCTOR, diagnose, report
         from an_control.commissioning.doctor.repair import Repair
         from an_control.monitor.forward_model import ForwardModel
 
@@ -307,14 +401,15 @@ class CheckCommand:
         text = read_regular(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
-            repair.write(diagnosis.wires)
-        findings.doctor = report.rows(diagnosis)
+            repair.write(diagnosis.corrected)
+        findings.doctor = report.make_rows(diagnosis)
         findings.diff = repair.diff
-        findings.problems += report.problems(diagnosis)
-        findings.notes += report.notes(diagnosis, repair)
+        findings.problems += report.list_problems(diagnosis)
+        findings.notes += report.list_notes(diagnosis, repair)
         if self.fix is not None and repair.diff:
             write_file(self.fix, repair.text)
             findings.notes.append(f"doctor: the corrected wiring is {self.fix}")
+        return diagnosis.ticks >= DOCTOR.min_ticks
 
 
 def _add_channel_rows(
@@ -487,6 +582,9 @@ def _print_findings(findings: Findings) -> None:
         print(f"problem: {problem}")
     if not findings.problems:
         print("nothing is wrong")
+        print(f"looked at: {', '.join(findings.looked_at) or 'the file alone'}")
+        if findings.not_looked_at:
+            print(f"not looked at: {'; '.join(findings.not_looked_at)}")
 
 
 def _merge_range_ends(channel: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,14 @@ GROUPS = {
         "view": "show a running robot in the browser, and rewire it there",
         "rewire": "connect a running policy node's channels to other topics or fields",
     },
+    "Operate": {
+        "status": "show a running policy node's state, e-stop, sources and rates",
+        "estop": "stop the robot: the policy node sends the safe command until it is reset",
+        "reset": "clear the e-stop, or the policy's memory",
+        "shadow": "let the policy node propose commands only (on), or command (off)",
+        "activate": "let the policy node act",
+        "deactivate": "let the policy node stop acting",
+    },
     "Evaluate": {
         "evaluate": "measure a model's return without ROS, by the paper's protocols",
         "info": "show what a model file holds",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
+from an_control.policy import read_model
 from an_control.system.files import write_file
 from an_control.wiring import ChannelTable, load_wiring
 
@@ -38,6 +39,9 @@ class NewCommand:
     """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
     bag: Path | None = None
     """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
+    model: Path | None = None
+    """With --live or --bag, a model: its channels' ids are filled in with the fields that were
+    heard; what is not certain is marked SET THIS."""
     namespace: str = ""
     """With --live or --bag, the robot's namespace: only its topics; by default all."""
     seconds: float = 10.0
@@ -57,6 +61,8 @@ class NewCommand:
             raise InputError("give either --env ID, --live or --bag BAG")
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
+        if self.model is not None and self.env is not None:
+            raise InputError("--model: only with --live or --bag")
         require_packages("ros", "rclpy")
         if self.bag is not None:
             require_packages("record", "mcap")
@@ -113,12 +119,20 @@ class NewCommand:
         Raises:
             InputError: The topics do not suffice for a draft.
         """
-        from an_control.commissioning.draft import draft_robot
+        from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_robot
+        from an_control.ros.graph import describe_network
 
+        model = None if self.model is None else read_model(self.model)
+        if model is not None and not model.task.channels:
+            raise InputError(f"--model {self.model}: names no channels")
+        heard_any = True
         try:
-            draft = draft_robot(self.name, self._survey_topics(), self.namespace)
+            survey = self._survey_topics()
+            heard_any = bool(survey.topics)
+            draft = draft_robot(self.name, survey, self.namespace, model)
         except ValueError as error:
-            raise InputError(f"{'--live:' if self.live else '--bag'} {error}") from error
+            hint = "" if heard_any or not self.live else f"; {describe_network()}"
+            raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
         texts = {path: draft.text()}
         with tempfile.TemporaryDirectory() as folder:
             _check_wiring(*_write_texts(Path(folder), texts))
@@ -126,8 +140,19 @@ class NewCommand:
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
         channels = [one.id for one, _ in draft.channels]
-        actuators = [one.name for one, _ in draft.actuators]
+        messages = [draft.actuators, *(some for _, some in draft.more_commands)]
+        actuators = [one.name for some in messages for one, _ in some]
         _print_names(channels, actuators)
+        for heading in (UNCHANGED, UNUSED):
+            if heading in draft.aside:
+                count = len(draft.aside) - draft.aside.index(heading) - 1
+                print(f"{count} more lines wait in the comments of {path}: {heading.lower()[:-1]}")
+        if model is not None:
+            filled = len(set(channels) & set(model.task.channels))
+            print(
+                f"{filled} of {len(model.task.channels)} channels of {self.model} are filled in;"
+                f" {texts[path].count('SET THIS')} lines say SET THIS"
+            )
         live = "--live" if self.bag is None else f"--bag {self.bag}"
         live += f" --namespace {self.namespace}" if self.namespace else ""
         print(f"\nset the limits and safe values, then: an-control check {path} {live}")
@@ -139,7 +164,11 @@ class NewCommand:
         if self.bag is None:
             from an_control.commissioning.survey import survey_topics
 
-            print(f"listening for {self.seconds:g} s", flush=True)
+            print(
+                f"listening for {self.seconds:g} s: drive the robot meanwhile, or move its joints"
+                " by hand; what does not change becomes no channel",
+                flush=True,
+            )
             return survey_topics(self.namespace, self.seconds)
         from rclpy.serialization import deserialize_message
 

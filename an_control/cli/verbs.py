@@ -51,6 +51,30 @@ def load_verb_class(verb: str) -> type[Any]:
             from an_control.cli.rewire import RewireCommand
 
             return RewireCommand
+        case "status":
+            from an_control.cli.operate import StatusCommand
+
+            return StatusCommand
+        case "estop":
+            from an_control.cli.operate import EstopCommand
+
+            return EstopCommand
+        case "reset":
+            from an_control.cli.operate import ResetCommand
+
+            return ResetCommand
+        case "shadow":
+            from an_control.cli.operate import ShadowCommand
+
+            return ShadowCommand
+        case "activate":
+            from an_control.cli.operate import ActivateCommand
+
+            return ActivateCommand
+        case "deactivate":
+            from an_control.cli.operate import DeactivateCommand
+
+            return DeactivateCommand
         case "evaluate":
             from an_control.cli.evaluate import EvaluateCommand
 

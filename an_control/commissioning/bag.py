@@ -163,7 +163,7 @@ def listen_to_bag(
             readers[entry.topic] = [
                 one.name
                 for one in wiring.sources
-                if _is_same_topic(one.topic, entry.topic, namespace)
+                if is_same_topic(one.topic, entry.topic, namespace)
             ]
         begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
         next_ns = next_ns or begin_ns + step_ns
@@ -197,7 +197,7 @@ def listen_to_bag(
     commands = tuple(
         f"{message.topic}: commands are in the bag"
         for message in wiring.command.messages
-        if any(_is_same_topic(message.topic, topic, namespace) for topic in counts)
+        if any(is_same_topic(message.topic, topic, namespace) for topic in counts)
     )
     listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
@@ -233,7 +233,7 @@ def _record_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
         one.delays_s.append((log_ns - stamp_ns) / 1e9)
 
 
-def _is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
+def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
     """Return whether a topic in a bag is the one that a wiring file names.
 
     Args:

@@ -8,8 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
+from an_control.commissioning.model_names import (
+    HeardField,
+    Match,
+    match_actuators,
+    match_channels,
+)
 from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
+from an_control.policy import Model
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft
 
@@ -28,56 +36,87 @@ GAPS, MIN_AGE_S = 3.0, 0.05
 """The drafted max_age_s is GAPS times the longest gap between messages, and at least MIN_AGE_S."""
 VAGUE_NAMES = ("data", "raw", "out", "output", "state", "states", "value")
 """Last parts of topic names that say too little without the part before them."""
+UNUSED = "Heard, but like no channel of the model:"
+SHOWN = 4
+"""Maximum number of names in an error."""
+UNCHANGED = "Did not change while it was heard, and so is no channel here:"
 RATE_HZ = 10.0
 """The drafted control rate if no message rate could be measured."""
 Entry = tuple[ChannelConfig, str]
+CommandDraft = tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]
+"""Key, value and comment of each line on where commands go, and the actuators."""
 _PATH_PARTS = re.compile(r"[\[\]().]+")
 _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
 
-def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
+def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None = None) -> Draft:
     """Draft the wiring file of a robot.
 
     Args:
         robot: The name of the robot.
         found: The topics of the robot.
         namespace: The robot's namespace, which is left out of topic names.
+        model: A model whose channel ids and rate the draft gets; None for the robot's own names.
 
     Raises:
         ValueError: No topic with numbers was found.
     """
     topics = [one for one in found.topics if one.ranges]
     if not topics:
-        heard = ", ".join(one.name for one in found.topics) or "none"
-        raise ValueError(f"no topic with numbers was heard (topics: {heard})")
+        others = ", ".join(one.name for one in found.topics) or "none"
+        raise ValueError(f"no topic with numbers was heard (topics: {others})")
     names = _name_sources(topics)
     channels: list[Entry] = []
     constant: list[str] = []
+    heard: list[HeardField] = []
     for topic in topics:
-        for entry in _draft_channels(names[topic.name], topic):
-            low, high = topic.ranges[entry[0].field]
-            if low < high or topic.joints:
-                channels.append(entry)
+        once = topic.messages == 1 and topic.type.startswith("geometry_msgs/")
+        for config, comment in _draft_channels(names[topic.name], topic):
+            low, high = topic.ranges[config.field]
+            heard.append(HeardField(config, comment, low, high))
+            if low < high or topic.joints or once:
+                channels.append((config, comment))
             else:
-                constant.append(f"{names[topic.name]}: {entry[0].field}  (always {low:.6g})")
+                constant.append(f"{names[topic.name]}: {config.field}  (always {low:.6g})")
     if not channels:
-        every = [list(_draft_channels(names[topic.name], topic)) for topic in topics]
-        channels, constant = [one for some in every for one in some], []
-    command, actuators = _draft_command(topics, found.subscribed, namespace)
+        channels, constant = [(one.config, one.comment) for one in heard], []
+    (command, actuators), *more = _draft_commands(topics, found.subscribed, namespace)
+    rate_hz, aside = _choose_rate(topics), _describe_unused(found, constant)
+    about: tuple[str, ...] = (
+        f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
+        "Rename the ids to those of your model (an-control check compares them), scale and",
+        "clip the readings as in training, and set the limits and safe values below.",
+    )
+    if model is not None:
+        match = match_channels(heard, model)
+        if not match.channels:
+            known = ", ".join(model.task.channels[:SHOWN])
+            raise ValueError(
+                f"nothing that was heard is like a channel of the model ({known}, ...)"
+            )
+        channels, aside = match.channels, _describe_match(match, model, found)
+        actuators = match_actuators(
+            actuators, next((value for key, value, _ in command if key == "field"), ""), model
+        )
+        rate_hz = 1.0 / model.task.step_s if model.task.step_s else rate_hz
+        about = (
+            f"The wiring of {robot}, as an-control new has drafted it from what it heard, with the",
+            "channel ids of a model. Scale and clip the readings as in training, and set the",
+            "limits and safe values below.",
+        )
+        used = {one.source for one, _ in channels}
+        topics = [one for one in topics if names[one.name] in used]
     return Draft(
         robot=robot,
-        about=(
-            f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
-            "Rename the ids to those of your model (an-control check compares them), scale and",
-            "clip the readings as in training, and set the limits and safe values below.",
-        ),
-        rate_hz=_choose_rate(topics),
+        about=about,
+        rate_hz=rate_hz,
         rate="ticks per second; must be within 10% of what the model was trained at",
         sources=[_draft_source(names[one.name], one, namespace) for one in topics],
         channels=_make_ids_unique(channels),
         command=command,
         actuators=actuators,
-        aside=_describe_unused(found, constant),
+        aside=aside,
+        more_commands=more,
     )
 
 
@@ -111,7 +150,9 @@ def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[Sour
         namespace: The robot's namespace, which is left out of the topic's name.
     """
     age_s = float(f"{max(MIN_AGE_S, GAPS * topic.gap_s):.2g}")
-    heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message"
+    if topic.messages == 1:
+        age_s = 0.0  # as a goal that is sent once: never too old
+    heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message, so never too old"
     by = ", ".join(topic.publishers)
     stamp = "" if topic.stamped else "; not stamped: not alone in lockstep"
     config = SourceConfig(name, _remove_namespace(topic.name, namespace), topic.type, age_s)
@@ -176,37 +217,70 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def _draft_command(
+def _draft_commands(
     topics: Sequence[SurveyedTopic], taken: Sequence[SubscribedTopic], namespace: str
-) -> tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]:
-    """Draft the part of the wiring about commands.
+) -> list[CommandDraft]:
+    """Draft the command messages: one for joints, one for a base, or a placeholder.
 
     Args:
         topics: The sensor topics, which name the joints.
         taken: The topics that other nodes subscribe to.
         namespace: The robot's namespace, which is left out of topic names.
-
-    Returns:
-        (key, value, comment) for each line about topic and type, and the actuators with comments.
     """
-    joints = tuple(dict.fromkeys(name for one in topics for name in one.joints))
-    kinds = [*JOINT_COMMANDS, *BASE_COMMANDS] if joints else [*BASE_COMMANDS, *JOINT_COMMANDS]
-    for kind in kinds:
-        for one in taken:
-            if one.type == kind:
-                heard = f"heard by {', '.join(one.subscribers)}"
-                lines = ("topic", _remove_namespace(one.name, namespace), heard), ("type", kind, "")
-                if kind in BASE_COMMANDS:
-                    return lines, [
-                        _draft_actuator(path, BASE_COMMANDS[kind] + path)
-                        for path in BASE_VELOCITIES
-                    ]
-                field = "field", JOINT_COMMANDS[kind], "SET THIS: what it commands"
-                return (*lines, field), [_draft_actuator(name) for name in joints or ["actuator"]]
+    found: list[CommandDraft] = []
+    base_first = not any(one.joints for one in topics)
+    kinds = [JOINT_COMMANDS, BASE_COMMANDS]
+    for kind in reversed(kinds) if base_first else kinds:
+        one = next((one for type_ in kind for one in taken if one.type == type_), None)
+        if one is None:
+            continue
+        heard = f"heard by {', '.join(one.subscribers)}"
+        lines = ("topic", _remove_namespace(one.name, namespace), heard), ("type", one.type, "")
+        if one.type in BASE_COMMANDS:
+            before = BASE_COMMANDS[one.type]
+            found.append(
+                (lines, [_draft_actuator(path, before + path) for path in BASE_VELOCITIES])
+            )
+        elif found:  # the base's topic, where no joint was heard: leave the other to a comment
+            continue
+        else:
+            near = _select_joint_topics(topics, one.name)
+            field = "field", _command_field(near, one.type), "SET THIS: what it commands"
+            names = _joint_names(near) or ["actuator"]
+            found.append(((*lines, field), [_draft_actuator(name) for name in names]))
+    if found:
+        return found
     topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
     lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
-    field = "field", "effort", "position, velocity or effort"
-    return (*lines, field), [_draft_actuator(name) for name in joints or ["actuator"]]
+    field = "field", _command_field(topics, lines[1][1]), "position, velocity or effort"
+    names = _joint_names(topics) or ["actuator"]
+    return [((*lines, field), [_draft_actuator(name) for name in names])]
+
+
+def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[SurveyedTopic]:
+    """Return the topics with joints that share most of their name with a command topic."""
+
+    def shared(topic: SurveyedTopic) -> int:
+        parts = zip(topic.name.split("/"), command.split("/"), strict=False)
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], parts)))
+
+    joints = [one for one in topics if one.joints]
+    most = max(map(shared, joints), default=0)
+    return [one for one in joints if shared(one) == most]
+
+
+def _joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
+    """Return the names of all joints of these topics."""
+    return list(dict.fromkeys(name for one in topics for name in one.joints))
+
+
+def _command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
+    """Return the field that a command of this type sets: what the joints measure, else effort."""
+    field = JOINT_COMMANDS[type_]
+    if field != "effort":
+        return field
+    measured = {path.partition("[")[0] for one in topics for path in one.ranges}
+    return "position" if "position" in measured and "effort" not in measured else field
 
 
 def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
@@ -229,6 +303,18 @@ def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
     ]
     aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
     if constant:
-        aside += ["Did not change while it was heard, and so is no channel here:"]
+        aside += [UNCHANGED]
         aside += [f"  {one}" for one in constant]
+    return aside
+
+
+def _describe_match(match: Match, model: Model, found: Survey) -> list[str]:
+    """Return comments on channels and fields without a partner."""
+    aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
+    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
+    aside += [f"The model's actuators: {', '.join(model.task.actuators)}"]
+    if match.unused:
+        aside += [UNUSED]
+        aside += [f"  {one.config.source}: {one.config.field}  ({one.comment})"
+                  for one in match.unused]  # fmt: skip
     return aside

@@ -179,6 +179,7 @@ class Numbers:
 
 
 TICK_NUMBERS, GATE_NUMBERS, STORED_NUMBERS = Numbers(TICK), Numbers(GATE), Numbers(STORED)
+_F8 = np.dtype("<f8")
 _KEPT_NAMES = 64
 _names: dict[tuple[str, ...], bytes] = {}
 
@@ -206,7 +207,7 @@ def write_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarr
         before = _names[names] = body[8:]
     seconds, rest = divmod(stamp_ns, 1_000_000_000)
     head = _CDR + struct.pack("<iI", seconds & 0x7FFFFFFF, rest)
-    return head + before + positions.astype("<f8", copy=False).tobytes() + bytes(8)
+    return head + before + positions.astype(_F8).tobytes() + bytes(8)
 
 
 def read_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -63,8 +64,8 @@ FLUSH_S, TICK_S = 0.25, 0.001
 many as fit into a control period at `TICK_S` seconds each, so that a flush does not exceed it."""
 MAX_BOX_BYTES = 64 * 2**20
 """Maximum memory of the black box, whatever duration that is."""
-OVERHEAD_BYTES = 200
-"""Memory of a message beside its content."""
+OVERHEAD_BYTES = 300
+"""Memory of a note beside its content."""
 AFTER_S = 1.0
 """Seconds for which the black box continues after the robot stopped."""
 PAUSE_S, BATCH = 0.002, 100
@@ -81,9 +82,11 @@ MAX_MODELS = 3
 CLOSE_S = 3.0
 
 
-Row = tuple[str, str, int, int, int, bytes, dict[str, Any] | None]
-"""The fields of a `BagEntry`, and a change of state's values or None. A plain tuple is no burden
-for the garbage collector."""
+Note = tuple[Any, ...]
+"""The kind of what is to be recorded, and the values that `NodeRecorder._entry` makes a message of.
+
+The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
+as its bytes, and numbers with the name of their topic instead of the object that writes them."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class NodeRecorder:
         self._options, self._node, self._controller = options, node, controller
         self._serialize, self._offset_ns, self._log = serialize, offset_ns, log
         self._topics = {name: f"{node}/{name}" for name in TYPES}
-        self._notes: deque[tuple[Any, ...]] = deque()
+        self._notes: deque[Note] = deque()
         self._flushing = threading.Lock()
         step_s = controller.step_s
         self._flush_ticks = max(1, int(min(FLUSH_S / step_s, step_s / TICK_S)))
@@ -161,15 +164,15 @@ class NodeRecorder:
         self._last_message: Any = None
         self._count = 0
         self._numbers: dict[str, int] = {}
-        self._ticks = 0
-        self._gate_counts = controller.gate.counts.__dict__.copy()
+        self._ticks = self._tick_ns = 0
+        self._gate_counts = tuple(controller.gate.counts.__dict__.values())
         self._policy = controller.acting.policy
         self._moved: dict[str, str] = {}
         self._actuators = tuple(controller.wiring.command.names)
         self._models: dict[str, _ModelFile] = {}
         self._state: dict[str, dict[str, Any]] = {}
         """Events by kind that are still in force, without those that the black box holds."""
-        self._box: deque[Row] = deque()
+        self._box: deque[Note] = deque()
         self._box_bytes = 0
         self._newest_box: tuple[str, float] | None = None
         """Folder of the newest black box, and the time in seconds of its request."""
@@ -306,7 +309,7 @@ class NodeRecorder:
         """
         if place:
             back = self._count - self._numbers[topic]
-            self._notes.append((_NUMBERS, STORE, STORED_NUMBERS, (place, back), now_ns))
+            self._notes.append((_NUMBERS, STORE, (place, back), now_ns))
 
     def tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
         """Note that the policy has made a step, before its command is sent.
@@ -316,7 +319,7 @@ class NodeRecorder:
             stamp_ns: In lockstep the simulated time of the tick in ns, else None.
             sends: Whether the node sends the command of this tick.
         """
-        controller, self._ticks = self._controller, self._ticks + 1
+        controller, self._ticks, self._tick_ns = self._controller, self._ticks + 1, now_ns
         newest = controller.acting.newest
         if newest.policy is not self._policy:
             self._policy = newest.policy
@@ -333,7 +336,7 @@ class NodeRecorder:
             int(controller.stepped),
             controller.repeats,
         )
-        self._notes.append((_NUMBERS, TICK_TOPIC, TICK_NUMBERS, numbers, now_ns))
+        self._notes.append((_NUMBERS, TICK_TOPIC, numbers, now_ns))
 
     def command(
         self,
@@ -359,9 +362,11 @@ class NodeRecorder:
                 one.
         """
         gate = self._controller.gate
-        counts = gate.counts.__dict__
-        changed = [int(counts[name] != self._gate_counts[name]) for name in counts]
-        self._gate_counts = counts.copy()
+        counts = tuple(gate.counts.__dict__.values())
+        changed: tuple[int, ...] = _UNCHANGED
+        if counts != self._gate_counts:
+            changed = tuple(map(int, map(ne, counts, self._gate_counts)))
+            self._gate_counts = counts
         numbers = (
             int(kind),
             NONE if decided_ns is None else decided_ns,
@@ -371,7 +376,7 @@ class NodeRecorder:
             *changed,
             round(gate.authority * 1e6),
         )
-        self._notes.append((_NUMBERS, GATE_TOPIC, GATE_NUMBERS, numbers, sent_ns))
+        self._notes.append((_NUMBERS, GATE_TOPIC, numbers, sent_ns))
         self._notes.append((_STATE, COMMAND, self._actuators, values, sent_ns))
 
     def readings(self, readings: Readings, now_ns: int) -> None:
@@ -388,10 +393,13 @@ class NodeRecorder:
             self._notes.append((_STATE, CHANNELS, readings.ids, readings.values, now_ns))
         if acting.wanted is not None:
             self._notes.append((_STATE, ACTION, self._actuators, acting.wanted, now_ns))
-        report = acting.policy.monitor_report
+
+    def _note_moves(self) -> None:
+        """Note which signals the monitor has moved, if that has changed since the last flush."""
+        report = self._controller.acting.policy.monitor_report
         if report is not None and not report.lost and report.moved != self._moved:
             self._moved = report.moved
-            self.event("monitor", now_ns=now_ns, moved=report.moved, misfit=report.misfit)
+            self.event("monitor", now_ns=self._tick_ns, moved=report.moved, misfit=report.misfit)
 
     def event(self, kind: str, now_ns: int | None = None, **values: Any) -> None:
         """Note a change of state.
@@ -414,7 +422,7 @@ class NodeRecorder:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
     def flush(self, *, now: bool = False) -> None:
-        """Make messages of the notes if enough ticks have been noted.
+        """Hand the notes to the writer or the black box if enough ticks have been noted.
 
         If another thread is flushing, this call returns at once.
 
@@ -427,46 +435,63 @@ class NodeRecorder:
             return
         self._flushed_tick = self._ticks
         try:
+            self._note_moves()
             self._flush()
         finally:
             self._flushing.release()
 
     def _flush(self) -> None:
-        """Make messages of all notes, and hand them to the writer or to the black box."""
-        rows: list[Row] = []
+        """Hand all notes to the writer, or to the black box."""
+        if self._writer is None:
+            self._keep()
+            return
+        entries = []
         size = 0
         notes = self._notes
         while notes:
-            row = self._row(notes.popleft())
-            size += len(row[5]) + OVERHEAD_BYTES
-            rows.append(row)
-        if self._writer is not None:
-            for row in rows:
-                if row[6] is not None:
-                    self._remember(row[6])
-            self._writer.put([BagEntry._make(row[:6]) for row in rows], size)
-        else:
-            self._box.extend(rows)
-            self._box_bytes += size
-            self._forget()
+            note = notes.popleft()
+            entry = self._entry(note)
+            if note[0] == _EVENT:
+                self._remember(note)
+            size += len(entry.data) + OVERHEAD_BYTES
+            entries.append(entry)
+        self._writer.put(entries, size)
 
-    def _forget(self) -> None:
-        """Remove the oldest messages that exceed the black box's duration or memory."""
-        box = self._box
-        until_ns = box[-1][2] - int(self._options.black_box_s * 1e9) if box else 0
-        while box and (box[0][2] < until_ns or self._box_bytes > MAX_BOX_BYTES):
-            row = box.popleft()
-            self._box_bytes -= len(row[5]) + OVERHEAD_BYTES
-            if row[6] is not None:
-                self._remember(row[6])
+    def _keep(self) -> None:
+        """Move all notes into the black box, and remove the oldest that exceed its bounds.
 
-    def _remember(self, event: dict[str, Any]) -> None:
+        Messages become bytes. A note without a time gets that of the next note that has one.
+        """
+        notes, box, size = self._notes, self._box, self._box_bytes
+        while notes:
+            note = notes.popleft()
+            if note[0] == _MESSAGE:
+                note = (_BYTES, *note[1:3], self._serialize(note[3]), *note[4:])
+            elif note[-1] is None:
+                note = (*note[:-1], self._next_ns())
+            box.append(note)
+            size += _size_of(note)
+        until_ns = box[-1][-1] - int(self._options.black_box_s * 1e9) if box else 0
+        while box and (box[0][-1] < until_ns or size > MAX_BOX_BYTES):
+            note = box.popleft()
+            size -= _size_of(note)
+            if note[0] == _EVENT:
+                self._remember(note)
+        self._box_bytes = size
+
+    def _next_ns(self) -> int:
+        """Return the time of the next note that has one, else that of the last tick or now."""
+        following = (note[-1] for note in list(self._notes) if note[-1] is not None)
+        return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
+
+    def _remember(self, note: Note) -> None:
         """Keep the state that an event changed, for the start of a file without the event.
 
         Args:
-            event: Values of the event by name, with its kind as "event".
+            note: The note of the event.
         """
-        kind = event["event"]
+        _, kind, values, _ = note
+        event = {"event": kind, **values}
         state = self._state
         if kind == "wiring":
             state.pop("rewire", None)
@@ -503,32 +528,25 @@ class NodeRecorder:
         }
         return FileHead(entries, models)
 
-    def _row(self, note: tuple[Any, ...]) -> Row:
-        """Return the message that represents a note, and a change of state's values or None."""
-        kind = note[0]
-        offset_ns = self._offset_ns
-        if kind == _MESSAGE:
+    def _entry(self, note: Note) -> BagEntry:
+        """Return the message or the attachment that represents a note."""
+        kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
+        if kind in (_MESSAGE, _BYTES):
             _, topic, type_, message, place, arrival_ns, now_ns = note
-            data = self._serialize(message)
-            return topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data, None
+            data = self._serialize(message) if kind == _MESSAGE else message
+            return BagEntry(topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data)
+        log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
         if kind == _ATTACHMENT:
-            _, name, data, now_ns = note
-            log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
-            return name, ATTACHMENT, log_ns, log_ns, 0, data, None
+            return BagEntry(note[1], ATTACHMENT, log_ns, log_ns, 0, note[2])
         if kind == _NUMBERS:
-            _, name, numbers, values, now_ns = note
-            data = numbers.write(*values)
+            name = note[1]
+            data = _NUMBERS_OF[name].write(*note[2])
         elif kind == _STATE:
-            _, name, names, values, now_ns = note
-            data = write_joint_state(now_ns + offset_ns, names, values.astype(np.float64))
+            _, name, names, values, _ = note
+            data = write_joint_state(log_ns, names, values)
         else:
-            _, what, about, now_ns = note
-            name, data = EVENTS, write_event(what, about)
-            log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
-            event = {"event": what, **about}
-            return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, event
-        log_ns = now_ns + offset_ns
-        return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, None
+            name, data = EVENTS, write_event(note[1], note[2])
+        return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
     def save(self, reason: str) -> str:
         """Request that the black box is written, because the robot stopped without a request.
@@ -571,14 +589,14 @@ class NodeRecorder:
         self._save_now.wait(AFTER_S)
         with self._flushing:
             self._flush()
-            entries = [BagEntry._make(row[:6]) for row in self._box]
+            notes = list(self._box)
             head = self._head()
         try:
             _delete_oldest(Path(path).parent)
             bag = BagFolder(Path(path), lambda: head)
             try:
-                for start in range(0, len(entries), BATCH):
-                    bag.write(entries[start : start + BATCH])
+                for start in range(0, len(notes), BATCH):
+                    bag.write([self._entry(note) for note in notes[start : start + BATCH]])
                     time.sleep(PAUSE_S)
             finally:
                 bag.close()
@@ -603,7 +621,7 @@ class NodeRecorder:
             values["messages"] = str(len(self._box))
             if self._newest_box is not None:
                 values["last black box"] = self._newest_box[0]
-            return f"black box of {self._options.black_box_s:g} s", True, values
+            return f"black box on: the last {self._options.black_box_s:g} s", True, values
         values = {
             "folder": self.path,
             "messages": str(writer.messages),
@@ -626,7 +644,21 @@ class NodeRecorder:
             self._box_thread.join(CLOSE_S)
 
 
-_MESSAGE, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(5)
+_MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
+_UNCHANGED = (0, 0, 0, 0)
+"""Whether each count of the gate has changed, for a command that the gate left as it was."""
+_NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
+
+
+def _size_of(note: Note) -> int:
+    """Return the approximate memory in bytes of a note in the black box."""
+    kind = note[0]
+    if kind == _NUMBERS:
+        return OVERHEAD_BYTES
+    if kind in (_BYTES, _STATE):
+        content = note[3]
+        return OVERHEAD_BYTES + (len(content) if kind == _BYTES else content.nbytes)
+    return OVERHEAD_BYTES + len(note[2] if kind == _ATTACHMENT else str(note[2]))
 
 
 def _versions() -> dict[str, str]:

@@ -37,6 +37,7 @@ from an_control.ros.graph import (
 )
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
+from an_control.ros.recording import describe_missing_black_box
 from an_control.wiring import Notice, Readings, SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -171,7 +172,7 @@ class DiagnosticsReport:
             self._watchdog_status(active),
             self._estop_status(),
             self._wiring_status(sources),
-            *self._recording_statuses(),
+            self._recording_status(),
             *(self._source_status(source, now_ns) for source in sources),
         ]
         self._log_problems()
@@ -284,12 +285,13 @@ class DiagnosticsReport:
         text = reason or deaf
         return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
-    def _recording_statuses(self) -> list[DiagnosticStatus]:
-        """Return the status of the recording; an empty list if nothing is recorded."""
+    def _recording_status(self) -> DiagnosticStatus:
+        """Return the status of the recording or of the black box, or why there is neither."""
         if self._recorder is None:
-            return []
+            missing = describe_missing_black_box(self._node)
+            return self._make_status("recording", WARN if missing else OK, missing or "off", {})
         text, fine, values = self._recorder.status()
-        return [self._make_status("recording", OK if fine else WARN, text, values)]
+        return self._make_status("recording", OK if fine else WARN, text, values)
 
     def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """Return the status of the wiring: the state of its sources, and other commanding nodes.

@@ -13,6 +13,7 @@ report incompatible nodes instead.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -179,3 +180,15 @@ def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
         raise ValueError(" ".join(str(error).split())) from error
     finally:
         rclpy.try_shutdown()
+
+
+def describe_network() -> str:
+    """Return where ROS 2 looks for other nodes, as text for an error."""
+    domain = os.environ.get("ROS_DOMAIN_ID", "") or "0"
+    reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "") or "SUBNET"
+    if os.environ.get("ROS_LOCALHOST_ONLY", "") == "1":
+        reach = "LOCALHOST (ROS_LOCALHOST_ONLY)"
+    return (
+        f"nodes are looked for in ROS_DOMAIN_ID {domain} with ROS_AUTOMATIC_DISCOVERY_RANGE"
+        f" {reach}; both must be the same for the other node"
+    )

@@ -263,14 +263,14 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
         if not client.wait_for_services(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
         until_s = time.monotonic() + timeout_s
-        listed = _call_until_answered(
+        listed = call_until_answered(
             caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s
         )
         for key in changes:
             if key not in listed.result.names:
                 return f"{node} has no {_describe_unknown_key(key, listed.result.names)}"
         parameters = [Parameter(key, value=value) for key, value in changes.items()]
-        answer = _call_until_answered(
+        answer = call_until_answered(
             caller, lambda: client.set_parameters_atomically(parameters), until_s
         )
         return "" if answer.result.successful else str(answer.result.reason or "refused")
@@ -292,7 +292,7 @@ def reload_wiring(node: str, timeout_s: float) -> str:
         if not client.wait_for_service(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
         until_s = time.monotonic() + timeout_s
-        answer = _call_until_answered(
+        answer = call_until_answered(
             caller, lambda: client.call_async(srv.Trigger.Request()), until_s
         )
         return "" if answer.success else str(answer.message or "refused")
@@ -326,7 +326,7 @@ def _calling_node(node: str) -> Iterator[Node]:
         raise ValueError(f"{node!r} is not the name of a node") from error
 
 
-def _call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
+def call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
     """Call a service until it answers, and return the answer.
 
     Args:

@@ -25,6 +25,13 @@ FOLDER = "black_boxes"
 stop)."""
 
 
+def describe_missing_black_box(node: Node) -> str:
+    """Return why a policy node that is to have a black box has none, and what to do, else ""."""
+    if not node.get_parameter("black_box_s").value or not (missing := missing_package()):
+        return ""
+    return f"no black box, because mcap is not installed: {missing}, or set black_box_s to 0"
+
+
 def make_recorder(node: Node, settings: Settings, controller: Controller) -> NodeRecorder | None:
     """Create the recorder of a policy node, or return None if nothing is to be recorded.
 
@@ -41,7 +48,7 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
     if missing := missing_package():
         if settings.record:
             raise ValueError(f"parameter record: needs mcap: {missing}")
-        node.get_logger().info(f"no black box, as mcap is not installed: {missing}", once=True)
+        node.get_logger().warning(describe_missing_black_box(node), once=True)
         return None
     logs = Path(str(rclpy.logging.get_logging_directory()))
     options = RecordOptions(

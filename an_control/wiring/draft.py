@@ -43,6 +43,7 @@ class Draft(NamedTuple):
             value and comment.
         actuators: Actuators, each with a comment.
         aside: Comment lines for the place after the channels.
+        more_commands: Further command messages, each as `command` and `actuators`.
     """
 
     robot: str
@@ -54,6 +55,9 @@ class Draft(NamedTuple):
     command: Sequence[tuple[str, str, str]]
     actuators: Sequence[tuple[ActuatorConfig, str]]
     aside: Sequence[str] = ()
+    more_commands: Sequence[
+        tuple[Sequence[tuple[str, str, str]], Sequence[tuple[ActuatorConfig, str]]]
+    ] = ()
 
     def text(self) -> str:
         """Return the draft as YAML text."""
@@ -73,11 +77,28 @@ class Draft(NamedTuple):
         ]
         lines += [f"  # {one}" for one in self.aside]
         lines += ["", "command:"]
-        lines += [f"  {key}: {quote_scalar(value)}".ljust(40) + f" # {about}".rstrip(" #")
-                  for key, value, about in self.command]  # fmt: skip
-        lines += ["  actuators:                             # in the order of the policy's actions"]
-        lines += format_entries(map(_format_actuator, *zip(*self.actuators, strict=True)), indent=4)
+        messages = [(self.command, self.actuators), *self.more_commands]
+        for command, actuators in messages:
+            several = len(messages) > 1
+            text = _command_lines(command, actuators)
+            lines += [f"{'    ' if i else '  - '}{one[2:]}" for i, one in enumerate(text)
+                      ] if several else text  # fmt: skip
         return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _command_lines(
+    command: Sequence[tuple[str, str, str]], actuators: Sequence[tuple[ActuatorConfig, str]]
+) -> list[str]:
+    """Return the lines of one command message."""
+    lines = [
+        f"  {key}: {quote_scalar(value)}".ljust(40) + f" # {about}".rstrip(" #")
+        for key, value, about in command
+    ]
+    lines += ["  actuators:                             # in the order of the policy's actions"]
+    return [
+        *lines,
+        *format_entries(map(_format_actuator, *zip(*actuators, strict=True)), indent=4),
+    ]
 
 
 def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.commissioning.doctor import Diagnosis, Recording, Wires, diagnose
+from an_control.commissioning.doctor import CandidateWiring, Diagnosis, Recording, diagnose
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.system.files import write_file
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
@@ -108,40 +108,40 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
     return Mistake(kind, names[:1], value)
 
 
-def make_expected_wires(recording: Recording, mistakes: Sequence[Mistake]) -> Wires:
+def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
     """Return the corrected wiring that undoes these mistakes.
 
     Args:
         recording: A recording with the mistakes.
         mistakes: The mistakes.
     """
-    wires = Wires.from_recording(recording)
+    candidate = CandidateWiring.from_recording(recording)
     for one in mistakes:
         of = recording.actuators if one.kind.startswith("motor") else recording.ids
         members = [of.index(name) for name in one.members]
         others = [of.index(name) for name in one.others]
         if one.kind == "motors swapped":
-            wires = wires.crossed(members, others)
+            candidate = candidate.with_permuted_motors(members, others)
         elif one.kind.startswith("motor"):
-            wires = wires.driven(members, one.value)
+            candidate = candidate.with_motor_gain(members, one.value)
         elif one.kind == "sign":
-            wires = wires.scaled(members, -1.0)
+            candidate = candidate.with_scale_factor(members, -1.0)
         elif one.kind == "scale":
-            wires = wires.scaled(members, 1.0 / one.value)
+            candidate = candidate.with_scale_factor(members, 1.0 / one.value)
         elif one.kind == "offset":
-            wires = wires.shifted(members[0], wires.offset[members[0]] - one.value)
+            candidate = candidate.with_offset(members[0], candidate.offset[members[0]] - one.value)
         elif one.kind == "delay":
-            wires = wires.delayed(members[0], int(one.value))
+            candidate = candidate.with_delay(members[0], int(one.value))
         elif one.kind in ("stuck", "noise only"):
-            wires = wires.without(members[0])
+            candidate = candidate.with_unusable(members[0])
         else:
-            slots = wires.slots.copy()
+            slots = candidate.slots.copy()
             slots[others] = members
-            wires = replace(wires, slots=slots)
-    return wires
+            candidate = replace(candidate, slots=slots)
+    return candidate
 
 
-def wires_agree(found: Wires, right: Wires, recording: Recording) -> bool:
+def wirings_agree(found: CandidateWiring, right: CandidateWiring, recording: Recording) -> bool:
     """Return whether a corrected wiring that was found is right, to the accuracy that matters.
 
     Args:
@@ -180,8 +180,8 @@ def classify_diagnosis(
         "found"; "ambiguous": found among alternatives; "wrong"; "unseen": it says that it cannot
         judge these channels; "said": only a note; or "missed".
     """
-    right = make_expected_wires(recording, mistakes)
-    if wires_agree(diagnosis.wires, right, recording):
+    right = make_expected_wiring(recording, mistakes)
+    if wirings_agree(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
@@ -228,7 +228,7 @@ def run_trial(
     row["findings"] = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
     if returns:
         del total
-        fixed = diagnosis.wires
+        fixed = diagnosis.corrected
         row["return"] = robot.play(mistakes, seed=seed)[1]
         row["return_fixed"] = robot.play(mistakes, seed=seed, repaired=fixed)[1]
         row["return_right"] = robot.play((), seed=seed)[1]

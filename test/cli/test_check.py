@@ -59,6 +59,10 @@ def test_what_fits_is_listed_and_ends_with_0(tmp_path, capsys):
     assert [row["action"] for row in found["actuators"]] == ["left", "right"]
     shown = capsys.readouterr().out
     assert "nothing is wrong" in shown and "joints: position[left]" in shown
+    assert "looked at: names and rate of the model\nnot looked at: types, rates and ages" in shown
+    assert (
+        found["looked_at"] == ["names and rate of the model"] and len(found["not_looked_at"]) == 3
+    )
 
 
 SOURCE = {
@@ -201,6 +205,9 @@ def test_a_robot_that_fits_is_heard_with_its_rates_quality_and_ranges(tmp_path, 
     left = found["channels"][0]
     assert left["channel"] == "left.position" and -0.5 <= left["low"] < left["high"] <= 0.5
     assert any("heard by /bot/robot" in one for one in found["notes"])
+    assert any("did not change" in one and "tilt.x" in one for one in found["notes"])
+    assert any("units are not checked" in one for one in found["notes"])
+    assert any("signs, offsets and swapped wires" in one for one in found["not_looked_at"])
 
 
 def test_what_is_wrong_with_a_running_robot_is_named(tmp_path, robot):

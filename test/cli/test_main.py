@@ -159,6 +159,7 @@ NEEDED = {
     "new": ["mine", "--env", "CartPole-v1"],
     "run": ["--wiring", "w", "--model", "m"],
     "rewire": ["/ant/policy"],
+    "shadow": ["on"],
     "bench": ["inference"],
     "learn": ["cartpole", "--out", "run"],
     "train": ["cartpole", "--out", "run"],

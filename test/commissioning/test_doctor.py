@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from an_control.commissioning.doctor import Recording, Wires, diagnose, report
+from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
+from an_control.commissioning.doctor.hypotheses import find_groups, iterate_exchanges
 from an_control.commissioning.doctor.repair import Repair
-from an_control.commissioning.doctor.wires import exchanges, groups_of
 from an_control.wiring import load_wiring
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
 
@@ -29,7 +29,7 @@ def examined(robot, *mistakes):
 
 def repaired(diagnosis, recording):
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
-    repair.write(diagnosis.wires)
+    repair.write(diagnosis.corrected)
     return repair
 
 
@@ -98,7 +98,7 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
     still = replace(recording, actions=np.zeros_like(recording.actions))
     diagnosis = diagnose(still, robot.forward)
     assert {"motor forward", "motor turn"} <= set(diagnosis.unseen)
-    assert "cannot be seen here: motor forward" in " ".join(report.notes(diagnosis, None))
+    assert "cannot be seen here: motor forward" in " ".join(report.list_notes(diagnosis, None))
 
 
 def test_a_recording_of_readings_holds_what_the_fields_carried():
@@ -108,13 +108,15 @@ def test_a_recording_of_readings_holds_what_the_fields_carried():
         readings, ("a", "b"), np.zeros((2, 1)), scale=scale, offset=offset
     )
     assert recording.raw.tolist() == [[1.0, -3.0], [2.0, -1.0]]
-    wires = Wires.from_recording(recording)
-    assert (recording.raw * wires.scale + wires.offset == readings).all()
+    candidate = CandidateWiring.from_recording(recording)
+    assert (recording.raw * candidate.scale + candidate.offset == readings).all()
 
 
 def test_legs_can_be_exchanged_with_or_without_their_other_channels():
     ids = [f"{j}_{leg}.{k}" for leg in (1, 2, 3) for j in ("hip", "foot") for k in ("p", "v")]
-    moves = {name: (to, from_) for name, to, from_ in exchanges(ids, groups_of(ids, None))}
+    moves = {
+        name: (to, from_) for name, to, from_ in iterate_exchanges(ids, find_groups(ids, None))
+    }
     assert any(len(to) == 12 for to, _ in moves.values()), "all channels of the legs"
     assert any({ids[k].split("_")[0] for k in to} == {"hip"} for to, _ in moves.values())
     assert all(sorted(to) == sorted(from_) for to, from_ in moves.values())
@@ -122,10 +124,10 @@ def test_legs_can_be_exchanged_with_or_without_their_other_channels():
 
 def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     recording, _ = robot.play(seed=3, ticks=60)
-    wires = Wires.from_recording(recording)
+    candidate = CandidateWiring.from_recording(recording)
     left = [k for k, id_ in enumerate(recording.ids) if id_.startswith("scan.left")]
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
-    repair.write(wires.scaled(left, -1.0).driven([0], 0.5))
+    repair.write(candidate.with_scale_factor(left, -1.0).with_motor_gain([0], 0.5))
     (tmp_path / "w.yaml").write_text(repair.text)
     fixed = {one.id: one for one in load_wiring(tmp_path / "w.yaml").channels}
     assert fixed["scan.left.*"].scale == 1.0 and fixed["scan.right.*"].scale == 1.0
@@ -133,5 +135,5 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     assert len(changed) == 4 and all("scale" in line for line in changed)
     assert any("0 = free, 3 = touching" in line for line in changed), "the comment stays"
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
-    repair.write(wires.scaled(left[:1], -1.0))
+    repair.write(candidate.with_scale_factor(left[:1], -1.0))
     assert repair.diff == "" and "need a line of their own" in repair.left[0]

@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(name: str, *words: str) -> None:
+def run(name: str, *words: str, timeout_s: float = 200.0) -> None:
     """Run an experiment as its page says."""
     command = [sys.executable, "-m", "experiments", name, *words]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ}, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ}, timeout=timeout_s, check=False)
     assert done.returncode == 0
 
 
@@ -61,3 +61,27 @@ def test_what_the_doctor_finds_of_a_mistake_is_counted(tmp_path):
     run("doctor", *words, "--json", str(results))
     rows = json.loads(results.read_text())
     assert rows["random/base/1/0"]["mistakes"] and "outcome" in rows["robots/base/none/0"]
+
+
+@pytest.mark.slow
+def test_a_replay_repeats_every_command_of_a_robot_in_trouble(tmp_path):
+    for package in "rclpy", "pybullet", "mcap":
+        pytest.importorskip(package)
+    results = tmp_path / "t.json"
+    words = str(tmp_path / "bags"), "--pieces", "1", "--ticks", "200", "--json", str(results)
+    run("recordings", "troubled", *words, timeout_s=600.0)
+    (row,) = json.loads(results.read_text())
+    assert row["ticks"] > 100 and row["different"] == 0
+    run("recordings", "troubled", *words)  # nothing is left to do
+    assert json.loads(results.read_text()) == [row]
+
+
+@pytest.mark.slow
+def test_what_recording_costs_is_measured(tmp_path):
+    for package in "rclpy", "pybullet", "mcap":
+        pytest.importorskip(package)
+    results = tmp_path / "c.json"
+    run("recordings", "costs", "--blocks", "1", "--json", str(results), timeout_s=800.0)
+    kinds = json.loads(results.read_text())["kinds"]
+    assert [one["kind"] for one in kinds] == ["nothing", "black box", "recording"]
+    assert all(0 < one["p50_us"] <= one["p99_us"] for one in kinds)

@@ -12,6 +12,7 @@ import pytest
 from an_control.cli.help import parse_arguments
 from an_control.cli.verbs import load_verb_class
 from experiments.ant_policy import run as ant_policy
+from experiments.any_environment import run as any_environment
 from experiments.camera_tables import run as camera_tables
 from experiments.cartpole_evolution import run as cartpole_evolution
 from experiments.cartpole_softmax import run as cartpole_softmax
@@ -36,6 +37,7 @@ EXPERIMENTS = {
     "pong_late": [
         pong_late.make_student_step(Path("models/pong.safetensors"), Path("runs"), smoke=False)
     ],
+    "any_environment": any_environment.STEPS,
     "cartpole_evolution": cartpole_evolution.make_steps([1, 2, 3], 20_000),
     "cartpole_softmax": cartpole_softmax.STEPS,
 }

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from rclpy.parameter import Parameter
-from rclpy.serialization import deserialize_message
+from rclpy.serialization import deserialize_message, serialize_message
 from stand import Stand
 
 from an_control.record import recorder
+from an_control.record.layout import Limits
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
 
@@ -105,6 +106,19 @@ def test_the_black_box_stays_within_its_bounds(
     for step in range(40):
         stand.step(step)
         assert node._recorder._box_bytes <= 20_000
+
+
+def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Path) -> None:
+    node = stand.start()
+    options = recorder.RecordOptions(None, Limits(), tmp_path, black_box_s=1.0)
+    simulated = recorder.NodeRecorder(
+        options, "/robot", node._loop.controller, {}, serialize_message, offset_ns=0, log=print
+    )
+    for tick in range(100):  # ten seconds after the simulator's start
+        simulated.tick(tick * 100_000_000, None, sends=False)
+        simulated.flush(now=True)
+    assert len(simulated._box) == 11
+    simulated.close()
 
 
 def test_only_the_newest_black_boxes_stay(tmp_path: Path) -> None:

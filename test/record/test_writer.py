@@ -1,10 +1,12 @@
 """A recording never holds up who records, and what it has written can be read."""
 
 import errno
+import os
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,13 +107,20 @@ def test_files_follow_each_other_and_the_oldest_go(tmp_path: Path) -> None:
 class Broken:
     """A file on a disk that is full after some writes, or slow."""
 
-    def __init__(self, path: Path, writes: int = 1 << 30, wait_s: float = 0.0) -> None:
-        self._file, self._writes, self._wait_s = path.open("wb"), writes, wait_s
+    def __init__(
+        self,
+        path: Path,
+        writes: int = 1 << 30,
+        wait_s: float = 0.0,
+        error: int = errno.ENOSPC,
+    ) -> None:
+        self._file, self._writes = path.open("wb"), writes
+        self._wait_s, self._error = wait_s, error
 
     def write(self, data: bytes) -> int:
         self._writes -= 1
         if self._writes < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(self._error, os.strerror(self._error))
         time.sleep(self._wait_s)
         return self._file.write(data)
 
@@ -185,22 +194,78 @@ def test_a_disk_that_hangs_ends_the_recording(
     writer.close()
 
 
+class Reports(list[DiagnosticArray]):
+    """The diagnostics of a stand's node."""
+
+    def __init__(self, stand: Stand) -> None:
+        super().__init__()
+        stand.peer.create_subscription(
+            DiagnosticArray, "/diagnostics", self.append, QoSProfile(depth=10)
+        )
+
+    def recording(self) -> list[tuple[str, dict[str, str]]]:
+        """Return what they say of the recording: in words, and figures."""
+        return [
+            (one.message, {pair.key: pair.value for pair in one.values})
+            for report in self
+            for one in report.status
+            if "recording" in one.name
+        ]
+
+
 def test_the_robot_walks_on_where_nothing_can_be_written(stand: Stand, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    reports: list[DiagnosticArray] = []
-    stand.peer.create_subscription(
-        DiagnosticArray, "/diagnostics", reports.append, QoSProfile(depth=10)
-    )
+    reports = Reports(stand)
     stand.start(record=str(tmp_path / "file/bags"))
     for step in range(10):
         stand.step(step)
-
-    def said() -> list[str]:
-        return [one.message for r in reports for one in r.status if "recording" in one.name]
-
-    stand.until(lambda: any("recording has ended" in one for one in said()), "a report")
-    assert any("Not a directory" in one for one in said())
+    stand.until(
+        lambda: any("recording has ended" in text for text, _ in reports.recording()), "a report"
+    )
+    assert any("Not a directory" in text for text, _ in reports.recording())
     stand.step(10)
+
+
+@pytest.mark.parametrize(
+    ("writes", "error"), [(0, errno.EROFS), (3, errno.ENOSPC)], ids=["read-only", "full"]
+)
+def test_the_robot_walks_on_where_the_disk_refuses(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int, error: int
+) -> None:
+    def refusing(path: Path) -> Broken:
+        return Broken(path, writes, error=error)
+
+    monkeypatch.setattr(writing, "BagFolder", partial(BagFolder, open_file=refusing))
+    reports = Reports(stand)
+    stand.start(record=str(tmp_path / "bags"))
+    ended = f"recording has ended: {os.strerror(error)}"
+    for step in range(10):
+        stand.step(step)
+    stand.until(lambda: ended in [text for text, _ in reports.recording()], "a report")
+    for step in range(10, 20):
+        stand.step(step)
+
+
+def test_the_robot_walks_on_where_each_write_takes_50_ms(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = partial(BagFolder, open_file=partial(Broken, wait_s=0.05))
+    monkeypatch.setattr(writing, "BagFolder", slow)
+    reports = Reports(stand)
+    stand.start(record=str(tmp_path / "bags"))
+    for step in range(20):
+        stand.step(step)
+    stand.until(
+        lambda: any(
+            text == "recording" and float(values["slowest write [ms]"]) >= 50.0
+            for text, values in reports.recording()
+        ),
+        "a report of slow writes",
+    )
+    stand.node.trigger_shutdown()
+    (folder,) = (tmp_path / "bags").iterdir()
+    commands = [one for one in Bag(folder).entries() if one.topic.endswith("record/command")]
+    assert len(commands) == 21
 
 
 WRITING = """

@@ -71,6 +71,7 @@ def test_every_part_has_a_status_with_its_figures(stand):
     joints = values(parts["source joints"])
     assert joints["present share"] == "1.00" and joints["messages"] == "30"
     assert joints["publishers"] == "1" and float(joints["rate [Hz]"]) >= 0
+    assert parts["recording"].message == "black box on: the last 30 s"
     assert all(one.level == OK for one in parts.values()), parts
 
 

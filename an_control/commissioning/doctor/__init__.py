@@ -1,4 +1,4 @@
-"""The wiring doctor: which lines of a wiring are wrong, by what a robot reads as it moves."""
+"""The wiring doctor: finds wrong lines of a wiring file from a recording of the moving robot."""
 
 from an_control.commissioning.doctor.diagnosis import (
     DOCTOR,
@@ -7,14 +7,14 @@ from an_control.commissioning.doctor.diagnosis import (
     Finding,
     diagnose,
 )
-from an_control.commissioning.doctor.wires import Recording, Wires
+from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 
 __all__ = [
     "DOCTOR",
+    "CandidateWiring",
     "Diagnosis",
     "DoctorSettings",
     "Finding",
     "Recording",
-    "Wires",
     "diagnose",
 ]

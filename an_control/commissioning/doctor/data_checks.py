@@ -1,7 +1,8 @@
-"""What readings alone say of a wiring, without any model: rates against the change of positions.
+"""Check readings against each other, without a model: rates against the change of positions.
 
-A velocity must be what its position changes by, a gyro what the attitude turns by; and what moves
-must not read the same all the time. Only raw fields count, as the messages carry them, in SI units.
+A velocity must equal the change of its position, and a gyro the change of the attitude; a channel
+that moves must not always read the same. The checks use the raw numbers of the message fields,
+which are in SI units.
 """
 
 from __future__ import annotations
@@ -12,29 +13,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.commissioning.doctor.wires import UNITS
+from an_control.commissioning.doctor.hypotheses import UNITS
 from an_control.wiring.config import ChannelConfig
 
 WINDOW_S = 0.1
-"""Time over which a change is compared with the mean rate."""
+"""Time over which a change of position is compared with the mean rate."""
 MIN_WINDOWS = 20
+"""Minimum number of such windows for a comparison."""
 MIN_CORRELATION = 0.8
 """Correlation from which on two channels belong together."""
 MAX_CORRELATION = 0.3
-"""Correlation up to which they do not."""
+"""Correlation up to which two channels do not belong together."""
 MIN_MOVE = 0.02
-"""Change in rad or m, in the median of the windows that move most, below which nothing is said."""
+"""Minimum typical change of a position in a window, in rad or m, for a comparison."""
 FACTOR = 1.4
-"""Factor between a rate and the change from which on a unit is wrong."""
+"""Ratio of rate and change from which on a unit is wrong."""
 LEVELS = 6
-"""Different values up to which a channel that changes is quantised."""
+"""Maximum number of different values of a channel that counts as rounded."""
 CHANGES = 60
-"""Changes of a channel from which on the number of its values tells something."""
+"""Minimum number of changes for that."""
 ANGLES = {"roll": "x", "pitch": "y", "yaw": "z"}
+"""Axis of the rate that belongs to each angle."""
 
 
 class Series(NamedTuple):
-    """Raw readings (T, N) of the channels `ids` at `times_s` (T,); NaN where missing."""
+    """Raw readings over time.
+
+    Args:
+        ids: Ids of the N channels.
+        times_s: (T,) times of the readings in seconds.
+        raw: (T, N) numbers of the message fields, before scale and offset; NaN where missing.
+    """
 
     ids: tuple[str, ...]
     times_s: np.ndarray
@@ -42,23 +51,27 @@ class Series(NamedTuple):
 
 
 def check_series(series: Series, configs: Mapping[str, ChannelConfig]) -> list[str]:
-    """Return what is wrong by the readings alone, a sentence each.
+    """Return the mistakes that the readings alone show, one sentence each.
 
     Args:
-        series: recorded while the robot moved.
-        configs: of the channels, by id.
+        series: Readings that were recorded while the robot moved.
+        configs: The wiring's entry for each channel, by id.
     """
     fields = {
         (configs[id_].source, configs[id_].field): place
         for place, id_ in enumerate(series.ids)
         if id_ in configs
     }
-    pairs = list(_pairs(fields))
-    return [*_compared(series, pairs), *_quantised(series)]
+    pairs = list(_find_pairs(fields))
+    return [*_compare_rates(series, pairs), *_find_quantised(series)]
 
 
-def _pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
-    """Return the places of a position and of its rate, of all channels that have both."""
+def _find_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
+    """Return (index of a position, index of its rate) for all channels that have both.
+
+    Args:
+        fields: Index of each channel, by source and field.
+    """
     found = []
     for (source, field), place in fields.items():
         rate = None
@@ -73,30 +86,30 @@ def _pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
     return found
 
 
-def _compared(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
-    """Return what is wrong with rates, compared with the change of their positions."""
+def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
+    """Return mistakes in rates, found by comparison with the changes of their positions."""
     if not pairs or len(series.times_s) < 3:
         return []
     step_s = float(np.median(np.diff(series.times_s)))
     ticks = max(2, round(WINDOW_S / step_s)) if step_s > 0.0 else 2
-    moved = {p: _change(series, p, ticks) for p, _ in pairs}
-    turned = {v: _integral(series, v, ticks) for _, v in pairs}
+    moved = {p: _compute_changes(series, p, ticks) for p, _ in pairs}
+    turned = {v: _integrate(series, v, ticks) for _, v in pairs}
     said, names = [], series.ids
     for position, velocity in pairs:
         change, integral = moved[position], turned[velocity]
         known = ~np.isnan(change) & ~np.isnan(integral)
-        if np.count_nonzero(known) < MIN_WINDOWS or _size(change[known]) < MIN_MOVE:
+        if np.count_nonzero(known) < MIN_WINDOWS or _measure_size(change[known]) < MIN_MOVE:
             continue
         if not np.ptp(integral[known]):
             said.append(f"channel {names[velocity]}: always reads the same while"
                         f" {names[position]} moves")  # fmt: skip
             continue
-        together = _correlation(change, integral)
+        together = _correlate(change, integral)
         if together < -MIN_CORRELATION:
             said.append(f"channel {names[velocity]}: has the opposite sign of the change of"
                         f" {names[position]}: one of the two is reversed")  # fmt: skip
         elif together < MAX_CORRELATION:
-            others = {v: _correlation(change, turned[v]) for v in turned if v != velocity}
+            others = {v: _correlate(change, turned[v]) for v in turned if v != velocity}
             best = max(others, key=lambda v: abs(others[v]), default=None)
             if best is not None and abs(others[best]) > MIN_CORRELATION:
                 said.append(f"channel {names[velocity]}: is not the rate of {names[position]};"
@@ -104,7 +117,7 @@ def _compared(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
             continue
         if abs(together) < MIN_CORRELATION:
             continue
-        factor = _size(integral[known]) / _size(change[known])
+        factor = _measure_size(integral[known]) / _measure_size(change[known])
         if max(factor, 1.0 / factor) > FACTOR:
             units = [text for unit, text in UNITS.items() if abs(np.log(factor / unit)) < 0.2]
             hint = f": {units[0]}" if units else ""
@@ -113,27 +126,30 @@ def _compared(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
     return said
 
 
-def _change(series: Series, place: int, ticks: int) -> np.ndarray:
+def _compute_changes(series: Series, place: int, ticks: int) -> np.ndarray:
+    """Return a channel's changes over windows of `ticks`, NaN where an angle jumps by a turn."""
     values = series.raw[:, place]
     found: np.ndarray = values[ticks:] - values[:-ticks]
     found[np.abs(found) > np.pi] = np.nan  # an angle that jumps by a turn
     return found
 
 
-def _integral(series: Series, place: int, ticks: int) -> np.ndarray:
+def _integrate(series: Series, place: int, ticks: int) -> np.ndarray:
+    """Return the integral of a rate over windows of `ticks`."""
     values, step_s = series.raw[:, place], np.diff(series.times_s)
     area = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * step_s))
     found: np.ndarray = area[ticks:] - area[:-ticks]
     return found
 
 
-def _size(changes: np.ndarray) -> float:
-    """Return how large the larger half of some changes is."""
+def _measure_size(changes: np.ndarray) -> float:
+    """Return the median of the larger half of absolute changes."""
     sizes = np.sort(np.abs(changes))
     return float(np.median(sizes[len(sizes) // 2 :]))
 
 
-def _correlation(one: np.ndarray, other: np.ndarray) -> float:
+def _correlate(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the correlation of two series, 0 if too few values are known or one is constant."""
     known = ~np.isnan(one) & ~np.isnan(other)
     one, other = one[known], other[known]
     if len(one) < MIN_WINDOWS or not one.std() or not other.std():
@@ -141,8 +157,8 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def _quantised(series: Series) -> list[str]:
-    """Return which channels change, but only between a few values that are not 0 and 1."""
+def _find_quantised(series: Series) -> list[str]:
+    """Return channels that change only between a few values, other than 0 and 1."""
     said = []
     for place, id_ in enumerate(series.ids):
         values = np.unique(series.raw[~np.isnan(series.raw[:, place]), place])

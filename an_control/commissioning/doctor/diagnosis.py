@@ -1,8 +1,8 @@
-"""The wiring doctor: which lines of a wiring are wrong, by what a forward model explains.
+"""Find the mistakes in a wiring that best explain a recording, by likelihood under a forward model.
 
-Each fault of `wires` is compared with the wires as they are, by likelihood; the best one is taken
-over, and the search goes on from there. At the end each fault must still be needed. What the
-recording cannot tell apart is listed, never guessed.
+The search is greedy: it compares every single mistake with the wiring as it is, corrects the most
+likely one, and repeats. At the end it drops corrections that the others made unnecessary. Whatever
+the recording cannot decide is listed as such and never guessed.
 """
 
 from __future__ import annotations
@@ -14,96 +14,126 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.commissioning.doctor.likelihood import Likelihood
-from an_control.commissioning.doctor.wires import (
+from an_control.commissioning.doctor.hypotheses import (
     FACTORS,
     MAX_DELAY,
     MOTOR_FACTORS,
     ROUND,
     UNITS,
+    CandidateWiring,
     Hypothesis,
     Recording,
-    Wires,
-    exchanges,
-    groups_of,
+    find_groups,
+    iterate_exchanges,
 )
+from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.monitor.forward_model import ForwardModel
 
 
 @dataclass(frozen=True)
 class DoctorSettings:
-    """Tuned numbers of the doctor.
+    """Tuned numbers of the search.
 
-    Chosen on the Ant, a mobile base, a cheetah and a hopper (`experiments/doctor`).
+    They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
+    (`experiments/doctor`). "Excess" is the cost of the readings in nats above the usual one in the
+    model's validation; an "effect" is how much a motor does of what the model expects
+    (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60
-    """Ticks below which nothing is concluded."""
+    """Minimum number of ticks for a diagnosis."""
     screened: int = 96
-    """Ticks by which all faults are compared."""
+    """Number of ticks on which the lag of all readings is estimated."""
+    screenings: tuple[tuple[int, int], ...] = ((32, 400), (96, 100))
+    """Rounds in which hypotheses are discarded: the number of compared ticks, and of the hypotheses
+    that stay. The first round compares all of them."""
     refined: int = 600
-    """Ticks by which the likeliest are compared, and their numbers fitted."""
+    """Number of ticks on which the best hypotheses are compared and their numbers are fitted."""
     finalists: int = 8
-    """Faults that are refined."""
-    max_faults: int = 8
-    """Faults of one recording at most."""
+    """Number of hypotheses that are refined."""
+    max_mistakes: int = 8
+    """Maximum number of mistakes in one recording."""
     min_gain: float = 25.0
-    """Nats that a fault must explain, beside its penalty."""
+    """Nats in total that a mistake must explain beyond its penalty."""
     min_tick_gain: float = 0.25
-    """The same in each tick, in the mean."""
+    """Mean nats a tick that a mistake must explain."""
     min_share: float = 0.1
-    """Share of the present excess that a fault must explain: on a robot whose physics differ, many
-    faults explain a little."""
+    """Share of the present excess that a mistake must explain. On a robot whose physics differ from
+    the model's, many mistakes explain a little.
+    """
+    min_certain_share: float = 0.06
+    """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
+    certain_sigma: float = 5.0
+    """Standard errors above 0 from which on a mean gain is certain."""
     min_moving: float = 0.3
-    """Share of the ticks in which a channel must change for a number of it to be fitted."""
+    """Share of the ticks in which a channel must change before a number of it is fitted."""
     min_fitted_gain: float = 0.75
-    """Nats a tick that a fault with a number that is fitted must explain, and one of a sensor where
-    another fault was found before."""
+    """Mean nats a tick that a mistake with a fitted number must explain; also one of a sensor that
+    is found after another mistake.
+    """
     min_fitted_share: float = 0.18
-    """The same of a fault with a number that is fitted: one always fits a little."""
+    """Minimum share of the excess for a mistake with a fitted number, which always explains a
+    little.
+    """
     min_later_share: float = 0.25
-    """The same where another fault was found before."""
+    """Minimum share of the excess for a mistake with a fitted number that is found after another
+    mistake.
+    """
     min_motor_share: float = 0.03
-    """The same of a motor, whose effect is measured beside that (`Likelihood.motor_effects`)."""
+    """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
     min_effect: float = 0.3
-    """By how much a motor's effect must differ from that of the others."""
+    """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
     dead_effect: float = 0.35
-    """Share of its usual effect that a dead motor may seem to have."""
+    """Maximum relative effect, in either direction, that a dead motor may seem to have."""
     idle_effect: float = 0.2
-    """Share of the usual effect below which a motor does nothing, whatever the likelihood."""
-    sign_effect: float = 0.3
-    """Share from which on the sign of an effect is sure."""
+    """Relative effect below which a motor is taken for dead or reversed, whatever the likelihood.
+    """
+    reversed_effect: float = 0.3
+    """Opposite effect, away from a joint's end stop, from which on a motor is reversed."""
     usual_effect: float = 0.5
-    """What the other motors must do at least for that."""
+    """Minimum effect of the other motors for a diagnosis by effects alone."""
     crossed_effect: float = 0.5
-    """Share of the usual effect that both motors of an exchange must have."""
+    """Minimum relative effect of both motors of an exchange, once it is corrected."""
     block: int = 20
-    """Ticks whose gains count as one: those of neighbours are alike."""
+    """Number of ticks whose gains are averaged, because those of neighbours are correlated."""
     min_sigma: float = 3.5
-    """Standard errors by which the mean gain of the blocks must be above zero."""
+    """Standard errors by which the mean gain of the blocks must exceed 0."""
     fitted_sigma: float = 5.0
-    """The same of a fault with a number that is fitted: the best of many is compared."""
+    """The same for a mistake with a fitted number, which is the best of many."""
     near_gain: float = 0.92
-    """Share of the best fault's gain from which on another one is as likely, where their
-    difference is not clear by the blocks either."""
+    """Share of the best hypothesis's gain from which on another one counts as equally likely,
+    unless their difference is significant over the blocks.
+    """
     near_unit: float = 0.3
-    """Logarithm of a scale's distance from a unit or a round number, up to which it may be that:
-    a robot that has fallen moves as the model does not expect, which bends the fit."""
+    """Maximum distance, as a logarithm, between a fitted scale and a unit or round number that
+    replaces it. It is wide because a fallen robot moves as the model does not expect, which
+    biases the fit.
+    """
     unit_share: float = 0.88
-    """Share of the fitted scale's gain that the unit must have."""
+    """Minimum share of the fitted scale's gain that the unit or round number must reach to replace
+    it.
+    """
+    poor_unit_share: float = 0.75
+    """The same where the fitted scale leaves an excess above `poor_fit`, so that it is biased."""
+    poor_fit: float = 1.0
+    """Excess in nats a tick and channel above which the model explains the robot poorly."""
     dead_share: float = 0.85
-    """The same of a motor that is dead."""
+    """Minimum share of a fitted motor gain's gain in nats that a gain of 0 must reach to replace
+    it.
+    """
     near_offset: float = 0.05
-    """Distance from an offset of another channel, up to which an offset is taken for that."""
+    """Maximum distance between a fitted offset and that of another channel which replaces it."""
     explained: float = 0.3
-    """Excess nats of the worst channel up to which nothing more is sought, once a fault is found
-    and all channels together cost what is usual."""
+    """Excess of the worst channel, in nats a tick, up to which the search stops after a found
+    mistake if all channels together cost no more than usual.
+    """
     visible: float = 12.0
-    """Nats by which a reversed channel or motor must be worse, for it to count as seen."""
+    """Nats by which a reversed channel or motor must be less likely for it to count as observable.
+    """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
     misfit: float = 0.35
-    """Excess nats a tick and channel from which on physics differ, where no fault explains it."""
+    """Excess in nats a tick and channel from which on "physics differ" is noted."""
 
 
 DOCTOR = DoctorSettings()
@@ -111,24 +141,25 @@ FACTORS_BOTH = (*FACTORS, *(1.0 / one for one in FACTORS))
 MIN_BLOCK, FEWEST_BLOCKS = 4, 10
 """Ticks of a block at least, and blocks of a short recording."""
 FITTED = ("offset", "scale", "delay", "unusable")
-"""Kinds of faults of which one always fits a little."""
+"""Kinds of mistakes that always explain a little, because a number is fitted."""
 MAX_LOG_FACTOR = float(np.log(3e4))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """One mistake in the wiring, with its correction.
 
     Args:
-        kind: as of `Hypothesis`.
-        members: names of the channels or motors.
-        text: what is wrong, as text for a table.
-        correction: what it would become, as text, or what to do where no line of YAML can.
-        log_odds: nats by which it is likelier than that nothing of this is wrong.
-        factor: of the scale, where it changes.
-        offset: the new one, where it changes.
-        delay: ticks.
-        fixable: whether other numbers or fields in the wiring repair it.
+        kind: Kind of mistake; see `Hypothesis.kind`. "unusable" is reported as "stuck" or "noise
+            only".
+        members: Ids of the affected channels, or names of the affected actuators.
+        text: What is wrong, for a table.
+        correction: The new value in the wiring file, or what to do if no line of it can help.
+        log_odds: Nats by which the recording is more likely with the correction than without it.
+        factor: Factor by which the scale in the file changes, None if it does not.
+        offset: New offset in the file, None if it does not change.
+        delay: Ticks by which the channel is late, None if it is not.
+        fixable: Whether a change in the wiring file corrects it.
     """
 
     kind: str
@@ -143,7 +174,7 @@ class Finding:
 
     @property
     def certainty(self) -> str:
-        """Return how sure it is in words."""
+        """Return the certainty in words: "certain", "very likely" or "likely"."""
         return (
             "certain" if self.log_odds > 100 else "very likely" if self.log_odds > 30 else "likely"
         )
@@ -151,21 +182,24 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the doctor found in a recording.
+    """Result of the doctor for one recording.
 
     Args:
-        findings: what is wrong, the surest first.
-        wires: as they should be, with all that can be repaired in a wiring.
-        unseen: channels and motors that this recording cannot tell of, with what would.
-        notes: what else there is to say.
-        lag: ticks by which all readings are late.
-        excess_before, excess_after: nats a tick above the usual, as configured and as it should be.
-        ticks: that were compared.
-        alternatives: faults that explain the recording as well as one of the findings.
+        findings: The mistakes, the most certain first.
+        corrected: The candidate wiring that explains the recording best, with all corrections.
+        unseen: For each channel or motor ("motor NAME") whose sign this recording does not show,
+            what movement would show it.
+        notes: Other remarks, one sentence each.
+        lag: Ticks by which all readings are late.
+        excess_before: Cost as configured, in nats a tick above the usual one in the model's
+            validation.
+        excess_after: The same for `corrected`.
+        ticks: Number of ticks that were compared.
+        alternatives: Other mistakes that explain the recording as well as one of the findings.
     """
 
     findings: tuple[Finding, ...]
-    wires: Wires
+    corrected: CandidateWiring
     unseen: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     lag: int = 0
@@ -178,26 +212,30 @@ class Diagnosis:
 def diagnose(
     recording: Recording, forward: ForwardModel, settings: DoctorSettings = DOCTOR
 ) -> Diagnosis:
-    """Find what is wrong in the wiring by which this was recorded.
+    """Find the mistakes in the wiring with which a robot was recorded.
 
     Args:
-        recording: of the model's channels, in its order; 5 to 20 s of a robot that moves.
-        forward: predicts them.
-        settings: of the search.
+        recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
+        forward: Forward model of these channels and actuators.
+        settings: Tuned numbers of the search.
+
+    Returns:
+        The diagnosis; without findings if nothing is wrong or if the recording is too short, which
+        a note then says.
     """
     return _Search(recording, forward, settings).run()
 
 
 class _Search:
-    """The search in one recording."""
+    """Search for mistakes in one recording; see `diagnose`."""
 
     def __init__(
         self, recording: Recording, forward: ForwardModel, settings: DoctorSettings
     ) -> None:
         self._recording, self._forward, self._settings = recording, forward, settings
-        self._nominal = Wires.from_recording(recording)
-        self._groups = groups_of(recording.ids, recording.groups)
-        motor_groups = groups_of(recording.actuators, None)
+        self._configured = CandidateWiring.from_recording(recording)
+        self._groups = find_groups(recording.ids, recording.groups)
+        motor_groups = find_groups(recording.actuators, None)
         everything = tuple(range(len(recording.actuators)))
         if len(everything) > 1 and everything not in motor_groups.values():
             motor_groups["all motors"] = everything
@@ -209,55 +247,57 @@ class _Search:
         self._span[self._heard] = np.ptp(np.nan_to_num(raw[:, self._heard]), 0)
         changes = np.diff(raw, axis=0)[~recording.starts[1:]]
         self._moving = (np.nan_to_num(changes) != 0.0).mean(0) if len(changes) else self._span
-        """(N,) share of the ticks in which a channel changes."""
+        """(N,) share of the ticks in which each recorded channel changes."""
         self._binary = forward.binary
         self._found = False
+        self._judged: set[int] = set()
+        """Motors that `_judge_idle_motor` has judged; their effects say nothing more."""
 
     def run(self) -> Diagnosis:
-        """Return the diagnosis."""
-        settings, wires = self._settings, self._nominal
-        self._likelihood = self._with_lag(wires)
-        ticks = self._likelihood.sample(settings.refined)
+        """Run the search and return the diagnosis."""
+        settings, candidate = self._settings, self._configured
+        self._likelihood = self._estimate_lag(candidate)
+        ticks = self._likelihood.select_ticks(settings.refined)
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
-            return Diagnosis((), wires, notes=(note,), ticks=len(ticks))
+            return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
         still = (self._span == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
             still = np.zeros_like(still)  # the robot stands
-        wires = replace(wires, unusable=~self._heard | still)
-        self._lost = wires.unusable
-        self._likelihood.impute(wires)
-        before = float(self._likelihood.excess(wires, ticks).sum())
+        candidate = replace(candidate, unusable=~self._heard | still)
+        self._lost = candidate.unusable
+        self._likelihood.impute(candidate)
+        before = float(self._likelihood.compute_excess(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
-        while len(taken) < settings.max_faults:
-            found, rivals = self._best(wires, ticks)
+        while len(taken) < settings.max_mistakes:
+            found, rivals = self._find_best(candidate, ticks)
             if found is None:
                 break
             if rivals:
-                alternatives += tuple(self._text(one) for one in rivals)
+                alternatives += tuple(self._describe(one) for one in rivals)
             taken.append(found)
             self._found = True
-            wires = found.wires
-            self._likelihood.impute(wires)
-            excess = self._likelihood.excess(wires, ticks)
+            candidate = found.candidate
+            self._likelihood.impute(candidate)
+            excess = self._likelihood.compute_excess(candidate, ticks)
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
-        wires = self._needed(self._changes(wires, taken), wires, ticks)
-        changes = self._changes(wires, taken)
-        reverted = [self._reverted(wires, one, one.members) for one in changes]
-        costs = self._likelihood.totals([wires, *reverted], ticks)
+        candidate = self._drop_unneeded(self._list_changes(candidate, taken), candidate, ticks)
+        changes = self._list_changes(candidate, taken)
+        reverted = [self._revert(candidate, one, one.members) for one in changes]
+        costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
         findings = [
-            self._finding(one, wires, float(cost - costs[0]))
+            self._make_finding(one, candidate, float(cost - costs[0]))
             for one, cost in zip(changes, costs[1:], strict=True)
         ]
         findings.sort(key=lambda one: -one.log_odds)
-        after = float(self._likelihood.excess(wires, ticks).sum())
+        after = float(self._likelihood.compute_excess(candidate, ticks).sum())
         return Diagnosis(
             tuple(findings),
-            wires,
-            self._unseen(wires, ticks),
-            tuple(self._notes(after, bool(findings))),
+            candidate,
+            self._find_unseen(candidate, ticks),
+            tuple(self._make_notes(after, bool(findings))),
             self._likelihood.lag,
             before,
             after,
@@ -265,190 +305,246 @@ class _Search:
             alternatives,
         )
 
-    def _with_lag(self, wires: Wires) -> Likelihood:
-        """Return the likelihood with the lag of all readings that explains them best."""
+    def _estimate_lag(self, candidate: CandidateWiring) -> Likelihood:
+        """Return the likelihood with the common lag of all readings that explains them best."""
         best, least, imputed = None, np.inf, None
         for lag in range(MAX_DELAY + 1):
             likelihood = Likelihood(self._forward, self._recording, lag)
             if not lag and np.isnan(self._recording.raw).any():
-                likelihood.impute(wires)
+                likelihood.impute(candidate)
                 imputed = likelihood.imputed
             likelihood.imputed = imputed
-            ticks = likelihood.sample(self._settings.screened)
+            ticks = likelihood.select_ticks(self._settings.screened)
             if len(ticks) < self._settings.min_ticks:
                 break
-            cost = float(likelihood.totals([wires], ticks)[0]) / len(ticks) + 2.0 * (lag > 0)
+            cost = float(likelihood.compute_total_costs([candidate], ticks)[0]) / len(
+                ticks
+            ) + 2.0 * (lag > 0)
             if cost < least:
                 best, least = likelihood, cost
         return best or Likelihood(self._forward, self._recording)
 
     # Faults
 
-    def _faults(self, wires: Wires) -> list[Hypothesis]:
-        """Return all faults that are compared from these wires on."""
-        return [*self._of_channels(wires), *self._of_groups(wires), *self._of_motors(wires)]
+    def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
+        """Return all single mistakes that are compared with this candidate."""
+        return [
+            *self._list_channel_hypotheses(candidate),
+            *self._list_group_hypotheses(candidate),
+            *self._list_motor_hypotheses(candidate),
+        ]
 
-    def _of_channels(self, wires: Wires) -> list[Hypothesis]:
+    def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
+        """Return mistakes of single channels and exchanges of two."""
         found = []
-        usable = [k for k in range(len(wires.slots)) if not wires.unusable[k] and self._heard[k]]
+        usable = [
+            k for k in range(len(candidate.slots)) if not candidate.unusable[k] and self._heard[k]
+        ]
         for k in usable:
-            found.append(Hypothesis("sign", (k,), wires.scaled([k], -1.0)))
+            found.append(Hypothesis("sign", (k,), candidate.with_scale_factor([k], -1.0)))
             if self._binary[k]:
-                turned = wires.scaled([k], -1.0)
-                found.append(Hypothesis("inverted", (k,), turned.shifted(k, 1.0 - wires.offset[k])))
-            if self._moving[wires.slots[k]] < self._settings.min_moving and not self._binary[k]:
+                turned = candidate.with_scale_factor([k], -1.0)
+                found.append(
+                    Hypothesis("inverted", (k,), turned.with_offset(k, 1.0 - candidate.offset[k]))
+                )
+            if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
                 continue  # too little is known of it for a number
-            for factor in FACTORS_BOTH if self._span[wires.slots[k]] else ():
-                found.append(Hypothesis("scale", (k,), wires.scaled([k], factor)))
-            for offset in self._offsets(wires, k):
-                found.append(Hypothesis("offset", (k,), wires.shifted(k, offset)))
+            for factor in FACTORS_BOTH if self._span[candidate.slots[k]] else ():
+                found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
+            for offset in self._list_offsets(candidate, k):
+                found.append(Hypothesis("offset", (k,), candidate.with_offset(k, offset)))
             for ticks in range(1, MAX_DELAY + 1):
-                found.append(Hypothesis("delay", (k,), wires.delayed(k, ticks)))
-            found.append(Hypothesis("unusable", (k,), wires.without(k)))
+                found.append(Hypothesis("delay", (k,), candidate.with_delay(k, ticks)))
+            found.append(Hypothesis("unusable", (k,), candidate.with_unusable(k)))
         for a, b in combinations(usable, 2):
-            found.append(Hypothesis("swapped", (a, b), wires.permuted([a, b], [b, a])))
+            found.append(
+                Hypothesis("swapped", (a, b), candidate.with_permuted_channels([a, b], [b, a]))
+            )
         return found
 
-    def _offsets(self, wires: Wires, k: int) -> list[float]:
-        """Return offsets that a channel may have."""
-        raw = self._recording.raw[:, wires.slots[k]]
-        middle = float(np.nanmedian(raw)) * wires.scale[k]
+    def _list_offsets(self, candidate: CandidateWiring, k: int) -> list[float]:
+        """Return offsets to try for channel `k`."""
+        raw = self._recording.raw[:, candidate.slots[k]]
+        middle = float(np.nanmedian(raw)) * candidate.scale[k]
         shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
-        signals = raw * wires.scale[k]
+        signals = raw * candidate.scale[k]
         spread = float(np.nanstd(signals)) or 0.1
-        offsets = [wires.offset[k] + sign * shift for shift in shifts for sign in (-1, 1)]
-        offsets += [wires.offset[k] + sign * shift * spread for shift in (1, 3) for sign in (-1, 1)]
+        offsets = [candidate.offset[k] + sign * shift for shift in shifts for sign in (-1, 1)]
+        offsets += [
+            candidate.offset[k] + sign * shift * spread for shift in (1, 3) for sign in (-1, 1)
+        ]
         if self._forward.imputes:
             offsets.append(float(self._forward.typical[k]) - middle)
             assert self._likelihood.imputed is not None
             expected = float(np.median(self._likelihood.imputed[:, k]))
             offsets.append(expected - middle)
-        return [one for one in offsets if one != wires.offset[k]]
+        return [one for one in offsets if one != candidate.offset[k]]
 
-    def _of_groups(self, wires: Wires) -> list[Hypothesis]:
+    def _list_group_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
+        """Return mistakes that affect a whole group of channels, and exchanges of groups."""
         found = []
         for name, members in self._groups.items():
-            usable = [k for k in members if not wires.unusable[k]]
+            usable = [k for k in members if not candidate.unusable[k]]
             if len(usable) < 2:
                 continue
-            found.append(Hypothesis("sign", tuple(usable), wires.scaled(usable, -1.0), name))
+            found.append(
+                Hypothesis("sign", tuple(usable), candidate.with_scale_factor(usable, -1.0), name)
+            )
             for factor in FACTORS_BOTH:
-                scaled = wires.scaled(usable, factor)
+                scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
-        for name, channels, others in exchanges(self._recording.ids, self._groups):
-            moved = wires.permuted(channels, others)
+        for name, channels, others in iterate_exchanges(self._recording.ids, self._groups):
+            moved = candidate.with_permuted_channels(channels, others)
             found.append(Hypothesis("permuted", channels, moved, name))
         return found
 
-    def _of_motors(self, wires: Wires) -> list[Hypothesis]:
-        found, motors = [], range(len(wires.motors))
+    def _list_motor_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
+        """Return mistakes of single motors, of groups of motors, and exchanges."""
+        found, motors = [], range(len(candidate.motors))
         kinds = {-1.0: "motor reversed", 0.0: "motor dead"}
         for members, name in [
             *(((m,), "") for m in motors),
             *((members, name) for name, members in self._motor_groups.items()),
         ]:
-            if any(wires.gain[m] == 0.0 for m in members):
+            if any(candidate.gain[m] == 0.0 or m in self._judged for m in members):
                 continue
             for factor in MOTOR_FACTORS:
                 kind = kinds.get(factor, "motor gain")
-                found.append(Hypothesis(kind, members, wires.driven(members, factor), name))
-        effects = self._likelihood.motor_effects(wires, self._likelihood.sample(400))
+                found.append(
+                    Hypothesis(kind, members, candidate.with_motor_gain(members, factor), name)
+                )
+        effects = self._likelihood.estimate_motor_effects(
+            candidate, self._likelihood.select_ticks(400)
+        )
         usual = float(np.clip(np.median(effects), 0.3, 1.0))
         for m in motors:
             factor = float(effects[m]) / usual
+            if m in self._judged:
+                continue
             if abs(factor - 1.0) > self._settings.min_effect and abs(factor) > 0.1:
-                driven = wires.driven([m], factor)
+                driven = candidate.with_motor_gain([m], factor)
                 found.append(Hypothesis("motor gain", (m,), driven, "by its effect"))
         for a, b in combinations(motors, 2):
-            crossed = wires.crossed([a, b], [b, a])
+            crossed = candidate.with_permuted_motors([a, b], [b, a])
             found.append(Hypothesis("motors swapped", (a, b), crossed))
-        for name, channels, others in exchanges(self._recording.actuators, self._motor_groups):
-            crossed = wires.crossed(channels, others)
+        for name, channels, others in iterate_exchanges(
+            self._recording.actuators, self._motor_groups
+        ):
+            crossed = candidate.with_permuted_motors(channels, others)
             found.append(Hypothesis("motors permuted", channels, crossed, name))
         return found
 
     # Comparing
 
-    def _best(self, wires: Wires, ticks: np.ndarray) -> tuple[Hypothesis | None, list[Hypothesis]]:
-        """Return the fault that explains most, None where none explains enough, and its rivals."""
+    def _find_best(
+        self, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> tuple[Hypothesis | None, list[Hypothesis]]:
+        """Return the most likely significant mistake and its rivals.
+
+        Args:
+            candidate: The wiring as corrected so far.
+            ticks: (K,) indices of the ticks that are compared.
+
+        Returns:
+            The hypothesis, None if none is significant, and the hypotheses that are equally likely.
+        """
         settings, likelihood = self._settings, self._likelihood
-        few = likelihood.sample(settings.screened)
-        faults = self._faults(wires)
-        gains = likelihood.totals([wires], few)[0] - likelihood.totals(
-            [one.wires for one in faults], few
-        )
-        gains = gains * (len(ticks) / len(few)) - [one.penalty for one in faults]
-        finalists = self._distinct(faults, gains)
-        refined = [self._refined(one, wires, ticks) for one in finalists]
-        now = likelihood.costs([wires], ticks)[0].sum(1)
-        costs = [likelihood.costs([one.wires], ticks)[0].sum(1) for one in refined]
+        hypotheses = self._list_hypotheses(candidate)
+        for screened, kept in settings.screenings:
+            few = likelihood.select_ticks(screened)
+            costs = likelihood.compute_total_costs(
+                [candidate, *(one.candidate for one in hypotheses)], few
+            )
+            gains = (costs[0] - costs[1:]) * (len(ticks) / len(few))
+            gains -= [one.penalty for one in hypotheses]
+            ahead = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
+            hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
+        finalists = self._select_finalists(hypotheses, gains)
+        refined = [self._refine(one, candidate, ticks) for one in finalists]
+        now = likelihood.compute_costs([candidate], ticks)[0].sum(1)
+        costs_of = [likelihood.compute_costs([one.candidate], ticks)[0].sum(1) for one in refined]
         scores = [
             float((now - cost).sum()) - one.penalty
-            for one, cost in zip(refined, costs, strict=True)
+            for one, cost in zip(refined, costs_of, strict=True)
         ]
         order = np.argsort(scores)[::-1]
-        excess = max(0.0, float(likelihood.excess(wires, ticks).sum()))
+        excess = max(0.0, float(likelihood.compute_excess(candidate, ticks).sum()))
         accepted = [
             number
             for number in map(int, order)
-            if self._explains(now - costs[number], refined[number], excess)
+            if self._is_significant(now - costs_of[number], refined[number], excess)
         ]
         for number in list(accepted):
-            if refined[number].of_motors and not self._moves(refined[number], wires, ticks):
+            if refined[number].is_motor and not self._agrees_with_effects(
+                refined[number], candidate, ticks
+            ):
                 accepted.remove(number)
             elif number == accepted[0]:
                 break
         if not accepted:
-            return self._idle(wires, ticks, excess)
+            return self._find_idle_motor(candidate, ticks, excess)
         best = accepted[0]
         first = refined[best]
         if first.kind == "motor dead" and len(first.members) == 1:
-            crossed = self._crossed(first.members[0], wires, ticks)
+            crossed = self._find_swapped_motor(first.members[0], candidate, ticks)
             if crossed is not None:
                 return crossed, []
+            return self._judge_idle_motor(first.members[0], candidate)
         rivals = []
         for other in map(int, order[1:]):
-            if self._overlap(refined[other], refined[best]):
+            if self._is_overlapping(refined[other], refined[best]):
                 continue
-            difference = costs[other] - costs[best]
-            if scores[other] > settings.near_gain * scores[best] and not self._clear(difference):
+            difference = costs_of[other] - costs_of[best]
+            if scores[other] > settings.near_gain * scores[best] and not self._is_clear(difference):
                 rivals.append(refined[other])
         return refined[best], rivals
 
-    def _distinct(self, faults: Sequence[Hypothesis], gains: np.ndarray) -> list[Hypothesis]:
-        """Return the finalists: the best of each kind and members, the best first."""
+    def _select_finalists(
+        self, hypotheses: Sequence[Hypothesis], gains: np.ndarray
+    ) -> list[Hypothesis]:
+        """Return the likeliest hypotheses, best first, one for each kind and set of members."""
         chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
         for number in np.argsort(gains)[::-1]:
-            one = faults[number]
+            one = hypotheses[number]
             chosen.setdefault((one.kind, one.members, one.name), one)
             if len(chosen) == self._settings.finalists:
                 break
         return list(chosen.values())
 
-    def _overlap(self, one: Hypothesis, other: Hypothesis) -> bool:
-        """Return whether two faults say the same of the same members."""
-        same = one.of_motors is other.of_motors
+    def _is_overlapping(self, one: Hypothesis, other: Hypothesis) -> bool:
+        """Return whether two hypotheses share a channel or a motor."""
+        same = one.is_motor is other.is_motor
         return same and bool(set(one.members) & set(other.members))
 
-    def _explains(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
-        """Return whether a fault that gains so many nats in each tick (K,) explains enough."""
+    def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
+        """Return whether a hypothesis explains enough to be accepted.
+
+        Args:
+            gain: (K,) nats that it explains in each tick.
+            one: The hypothesis.
+            excess: Present excess in nats a tick.
+        """
         settings = self._settings
         total, mean = float(gain.sum()), float(gain.mean())
         if total - one.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
-        share = settings.min_motor_share if one.of_motors else settings.min_share
-        weak = one.kind in FITTED or (self._found and not one.of_motors)
+        share = settings.min_motor_share if one.is_motor else settings.min_share
+        weak = one.kind in FITTED or (self._found and not one.is_motor)
         if weak and mean < settings.min_fitted_gain:
             return False
         if one.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
-            return mean >= share * excess and self._clear(gain, settings.fitted_sigma)
-        return mean >= share * excess and self._clear(gain)
+            return mean >= share * excess and self._is_clear(gain, settings.fitted_sigma)
+        if not one.is_motor and self._is_clear(gain, settings.certain_sigma):
+            share = settings.min_certain_share
+        return mean >= share * excess and self._is_clear(gain)
 
-    def _moves(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> bool:
-        """Return whether a fault of motors agrees with what each motor does."""
+    def _agrees_with_effects(
+        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> bool:
+        """Return whether a hypothesis about motors agrees with their measured effects."""
         settings, members = self._settings, list(one.members)
-        before = self._likelihood.motor_effects(wires, ticks)
+        before = self._likelihood.estimate_motor_effects(candidate, ticks)
         others = np.delete(before, members)
         usual = float(np.clip(np.median(others), 0.3, 1.0)) if len(others) else 1.0
         before = before[members] / usual
@@ -456,29 +552,35 @@ class _Search:
             return False
         if one.kind == "motor dead":
             return bool(np.abs(before).max() < settings.dead_effect)
-        after = self._likelihood.motor_effects(one.wires, ticks)[members] / usual
+        after = self._likelihood.estimate_motor_effects(one.candidate, ticks)[members] / usual
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
 
-    def _idle(
-        self, wires: Wires, ticks: np.ndarray, excess: float
+    def _find_idle_motor(
+        self, candidate: CandidateWiring, ticks: np.ndarray, excess: float
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
-        """Return a motor that does nothing of what it should, and what else that may be.
+        """Return a motor without its expected effect, as a hypothesis, and what else it may be.
 
-        By its effect alone: a robot that lies where the model has never been is explained badly
-        with and without it. Only where no sensor was found to be wrong: it would bend the effects.
+        The measured effects alone decide, because likelihoods mean little for a robot that lies
+        where the model was never trained. Corrected sensors would bias the effects; so nothing is
+        returned then.
         """
         settings = self._settings
-        bent = (wires.slots != self._nominal.slots).any() or (wires.unusable & ~self._lost).any()
-        bent |= not np.allclose(wires.scale, self._nominal.scale)
-        bent |= not np.allclose(wires.offset, self._nominal.offset)
-        if bent or excess < settings.misfit * len(wires.slots):
+        bent = (candidate.slots != self._configured.slots).any() or (
+            candidate.unusable & ~self._lost
+        ).any()
+        bent |= not np.allclose(candidate.scale, self._configured.scale)
+        bent |= not np.allclose(candidate.offset, self._configured.offset)
+        if bent or excess < settings.misfit * len(candidate.slots):
             return None, []
-        effects = self._likelihood.motor_effects(wires, ticks)
-        alive = wires.gain != 0.0
+        effects = self._likelihood.estimate_motor_effects(candidate, ticks)
+        alive = candidate.gain != 0.0
+        alive[list(self._judged)] = False
+        if not alive.any():
+            return None, []
         usual = float(np.median(effects[alive]))
         idle = np.flatnonzero(alive & (effects < settings.idle_effect * max(usual, 0.0)))
         for motor in map(int, idle[:-1]):
-            if (crossed := self._crossed(motor, wires, ticks)) is not None:
+            if (crossed := self._find_swapped_motor(motor, candidate, ticks)) is not None:
                 return crossed, []
         motor = int(np.where(alive, effects, np.inf).argmin())
         others = np.delete(effects, motor)[np.delete(alive, motor)]
@@ -487,31 +589,52 @@ class _Search:
         apart = np.abs(others / usual - 1.0)
         if effects[motor] > settings.idle_effect * usual or np.median(apart) > settings.min_effect:
             return None, []
-        found = Hypothesis("motor dead", (motor,), wires.driven([motor], 0.0))
-        if effects[motor] > -settings.sign_effect * usual:
-            turned = Hypothesis("motor reversed", (motor,), wires.driven([motor], -1.0))
-            return found, [turned] if effects[motor] < settings.sign_effect * usual / 2 else []
-        return Hypothesis("motor reversed", (motor,), wires.driven([motor], -1.0)), [found]
+        return self._judge_idle_motor(motor, candidate)
 
-    def _crossed(self, motor: int, wires: Wires, ticks: np.ndarray) -> Hypothesis | None:
-        """Return the exchange with a motor by which both of them do what is expected."""
-        cost = float(self._likelihood.totals([wires], ticks)[0])
-        for other in range(len(wires.motors)):
-            if other == motor or wires.gain[other] == 0.0:
+    def _judge_idle_motor(
+        self, motor: int, candidate: CandidateWiring
+    ) -> tuple[Hypothesis, list[Hypothesis]]:
+        """Return whether a motor without effect is dead or reversed, and the other if unclear.
+
+        A reversed motor can hold its joint at an end stop, where it has no effect. So only the
+        ticks away from the position at which the joint stays most of the time decide.
+        """
+        dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
+        turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
+        self._judged.add(motor)
+        effect = self._likelihood.estimate_free_effect(candidate, motor)
+        if effect is None:
+            return dead, [turned]
+        return (turned if effect < -self._settings.reversed_effect else dead), []
+
+    def _find_swapped_motor(
+        self, motor: int, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> Hypothesis | None:
+        """Return the exchange that gives `motor` and another one the expected effect, or None."""
+        cost = float(self._likelihood.compute_total_costs([candidate], ticks)[0])
+        for other in range(len(candidate.motors)):
+            if other == motor or other in self._judged or candidate.gain[other] == 0.0:
                 continue
-            crossed = wires.crossed([motor, other], [other, motor])
-            effects = self._likelihood.motor_effects(crossed, ticks)
+            crossed = candidate.with_permuted_motors([motor, other], [other, motor])
+            effects = self._likelihood.estimate_motor_effects(crossed, ticks)
             usual = float(np.clip(np.median(effects), 0.3, 1.0))
             if effects[[motor, other]].min() < self._settings.crossed_effect * usual:
                 continue
-            if self._likelihood.totals([crossed], ticks)[0] < cost - self._settings.min_gain:
+            if (
+                self._likelihood.compute_total_costs([crossed], ticks)[0]
+                < cost - self._settings.min_gain
+            ):
                 return Hypothesis("motors swapped", (motor, other), crossed)
         return None
 
-    def _clear(self, gain: np.ndarray, sigma: float | None = None) -> bool:
-        """Return whether the mean of the gains (K,) is by so many errors above zero.
+    def _is_clear(self, gain: np.ndarray, sigma: float | None = None) -> bool:
+        """Return whether the mean of the gains (K,) is significantly above 0.
 
-        More where there are few blocks: their error is an estimate.
+        Few blocks need more standard errors, because their standard deviation is an estimate.
+
+        Args:
+            gain: (K,) gains in nats, tick by tick.
+            sigma: Standard errors above 0; by default `DoctorSettings.min_sigma`.
         """
         block = max(MIN_BLOCK, min(self._settings.block, len(gain) // FEWEST_BLOCKS))
         count = len(gain) // block
@@ -520,139 +643,185 @@ class _Search:
         least = (sigma or self._settings.min_sigma) * (1.0 + 4.0 / count)
         return float(blocks.mean()) > least * error
 
-    def _refined(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
-        """Return a fault with the numbers that explain most."""
+    def _refine(self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray) -> Hypothesis:
+        """Return the hypothesis with its number fitted to the recording."""
         if one.kind == "scale":
-            return self._refined_scale(one, wires, ticks)
+            return self._refine_scale(one, candidate, ticks)
         if one.kind == "offset":
             (k,) = one.members
-            offset = self._search_line(
-                lambda value: wires.shifted(k, value),
-                float(one.wires.offset[k]),
-                0.5 * abs(float(one.wires.offset[k] - wires.offset[k])) + 1e-3,
+            offset = self._minimize_on_line(
+                lambda value: candidate.with_offset(k, value),
+                float(one.candidate.offset[k]),
+                0.5 * abs(float(one.candidate.offset[k] - candidate.offset[k])) + 1e-3,
             )
-            for known in {*self._nominal.offset, *-self._nominal.offset}:
-                if abs(offset - known) < self._settings.near_offset and known != wires.offset[k]:
+            for known in {*self._configured.offset, *-self._configured.offset}:
+                if (
+                    abs(offset - known) < self._settings.near_offset
+                    and known != candidate.offset[k]
+                ):
                     offset = float(known)
-            return one._replace(wires=wires.shifted(k, offset))
+            return one._replace(candidate=candidate.with_offset(k, offset))
         if one.kind == "motor gain":
             members = list(one.members)
-            first = float(one.wires.gain[members[0]] / wires.gain[members[0]])
+            first = float(one.candidate.gain[members[0]] / candidate.gain[members[0]])
             sign = np.sign(first)
-            log = self._search_line(
-                lambda value: wires.driven(members, float(sign * np.exp(value))),
+            log = self._minimize_on_line(
+                lambda value: candidate.with_motor_gain(members, float(sign * np.exp(value))),
                 float(np.log(abs(first))),
                 0.5,
                 (-3.0, 3.0),
             )
-            fitted = wires.driven(members, float(sign * np.exp(log)))
+            fitted = candidate.with_motor_gain(members, float(sign * np.exp(log)))
             if sign < 0 and abs(log) < self._settings.near_unit:
-                turned = wires.driven(members, -1.0)
-                now, as_turned, as_fitted = self._likelihood.totals([wires, turned, fitted], ticks)
+                turned = candidate.with_motor_gain(members, -1.0)
+                now, as_turned, as_fitted = self._likelihood.compute_total_costs(
+                    [candidate, turned, fitted], ticks
+                )
                 if now - as_turned > self._settings.unit_share * (now - as_fitted):
-                    return one._replace(kind="motor reversed", wires=turned)
+                    return one._replace(kind="motor reversed", candidate=turned)
             if abs(np.exp(log)) < self._settings.idle_effect:
-                still = wires.driven(members, 0.0)
-                now, as_still, as_fitted = self._likelihood.totals([wires, still, fitted], ticks)
+                still = candidate.with_motor_gain(members, 0.0)
+                now, as_still, as_fitted = self._likelihood.compute_total_costs(
+                    [candidate, still, fitted], ticks
+                )
                 if now - as_still > self._settings.dead_share * (now - as_fitted):
-                    return one._replace(kind="motor dead", wires=still)
-            return one._replace(wires=fitted)
+                    return one._replace(kind="motor dead", candidate=still)
+            return one._replace(candidate=fitted)
         return one
 
-    def _refined_scale(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
+    def _refine_scale(
+        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> Hypothesis:
+        """Return a scale hypothesis with a fitted factor, or with a unit's that fits as well."""
         members = list(one.members)
-        first = one.wires.scale[members[0]] / wires.scale[members[0]]
+        first = one.candidate.scale[members[0]] / candidate.scale[members[0]]
         sign = np.sign(first)
 
-        def scaled(value: float) -> Wires:
-            return wires.scaled(members, float(sign * np.exp(value)))
+        def with_scale(value: float) -> CandidateWiring:
+            return candidate.with_scale_factor(members, float(sign * np.exp(value)))
 
         bounds = -MAX_LOG_FACTOR, MAX_LOG_FACTOR
-        log = self._search_line(scaled, float(np.log(abs(first))), 0.5, bounds)
-        fitted = scaled(log)
+        log = self._minimize_on_line(with_scale, float(np.log(abs(first))), 0.5, bounds)
+        fitted = with_scale(log)
         near = min((*UNITS, *ROUND), key=lambda unit: abs(log + np.log(unit)))
         if abs(log + np.log(near)) < self._settings.near_unit:
-            named = scaled(-np.log(near))
-            now, as_named, as_fitted = self._likelihood.totals([wires, named, fitted], ticks)
-            if now - as_named > self._settings.unit_share * (now - as_fitted):
+            named = with_scale(-np.log(near))
+            now, as_named, as_fitted = self._likelihood.compute_total_costs(
+                [candidate, named, fitted], ticks
+            )
+            excess = float(self._likelihood.compute_excess(fitted, ticks).mean())
+            poor = excess > self._settings.poor_fit
+            share = self._settings.poor_unit_share if poor else self._settings.unit_share
+            if now - as_named > share * (now - as_fitted):
                 fitted = named
-        return one._replace(wires=fitted)
+        return one._replace(candidate=fitted)
 
-    def _search_line(
+    def _minimize_on_line(
         self,
-        wires_at: Callable[[float], Wires],
+        candidate_at: Callable[[float], CandidateWiring],
         middle: float,
         step: float,
         bounds: tuple[float, float] | None = None,
     ) -> float:
-        """Return the value of least cost near `middle`, within the bounds."""
-        few = self._likelihood.sample(max(200, self._settings.screened))
+        """Return the value at which a candidate costs least, near `middle` and within the bounds.
+
+        Args:
+            candidate_at: Returns the candidate for a value.
+            middle: First value.
+            step: First distance between values.
+            bounds: Lower and upper bound, None for none.
+        """
+        few = self._likelihood.select_ticks(max(200, self._settings.screened))
         for _ in range(5):
             values = middle + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
             if bounds is not None:
                 values = np.clip(values, *bounds)
-            costs = self._likelihood.totals([wires_at(value) for value in values], few)
+            costs = self._likelihood.compute_total_costs(
+                [candidate_at(value) for value in values], few
+            )
             best = int(costs.argmin())
             middle = float(values[best])
             step *= 1.0 if best in (0, len(values) - 1) else 0.35
         return middle
 
-    def _text(self, one: Hypothesis) -> str:
-        """Return a fault as text."""
-        of = self._recording.actuators if one.of_motors else self._recording.ids
+    def _describe(self, one: Hypothesis) -> str:
+        """Return a hypothesis as text."""
+        of = self._recording.actuators if one.is_motor else self._recording.ids
         return f"{one.kind}: {one.name or ', '.join(of[m] for m in one.members)}"
 
     # What is reported
 
-    def _needed(self, found: list[_Change], wires: Wires, ticks: np.ndarray) -> Wires:
-        """Return the wires without what turned out not to be needed beside the other changes."""
-        cost = self._likelihood.costs([wires], ticks)[0].sum(1)
+    def _drop_unneeded(
+        self, found: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
+    ) -> CandidateWiring:
+        """Return the candidate without changes that explain nothing beside the others."""
+        cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
         for one in found:
-            for members in (one.members, *([(m,) for m in one.members] if one.parts else ())):
-                without = self._reverted(wires, one, members)
-                if one.what == "gain":
-                    continue  # judged by its effect
-                gain = self._likelihood.costs([without], ticks)[0].sum(1) - cost
-                if float(gain.sum()) < self._settings.min_gain or not self._clear(gain):
-                    wires = without
-                    cost = self._likelihood.costs([wires], ticks)[0].sum(1)
-        return wires
+            if one.what == "gain":
+                continue  # judged by its effect
+            members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
+            for some in members:
+                without = self._revert(candidate, one, some)
+                gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
+                if some == one.members:
+                    needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
+                else:  # a part is wrong like the whole, unless the readings contradict that
+                    needed = float(gain.sum()) >= 0.0
+                if not needed:
+                    candidate = without
+                    cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
+        return candidate
 
-    def _changes(self, wires: Wires, taken: Sequence[Hypothesis]) -> list[_Change]:
-        """Return how wires differ from those that are configured, changes that belong together."""
-        nominal, found = self._nominal, []
-        groups = [one.members for one in taken if one.of_group and not one.of_motors]
-        moved = np.flatnonzero(wires.slots != nominal.slots)
-        found += [_Change("slots", cycle) for cycle in _cycles(wires.slots, moved, taken)]
-        unusable = np.flatnonzero(wires.unusable & self._heard)
+    def _list_changes(
+        self, candidate: CandidateWiring, taken: Sequence[Hypothesis]
+    ) -> list[_Change]:
+        """Return the differences between a candidate and the wiring file, as they are reported."""
+        nominal, found = self._configured, []
+        groups = [one.members for one in taken if one.is_group and not one.is_motor]
+        moved = np.flatnonzero(candidate.slots != nominal.slots)
+        found += [
+            _Change("slots", cycle)
+            for cycle in _group_by_permutation(candidate.slots, moved, taken)
+        ]
+        unusable = np.flatnonzero(candidate.unusable & self._heard)
         found += [_Change("unusable", (int(k),)) for k in unusable]
-        found += [_Change("delay", (int(k),)) for k in np.flatnonzero(wires.delay)]
-        shifted = ~np.isclose(wires.offset, nominal.offset)
-        factors = wires.scale / nominal.scale
+        found += [_Change("delay", (int(k),)) for k in np.flatnonzero(candidate.delay)]
+        shifted = ~np.isclose(candidate.offset, nominal.offset)
+        factors = candidate.scale / nominal.scale
         found += [_Change("line", (int(k),)) for k in np.flatnonzero(shifted)]
         scaled = [int(k) for k in np.flatnonzero(~np.isclose(factors, 1.0) & ~shifted)]
-        found += [_Change("line", members, True) for members in _together(scaled, factors, groups)]
-        groups = [one.members for one in taken if one.of_group and one.of_motors]
-        moved = np.flatnonzero(wires.motors != nominal.motors)
-        found += [_Change("motors", cycle) for cycle in _cycles(wires.motors, moved, taken, True)]
-        driven = [int(m) for m in np.flatnonzero(~np.isclose(wires.gain, 1.0))]
         found += [
-            _Change("gain", members, True) for members in _together(driven, wires.gain, groups)
+            _Change("line", members, True) for members in _group_by_factor(scaled, factors, groups)
+        ]
+        groups = [one.members for one in taken if one.is_group and one.is_motor]
+        moved = np.flatnonzero(candidate.motors != nominal.motors)
+        found += [
+            _Change("motors", cycle)
+            for cycle in _group_by_permutation(candidate.motors, moved, taken, True)
+        ]
+        driven = [int(m) for m in np.flatnonzero(~np.isclose(candidate.gain, 1.0))]
+        found += [
+            _Change("gain", members, True)
+            for members in _group_by_factor(driven, candidate.gain, groups)
         ]
         return found
 
-    def _reverted(self, wires: Wires, change: _Change, members: Sequence[int]) -> Wires:
-        """Return the wires with these members of a change as they are configured."""
-        return _with(wires, self._nominal, change.what, members)
+    def _revert(
+        self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
+    ) -> CandidateWiring:
+        """Return the candidate with one change undone for these members."""
+        return _copy_entries(candidate, self._configured, change.what, members)
 
-    def _finding(self, change: _Change, wires: Wires, log_odds: float) -> Finding:
-        """Return a change in words."""
+    def _make_finding(
+        self, change: _Change, candidate: CandidateWiring, log_odds: float
+    ) -> Finding:
+        """Return the finding that describes one change."""
         recording, what = self._recording, change.what
         of = recording.actuators if what in ("motors", "gain") else recording.ids
         names = tuple(of[m] for m in change.members)
         first = change.members[0]
         if what in ("slots", "motors"):
-            slots = wires.slots if what == "slots" else wires.motors
+            slots = candidate.slots if what == "slots" else candidate.motors
             from_ = ", ".join(f"{of[m]} from {of[slots[m]]}" for m in change.members)
             pair = len(names) == 2
             word = "motors" if what == "motors" else "channels"
@@ -665,7 +834,7 @@ class _Search:
             )
             return Finding(kind, names, text, from_, log_odds)
         if what == "unusable":
-            stuck = self._span[wires.slots[first]] == 0.0
+            stuck = self._span[candidate.slots[first]] == 0.0
             kind = "stuck" if stuck else "noise only"
             text = "always reads the same" if stuck else "is unrelated to the robot's movements"
             return Finding(
@@ -673,27 +842,28 @@ class _Search:
                 log_odds, fixable=False,
             )  # fmt: skip
         if what == "delay":
-            late = int(wires.delay[first])
+            late = int(candidate.delay[first])
             return Finding(
                 "delay", names, f"{late} tick{'s' * (late > 1)} later than the others",
                 "no line repairs this: look at the driver's filter and rate",
                 log_odds, delay=late, fixable=False,
             )  # fmt: skip
         if what == "gain":
-            return self._motor_finding(names, float(wires.gain[first]), log_odds)
-        factor = float(wires.scale[first] / self._nominal.scale[first])
-        shifted = not np.isclose(wires.offset[first], self._nominal.offset[first])
-        offset = float(wires.offset[first]) if shifted else None
+            return self._make_motor_finding(names, float(candidate.gain[first]), log_odds)
+        factor = float(candidate.scale[first] / self._configured.scale[first])
+        shifted = not np.isclose(candidate.offset[first], self._configured.offset[first])
+        offset = float(candidate.offset[first]) if shifted else None
         inverted = bool(self._binary[first]) and shifted and factor < 0
-        kind, text = _line_text(factor, offset, self._nominal, first, inverted)
-        correction = f"scale: {_number(wires.scale[first])}" if factor != 1.0 else ""
+        kind, text = _describe_scale_and_offset(factor, offset, self._configured, first, inverted)
+        correction = f"scale: {_format_number(candidate.scale[first])}" if factor != 1.0 else ""
         if len(names) > 1:
-            correction = f"scale times {_number(factor)}"
+            correction = f"scale times {_format_number(factor)}"
         if offset is not None:
-            correction += f"{', ' if correction else ''}offset: {_number(offset)}"
+            correction += f"{', ' if correction else ''}offset: {_format_number(offset)}"
         return Finding(kind, names, text, correction, log_odds, factor, offset)
 
-    def _motor_finding(self, names: tuple[str, ...], gain: float, log_odds: float) -> Finding:
+    def _make_motor_finding(self, names: tuple[str, ...], gain: float, log_odds: float) -> Finding:
+        """Return the finding that describes motors with this gain."""
         if gain == 0.0:
             return Finding(
                 "motor dead", names, "does nothing",
@@ -707,29 +877,29 @@ class _Search:
         if kind == "motor gain":
             text = f"acts {abs(gain):.3g} times as strong as it should"
             text += ", and the wrong way" if gain < 0 else ""
-        return Finding(kind, names, text, f"scale times {_number(factor)}", log_odds, factor)
+        return Finding(kind, names, text, f"scale times {_format_number(factor)}", log_odds, factor)
 
-    def _unseen(self, wires: Wires, ticks: np.ndarray) -> dict[str, str]:
-        """Return what reversed would be as likely, by name, with what would show it."""
+    def _find_unseen(self, candidate: CandidateWiring, ticks: np.ndarray) -> dict[str, str]:
+        """Return what would show the sign of each channel and motor whose sign is not shown."""
         recording, settings = self._recording, self._settings
         names, several, hints = [], [], []
         for k, id_ in enumerate(recording.ids):
             if not self._heard[k]:
                 names.append(id_)
-                several.append(wires)
+                several.append(candidate)
                 hints.append("it was never read")
-            elif not wires.unusable[k]:
+            elif not candidate.unusable[k]:
                 names.append(id_)
-                several.append(wires.scaled([k], -1.0))
-                still = self._span[wires.slots[k]] * abs(wires.scale[k]) < 1e-6
+                several.append(candidate.with_scale_factor([k], -1.0))
+                still = self._span[candidate.slots[k]] * abs(candidate.scale[k]) < 1e-6
                 hints.append("it did not change: move the robot so that it does" if still else
                              "move the robot further in it")  # fmt: skip
         for m, name in enumerate(recording.actuators):
-            if wires.gain[m]:
+            if candidate.gain[m]:
                 names.append(f"motor {name}")
-                several.append(wires.driven([m], -1.0))
+                several.append(candidate.with_motor_gain([m], -1.0))
                 hints.append("let the policy use it, or try --move")
-        costs = self._likelihood.totals([wires, *several], ticks)
+        costs = self._likelihood.compute_total_costs([candidate, *several], ticks)
         worse = costs[1:] - costs[0]
         return {
             name: "reversed it would be likelier, but not surely: record for longer"
@@ -739,7 +909,8 @@ class _Search:
             if nats < settings.visible
         }
 
-    def _notes(self, excess: float, found: bool) -> list[str]:
+    def _make_notes(self, excess: float, found: bool) -> list[str]:
+        """Return remarks on the lag of all readings and on an excess that no mistake explains."""
         notes = []
         if lag := self._likelihood.lag:
             notes.append(
@@ -761,13 +932,14 @@ class _Search:
 
 
 class _Change(NamedTuple):
-    """Members whose wires differ from those that are configured, in one respect."""
+    """Members that differ from the wiring file in one respect."""
 
     what: str
-    """slots, line (scale and offset), delay, unusable, motors or gain."""
+    """One of: slots, line (scale and offset), delay, unusable, motors, gain."""
     members: tuple[int, ...]
+    """Indices of channels, or of actuators for motors and gain."""
     parts: bool = False
-    """Whether each member may also be as configured alone."""
+    """Whether each member may also be reverted alone."""
 
 
 FIELDS = {
@@ -778,25 +950,28 @@ FIELDS = {
     "motors": ("motors",),
     "gain": ("gain",),
 }
+"""Fields of `CandidateWiring` that belong to each `_Change.what`."""
 
 
-def _with(wires: Wires, other: Wires, what: str, members: Sequence[int]) -> Wires:
-    """Return wires that are as the other ones in one respect of these members."""
+def _copy_entries(
+    candidate: CandidateWiring, other: CandidateWiring, what: str, members: Sequence[int]
+) -> CandidateWiring:
+    """Return `candidate` with the values of `other` for these members in one respect."""
     changed = {}
     for name in FIELDS[what]:
-        values = getattr(wires, name).copy()
+        values = getattr(candidate, name).copy()
         values[list(members)] = getattr(other, name)[list(members)]
         changed[name] = values
-    return replace(wires, **changed)
+    return replace(candidate, **changed)
 
 
-def _cycles(
+def _group_by_permutation(
     slots: np.ndarray, moved: np.ndarray, taken: Sequence[Hypothesis], motors: bool = False
 ) -> list[tuple[int, ...]]:
-    """Return the members that changed places, those of one exchange together."""
+    """Return the moved members, those of one exchange together."""
     left, found = set(moved.tolist()), []
     for one in taken:
-        if one.kind in ("permuted", "motors permuted") and one.of_motors is motors:
+        if one.kind in ("permuted", "motors permuted") and one.is_motor is motors:
             members = tuple(m for m in one.members if m in left)
             if members and {int(slots[m]) for m in members} == set(members):
                 found.append(members)
@@ -810,10 +985,10 @@ def _cycles(
     return found
 
 
-def _together(
+def _group_by_factor(
     members: Sequence[int], factors: np.ndarray, groups: Sequence[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
-    """Return the members by group, those of one group with the same factor together."""
+    """Return the members in groups with equal factors; a member without a group is alone."""
     left, found = list(members), []
     for group in groups:
         inside = [m for m in group if m in left]
@@ -823,10 +998,10 @@ def _together(
     return found + [(m,) for m in left]
 
 
-def _line_text(
-    factor: float, offset: float | None, nominal: Wires, channel: int, inverted: bool
+def _describe_scale_and_offset(
+    factor: float, offset: float | None, nominal: CandidateWiring, channel: int, inverted: bool
 ) -> tuple[str, str]:
-    """Return the kind of a wrong scale or offset, and what is wrong, as text."""
+    """Return the kind of a wrong scale or offset, and a text that says what is wrong."""
     if inverted:
         return "inverted", "reads 1 where it should read 0, and 0 for 1"
     texts, kind = [], "offset"
@@ -844,10 +1019,10 @@ def _line_text(
             texts.append("with the wrong sign")
     if offset is not None:
         difference = offset - nominal.offset[channel]
-        texts.append(f"is off by {_number(-difference)}")
+        texts.append(f"is off by {_format_number(-difference)}")
     return kind, ", ".join(texts)
 
 
-def _number(value: float) -> str:
-    """Return a number as it stands in a wiring."""
+def _format_number(value: float) -> str:
+    """Return a number with the digits that matter in a wiring file."""
     return f"{float(f'{value:.7g}'):g}" if abs(value) < 1e-4 else f"{value:.7g}"

@@ -1,7 +1,9 @@
-"""How well a forward model explains a recording under a set of wires, in nats.
+"""Compute how well a forward model explains a recording under a candidate wiring.
 
-Each channel's prediction errors may all be larger by one factor, as on a robot that is heavier or
-whose sensors are noisy: so a fault must explain more than that the model is imprecise.
+The forward model predicts each channel's next reading and the scale of its error. The cost of a
+reading is its negative log-likelihood in nats (natural-logarithm units; lower is better). Errors
+may be larger than predicted by one factor for each channel and block of ticks, as on a heavier
+robot or with noisy sensors; so a mistake must explain more than an imprecise model.
 """
 
 from __future__ import annotations
@@ -10,36 +12,43 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from an_control.commissioning.doctor.wires import Recording, Wires
+from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.settings import FREEDOM, MONITOR
 from an_control.system.blas import one_blas_thread
 
 F32 = np.float32
-WIDENINGS = np.array([1.0, 1.5, 2.5, 4.0, 7.0, 15.0, 40.0, 120.0, 1000.0], F32)
-"""Factors by which a channel's errors may be larger than the model says."""
+ERROR_FACTORS = np.array([1.0, 1.5, 2.5, 4.0, 7.0, 15.0, 40.0, 120.0, 1000.0], F32)
+"""Factors by which a channel's errors may be larger than predicted."""
 BLOCK = 16
-"""Compared ticks that are widened by one factor."""
+"""Number of compared ticks that share one error factor."""
 OWN_CHANNELS = 2
-"""Channels by which a motor's effect is measured: those of its joint."""
+"""Number of channels by which a motor's effect is measured, such as its joint's angle and speed."""
 LEAST_OWN = 0.003
-"""How much the first of them must say of it, in scales of the prediction's error."""
+"""Minimum expected effect of a motor on its first channel, in scales of the prediction error."""
+HELD = 0.033
+"""Distance from its most frequent position, as a share of its range, at which a joint is held."""
+LEAST_FREE = 40
+"""Minimum number of ticks in which a joint is not held, for its motor's effect in them."""
 PRIOR = 0.02
-"""Weight of the assumption that a motor does what it should, in root mean squares."""
-ROWS = 4096
-"""Ticks that are predicted at once."""
+"""Weight of the assumption that a motor acts as expected, in root mean squares."""
+ROWS = 1024
+"""Maximum number of predictions that are computed at once."""
 MAX_SQUARE = 1e12
+"""Limit of a squared error, in squared scales, that keeps the arithmetic finite."""
 LEAST_STEP = 1e-3
-"""Scale of the changes of a channel of noise at least; a stuck one has no other."""
+"""Minimum scale of the changes of a channel that is assumed to be noise; a stuck one has no own
+scale.
+"""
 
 
 class Likelihood:
-    """Costs of a recording under wires.
+    """Costs (negative log-likelihoods) of one recording under candidate wirings.
 
     Args:
-        forward: a model of the recording's channels.
-        recording: what was read and commanded.
-        lag: ticks by which all readings are late.
+        forward: Forward model of the recording's N channels and A actuators.
+        recording: What was read and commanded.
+        lag: Number of ticks by which all readings are late.
     """
 
     def __init__(self, forward: ForwardModel, recording: Recording, lag: int = 0) -> None:
@@ -55,56 +64,97 @@ class Likelihood:
         for before in range(1, lag + 1):
             follows &= np.concatenate([np.zeros(before, bool), ~begins[1:-before]])[: len(follows)]
         self.ticks = np.flatnonzero(follows)
-        """(K,) the ticks whose next one is predicted."""
+        """(K,) indices of the ticks whose next tick is predicted."""
         self.imputed: np.ndarray | None = None
         """(T, N) estimates of each channel from the others, see `impute`."""
         self._low, self._high = recording.clip.T.astype(F32)
+        self._clips = bool(np.isfinite(recording.clip).any())
         self._as_configured = np.log(np.abs(recording.scale))
-        self._own = self._own_costs()
+        self._noise_costs = self._compute_noise_costs()
 
-    def sample(self, most: int) -> np.ndarray:
-        """Return `most` of the ticks, evenly spread, or all where there are fewer."""
+    def select_ticks(self, most: int) -> np.ndarray:
+        """Return `most` evenly spread entries of `ticks`, or all if there are fewer."""
         if len(self.ticks) <= most:
             return self.ticks
         return self.ticks[np.linspace(0, len(self.ticks) - 1, most).astype(int)]
 
-    def signals(self, wires: Wires) -> np.ndarray:
-        """Return what would be read (T, N) float32 through these wires; NaN where missing."""
+    def compute_signals(
+        self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the readings in these ticks under each of H candidate wirings.
+
+        Args:
+            candidates: The H candidates.
+            ticks: (K,) indices of the ticks; None for all T.
+
+        Returns:
+            (H, K, N) float32 readings, scaled and clipped; NaN where missing.
+        """
         recording = self.recording
-        raw = recording.raw[:, wires.slots]
-        for channel in np.flatnonzero(wires.delay):
-            late = int(wires.delay[channel])
-            raw[:-late, channel] = raw[late:, channel]
-            same = self._episode[late:] == self._episode[:-late]
-            raw[:-late, channel][~same] = np.nan
-            raw[-late:, channel] = np.nan
-        signals = raw * wires.scale + wires.offset
-        signals = np.clip(signals, *recording.clip.T)
-        signals[:, wires.unusable] = np.nan
-        found: np.ndarray = signals.astype(F32)
+        rows = np.arange(len(recording.raw)) if ticks is None else ticks
+        slots = np.stack([one.slots for one in candidates])
+        raw = recording.raw[rows[None, :, None], slots[:, None]]
+        for number, one in enumerate(candidates):
+            for channel in np.flatnonzero(one.delay):
+                late = rows + int(one.delay[channel])
+                known = late < len(recording.raw)
+                late = np.where(known, late, 0)
+                known &= self._episode[late] == self._episode[rows]
+                values = recording.raw[late, one.slots[channel]]
+                raw[number, :, channel] = np.where(known, values, np.nan)
+        raw *= np.stack([one.scale for one in candidates])[:, None]
+        raw += np.stack([one.offset for one in candidates])[:, None]
+        if self._clips:
+            np.clip(raw, *recording.clip.T, out=raw)
+        unusable = np.stack([one.unusable for one in candidates])
+        if unusable.any():
+            raw[np.broadcast_to(unusable[:, None], raw.shape)] = np.nan
+        found: np.ndarray = raw.astype(F32)
         return found
 
-    def actions(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
-        """Return the actions (K, A) float32 that moved the robot after these ticks (K,)."""
+    def compute_actions(
+        self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
+    ) -> np.ndarray:
+        """Return the actions that moved the robot after these ticks, under each candidate.
+
+        Args:
+            candidates: The H candidates.
+            ticks: (K,) indices of the ticks.
+
+        Returns:
+            (H, K, A) float32 actions in [-1, 1].
+        """
         sent = self.recording.actions[ticks - self.lag]
-        found: np.ndarray = np.clip(sent[:, wires.motors] * wires.gain, -1.0, 1.0).astype(F32)
+        motors = np.stack([one.motors for one in candidates])
+        gain = np.stack([one.gain for one in candidates])
+        moved = sent[np.arange(len(ticks))[None, :, None], motors[:, None]] * gain[:, None]
+        found: np.ndarray = np.clip(moved, -1.0, 1.0).astype(F32)
         return found
 
-    def totals(self, several: Sequence[Wires], ticks: np.ndarray) -> np.ndarray:
-        """Return what the readings of these ticks (K,) cost (H,) under each of H sets of wires."""
+    def compute_total_costs(
+        self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
+    ) -> np.ndarray:
+        """Return the summed cost (H,) in nats of these ticks (K,) under each of H candidates."""
         found, step = [], max(1, ROWS // max(1, len(ticks)))
-        for first in range(0, len(several), step):
-            found.append(self.costs(several[first : first + step], ticks).sum((1, 2)))
+        for first in range(0, len(candidates), step):
+            found.append(self.compute_costs(candidates[first : first + step], ticks).sum((1, 2)))
         return np.concatenate(found) if found else np.zeros(0)
 
     @one_blas_thread
-    def costs(self, several: Sequence[Wires], ticks: np.ndarray) -> np.ndarray:
-        """Return the costs (H, K, N) of each tick and channel under each of H sets of wires."""
+    def compute_costs(self, candidates: Sequence[CandidateWiring], ticks: np.ndarray) -> np.ndarray:
+        """Return the cost of each reading under each of H candidate wirings.
+
+        Args:
+            candidates: The H candidates.
+            ticks: (K,) indices of the ticks from which the next one is predicted.
+
+        Returns:
+            (H, K, N) costs in nats; 0 for a missing reading.
+        """
         forward, next_ = self.forward, ticks + 1
-        signals = [self.signals(wires) for wires in several]
-        before = np.stack([one[ticks] for one in signals])
-        after = np.stack([one[next_] for one in signals])
-        actions = np.stack([self.actions(wires, ticks) for wires in several])
+        before = self.compute_signals(candidates, ticks)
+        after = self.compute_signals(candidates, next_)
+        actions = self.compute_actions(candidates, ticks)
         missing = np.isnan(before)
         given = before
         if missing.any():
@@ -116,37 +166,43 @@ class Likelihood:
         square = np.minimum(ratio * ratio, F32(MAX_SQUARE)) / F32(FREEDOM)
         known = ~np.isnan(square)
         square = np.where(known, square, F32(0.0))
-        wide = self._widening(square)
+        wide = self._fit_error_factors(square)
         costs = 2.0 * np.log1p(square / wide**2) + np.log(wide) + np.log(scale)
         if self._binary.any():
-            costs[..., self._binary] = self._binary_costs(
+            costs[..., self._binary] = self._compute_binary_costs(
                 after[..., self._binary], prediction.probability[..., self._binary]
             )
         inside = (after > self._low) & (after < self._high)
-        factors = np.stack([np.log(np.abs(wires.scale)) for wires in several])
+        factors = np.stack([np.log(np.abs(candidate.scale)) for candidate in candidates])
         density = np.where(inside, factors[:, None], self._as_configured)
         costs = np.where(known, costs - density, F32(0.0))
-        unusable = np.stack([wires.unusable for wires in several])
+        unusable = np.stack([candidate.unusable for candidate in candidates])
         if unusable.any():
-            own = self._own[next_]
-            for number, wires in enumerate(several):
-                lost = np.flatnonzero(wires.unusable)
-                costs[number][:, lost] = own[:, wires.slots[lost]]
+            own = self._noise_costs[next_]
+            for number, candidate in enumerate(candidates):
+                lost = np.flatnonzero(candidate.unusable)
+                costs[number][:, lost] = own[:, candidate.slots[lost]]
         return costs
 
     @staticmethod
-    def _widening(square: np.ndarray) -> np.ndarray:
-        """Return the factor (H, K, N) by which the errors of these squares are best widened.
+    def _fit_error_factors(square: np.ndarray) -> np.ndarray:
+        """Return the most likely error factor for each channel and `BLOCK` ticks.
 
-        It is one for each channel and each `BLOCK` ticks: a robot that has fallen is explained
-        badly from then on, not before.
+        The factor may change from block to block, because a robot that has fallen is explained
+        badly only from then on.
+
+        Args:
+            square: (H, K, N) squared errors in squared scales, divided by the degrees of freedom.
+
+        Returns:
+            (H, K, N) factors, one of `ERROR_FACTORS`.
         """
         ticks = square.shape[1]
         firsts = np.arange(0, ticks, BLOCK)
         lengths = np.diff(np.append(firsts, ticks))
         least = 2.0 * np.add.reduceat(np.log1p(square), firsts, axis=1)
         best = np.ones_like(least)
-        for factor in WIDENINGS[1:]:
+        for factor in ERROR_FACTORS[1:]:
             wider = 2.0 * np.add.reduceat(np.log1p(square / factor**2), firsts, axis=1)
             wider += lengths[:, None] * np.log(factor)
             better = wider < least
@@ -155,18 +211,26 @@ class Likelihood:
         widening = np.repeat(best, lengths, axis=1)
         return widening
 
-    def excess(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
-        """Return by how much each channel costs (N,) more in a tick than where nothing is wrong."""
-        usable = ~wires.unusable
-        costs = self.costs([wires], ticks)[0].mean(0) + np.log(np.abs(wires.scale))
+    def compute_excess(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
+        """Return each channel's mean cost above its usual one.
+
+        Args:
+            candidate: The wiring under which the readings are explained.
+            ticks: (K,) indices of the ticks from which the next one is predicted.
+
+        Returns:
+            (N,) nats in a tick above the cost in the model's validation; 0 for unusable channels.
+        """
+        usable = ~candidate.unusable
+        costs = self.compute_costs([candidate], ticks)[0].mean(0) + np.log(np.abs(candidate.scale))
         found: np.ndarray = np.where(usable, costs - self.forward.usual_costs, 0.0)
         return found
 
     @one_blas_thread
-    def impute(self, wires: Wires) -> None:
-        """Estimate each channel from all others, and what is missing, under these wires."""
+    def impute(self, candidate: CandidateWiring) -> None:
+        """Estimate each channel from all others under this candidate; store it in `imputed`."""
         forward = self.forward
-        signals = self.signals(wires)
+        (signals,) = self.compute_signals([candidate])
         if not forward.imputes:
             held = np.zeros(signals.shape[1], F32)
             self.imputed = np.empty_like(signals)
@@ -176,7 +240,9 @@ class Likelihood:
             return
         count = signals.shape[1]
         alone = np.eye(count, dtype=bool)
-        actions = self.actions(wires, np.maximum(np.arange(len(signals)), self.lag))
+        (actions,) = self.compute_actions(
+            [candidate], np.maximum(np.arange(len(signals)), self.lag)
+        )
         before = np.tile(forward.typical, (count, 1)).astype(F32)
         imputed = np.empty_like(signals)
         for tick, now in enumerate(signals):
@@ -188,22 +254,29 @@ class Likelihood:
         self.imputed = imputed
 
     @one_blas_thread
-    def motor_effects(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
-        """Return of each motor (A,) how much it does of what the model expects of it.
+    def estimate_motor_effects(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
+        """Return how much each motor does of what the model expects.
 
-        1 is as expected, 0 nothing, -1 the opposite; 1 too where no channel tells. A regression of
-        the changes that were read on those that the model expects of each motor alone, both without
-        their means over `BLOCK` ticks: so it holds where the model is wrong in what the motors do
-        not change, as on a robot that lies on the ground.
+        Each motor's effect is the coefficient in a regression of the measured changes on those that
+        the model expects of the motors, both without their means over `BLOCK` ticks. So it also
+        holds where the model is wrong about everything that the motors do not change, as on a robot
+        that lies on the ground.
+
+        Args:
+            candidate: The wiring under which the readings are explained.
+            ticks: (K,) indices of the ticks from which the next one is predicted.
+
+        Returns:
+            (A,) 1 as expected, 0 no effect, -1 the opposite effect; also 1 if no channel shows it.
         """
-        forward, motors = self.forward, range(len(wires.motors))
-        signals = self.signals(wires)
+        forward, motors = self.forward, range(len(candidate.motors))
+        (signals,) = self.compute_signals([candidate])
         given = signals[ticks]
         missing = np.isnan(given)
         if missing.any():
             stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
             given = np.where(missing, stand_in, given)
-        actions = self.actions(wires, ticks)
+        (actions,) = self.compute_actions([candidate], ticks)
         full = forward.predict(given, actions)
         effects = []
         for motor in motors:
@@ -214,32 +287,75 @@ class Likelihood:
         scale = np.sqrt(full.scale**2 + self._floor)
         error = signals[ticks + 1] - signals[ticks] - full.change + effect.sum(-1)
         count = len(ticks) // BLOCK * BLOCK
-        use = ~self._binary & ~forward.constant & ~wires.unusable
+        use = ~self._binary & ~forward.constant & ~candidate.unusable
         use &= ~np.isnan(error).any(0)
         if not count or not use.any():
-            return np.ones(len(wires.motors))
-        error = _without_means(error[:count][:, use])
-        effect = _without_means(effect[:count][:, use])
+            return np.ones(len(candidate.motors))
+        error = _subtract_block_means(error[:count][:, use])
+        effect = _subtract_block_means(effect[:count][:, use])
         scale = scale[:count][:, use]
         size = np.median(np.abs(effect) / scale[..., None], 0)
         share = size / np.maximum(size.sum(1, keepdims=True), 1e-9)
         return np.array([
-            self._own_effect(motor, error, effect, scale, size[:, motor] * share[:, motor])
+            self._estimate_effect(motor, error, effect, scale, size[:, motor] * share[:, motor])
             for motor in motors
         ])  # fmt: skip
 
-    @staticmethod
-    def _own_effect(
-        motor: int, error: np.ndarray, effect: np.ndarray, scale: np.ndarray, own: np.ndarray
-    ) -> float:
-        """Return what one motor does, by the channels that it moves most, and others least.
+    @one_blas_thread
+    def estimate_free_effect(self, candidate: CandidateWiring, motor: int) -> float | None:
+        """Return a motor's effect in the ticks in which its joint is free to move.
+
+        The joint's position is the smoother one of the two channels that the motor moves most. The
+        ticks near the position that it takes most often, as at an end stop, are left out.
 
         Args:
-            motor: number of the motor.
-            error: (K, N) changes beside those that no motor makes.
-            scale: (K, N) of the prediction's error.
-            effect: (K, N, A) expected of each motor.
-            own: (N,) how much a channel says of this motor.
+            candidate: The wiring under which the readings are explained.
+            motor: Index of the motor.
+
+        Returns:
+            1 as expected, 0 no effect, -1 the opposite effect; None if too few ticks are left or
+            the motor is hardly used in them.
+        """
+        forward, ticks = self.forward, self.ticks
+        (now,) = self.compute_signals([candidate], ticks)
+        (after,) = self.compute_signals([candidate], ticks + 1)
+        if self.imputed is not None:
+            now = np.where(np.isnan(now), self.imputed[ticks], now)
+        (actions,) = self.compute_actions([candidate], ticks)
+        without = actions.copy()
+        without[:, motor] = 0.0
+        passive = forward.predict(now, without)
+        effect = forward.predict(now, actions).change - passive.change
+        scale = np.sqrt(passive.scale**2 + self._floor)
+        use = ~self._binary & ~forward.constant & ~candidate.unusable & ~np.isnan(after).any(0)
+        size = np.where(use, np.median(np.abs(effect) / scale, 0), 0.0)
+        own = np.argsort(-size)[:OWN_CHANNELS]
+        steps = [np.abs(np.diff(now[:, k])).mean() / max(now[:, k].std(), 1e-9) for k in own]
+        position, rate = own[int(np.argmin(steps))], own[int(np.argmax(steps))]
+        values = now[:, position]
+        width = HELD * float(np.ptp(values))
+        ordered = np.sort(values)
+        near = np.searchsorted(ordered, ordered + 2 * width) - np.arange(len(ordered))
+        held = ordered[int(near.argmax())] + width
+        free = np.abs(values - held) > width
+        expected = effect[free, rate]
+        if np.count_nonzero(free) < LEAST_FREE or not (np.median(np.abs(expected)) > 0.0):
+            return None
+        error = (after - now - passive.change)[free, rate]
+        return float((expected * error).sum() / (expected**2).sum())
+
+    @staticmethod
+    def _estimate_effect(
+        motor: int, error: np.ndarray, effect: np.ndarray, scale: np.ndarray, own: np.ndarray
+    ) -> float:
+        """Return the effect of one motor, by the channels that it moves most and others least.
+
+        Args:
+            motor: Index of the motor.
+            error: (K, N) measured changes less those expected without any motor.
+            effect: (K, N, A) changes expected of each motor.
+            scale: (K, N) scales of the prediction error.
+            own: (N,) how much each channel shows of this motor.
         """
         channels = np.argsort(-own)[:OWN_CHANNELS]
         if own[channels[0]] < LEAST_OWN:
@@ -258,8 +374,8 @@ class Likelihood:
             weight = 1.0 / (scale * typical * np.sqrt(1.0 + (left / typical) ** 2 / FREEDOM))
         return float(found[motor])
 
-    def _own_costs(self) -> np.ndarray:
-        """Return what each slot's changes cost (T, N) were they noise of no meaning."""
+    def _compute_noise_costs(self) -> np.ndarray:
+        """Return the cost (T, N) of each channel's changes if the channel were mere noise."""
         raw = self.recording.raw
         change = np.full_like(raw, np.nan)
         change[1:] = np.diff(raw, axis=0)
@@ -273,8 +389,13 @@ class Likelihood:
         costs = 2.0 * np.log1p((change / scale) ** 2 / FREEDOM) + np.log(scale)
         return np.nan_to_num(costs)
 
-    def _binary_costs(self, reads: np.ndarray, chance: np.ndarray) -> np.ndarray:
-        """Return the costs of channels that read 0 or 1, by the chance that they read 1."""
+    def _compute_binary_costs(self, reads: np.ndarray, chance: np.ndarray) -> np.ndarray:
+        """Return the costs of channels that read 0 or 1.
+
+        Args:
+            reads: (..., B) readings of the B binary channels.
+            chance: (..., B) predicted probabilities that they read 1.
+        """
         least = F32(self._costs.min_probability)
         likely = np.clip(chance, least, 1.0 - least)
         one, zero = (
@@ -286,8 +407,8 @@ class Likelihood:
         return found
 
 
-def _without_means(values: np.ndarray) -> np.ndarray:
-    """Return values (T, ...) without their means over each `BLOCK` ticks."""
+def _subtract_block_means(values: np.ndarray) -> np.ndarray:
+    """Return values (T, ...) less their means over each `BLOCK` ticks."""
     blocks = values.reshape(-1, BLOCK, *values.shape[1:])
     found: np.ndarray = (blocks - blocks.mean(1, keepdims=True)).reshape(values.shape)
     return found

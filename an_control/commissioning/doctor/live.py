@@ -1,4 +1,4 @@
-"""Records a running robot for the doctor: what it reads, and what somebody commands it."""
+"""Record a running robot for the doctor: its readings, and the commands that it gets."""
 
 from __future__ import annotations
 
@@ -6,61 +6,40 @@ import time
 from functools import partial
 from typing import Any
 
-import numpy as np
 from rclpy.node import Node
 
-from an_control.commissioning.doctor.recorder import ReadingsRecorder
-from an_control.control.acting import ActionOrder
+from an_control.commissioning.doctor.driven import DrivenRecorder
 from an_control.policy import Model
 from an_control.ros.inputs import Inputs
-from an_control.wiring import Wiring, command_messages
+from an_control.wiring import Wiring
 
 
-class LiveRecorder:
-    """Keeps a tick for each command that goes out: the readings before it, and the action it means.
+class LiveRecorder(DrivenRecorder):
+    """Recorder of a running robot, see `DrivenRecorder`.
 
     Args:
-        wiring: of the robot.
-        model_path: the model's file.
-        model: whose channels are recorded.
+        wiring: The robot's wiring.
+        model_path: Path of the model file, for error messages.
+        model: The model whose channels and actuators are recorded.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
-        self.recorder = ReadingsRecorder(wiring, model)
-        self._order = ActionOrder(wiring, model_path, model)
-        self._wiring = wiring
-        self._messages = command_messages(wiring.command, wiring.file)
-        self._parts: list[np.ndarray | None] = [None] * len(self._messages)
-        self._last_ns = 0
-        self.commands = 0
-        """Command messages of the first topic."""
+        super().__init__(wiring, model_path, model)
+        self._topics = [one.topic for one in wiring.command.messages]
 
     def open(self, node: Node) -> None:
-        """Subscribe to the robot's sources, and to the commands that somebody sends it."""
+        """Subscribe to the robot's sources and to its command topics."""
         self._inputs = Inputs(
             node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, informed=True
         )
-        for number, (config, message) in enumerate(
-            zip(self._wiring.command.messages, self._messages, strict=True)
-        ):
+        for number, (topic, message) in enumerate(zip(self._topics, self.messages, strict=True)):
             hear = partial(self._hear, number)
-            node.create_subscription(type(message.message), config.topic, hear, 10)
+            node.create_subscription(type(message.message), topic, hear, 10)
 
     def close(self) -> None:
-        """Let go of the node."""
+        """Release the sources' subscriptions."""
         self._inputs.close()
 
     def _hear(self, number: int, message: Any) -> None:
-        try:
-            self._parts[number] = self._messages[number].read(message)
-        except ValueError:
-            return
-        parts = [part for part in self._parts if part is not None]
-        if number or len(parts) < len(self._parts):
-            return
-        self.commands += 1
-        now_ns = time.monotonic_ns()
-        if self._last_ns and now_ns - self._last_ns > 2.5e9 / self._wiring.rate_hz:
-            self.recorder.start()  # a tick was lost, so the next does not follow from the last
-        self._last_ns = now_ns
-        self.recorder.add(self._order.action(np.concatenate(parts)), now_ns)
+        """Take a command message that came now."""
+        self.add_message(number, message, time.monotonic_ns())

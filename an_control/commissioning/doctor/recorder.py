@@ -1,4 +1,4 @@
-"""Records what a model's channels and commands are while a robot runs, for the doctor."""
+"""Record the model's channels and actions of a robot for the doctor."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from an_control.commissioning.doctor.wires import Recording
+from an_control.commissioning.doctor.hypotheses import Recording
 from an_control.policy import Model
 from an_control.wiring import ChannelTable, Wiring
 
 
 class ReadingsRecorder:
-    """Takes messages as a policy node does, and keeps what the fields carried.
+    """Stores messages as a policy node does, and records the raw numbers of their fields.
 
     Args:
-        wiring: of the robot; what it clips is recorded as it came.
-        model: names the channels and actuators.
+        wiring: The robot's wiring; clipping is left out of what is recorded.
+        model: The model whose channels and actuators are recorded.
     """
 
     def __init__(self, wiring: Wiring, model: Model) -> None:
@@ -36,15 +36,21 @@ class ReadingsRecorder:
 
     @property
     def table(self) -> ChannelTable:
-        """Where messages are stored."""
+        """The channel table; store the robot's messages there."""
         return self._table
 
     def start(self) -> None:
-        """Note that the next tick does not follow from the last one."""
+        """Mark the next tick as one that does not follow from the last one."""
         self._start = True
 
     def add(self, action: np.ndarray, now_ns: int, stamp_ns: int | None = None) -> None:
-        """Keep a tick's readings, and the action (A,) that is sent upon them."""
+        """Record one tick.
+
+        Args:
+            action: (A,) action that is sent after the present readings.
+            now_ns: Time at which the readings' age is judged, in ns.
+            stamp_ns: Time by the clock of the messages' stamps, None if stamps are not used.
+        """
         readings, configs = self._table.read(now_ns, stamp_ns), self._table.configs
         raw = np.full(len(self._ids), np.nan)
         for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
@@ -57,8 +63,8 @@ class ReadingsRecorder:
         self._starts.append(self._start)
         self._start = False
 
-    def recording(self) -> Recording:
-        """Return what was recorded."""
+    def make_recording(self) -> Recording:
+        """Return all recorded ticks."""
         count = len(self._ids)
         scale, offset = np.ones(count), np.zeros(count)
         clip = np.tile([-np.inf, np.inf], (count, 1))

@@ -1,7 +1,7 @@
-"""The wiring file as it should be: a diagnosis written into the YAML, all else left as it is.
+"""Write a diagnosis into the text of a wiring file.
 
-Values are replaced where they stand, so comments and layout stay. What no line of a wiring can
-repair, as a dead motor, stays as it is.
+Values are replaced in place, so that comments and layout stay. Mistakes that no line of a wiring
+can correct, such as a dead motor, leave the text unchanged.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import Any
 import numpy as np
 import yaml
 
-from an_control.commissioning.doctor.wires import Recording, Wires
+from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.wiring import Wiring
 from an_control.wiring.messages import parse_field
 
 
 class Repair:
-    """A wiring's text, and what could not be written into it.
+    """The text of a wiring file and its corrections.
 
     Args:
-        text: of the file.
-        wiring: the same, read.
-        recording: of the wiring's channels.
-        places: (A,) of each actuator of the wiring its place in the model's action.
+        text: Text of the file.
+        wiring: The wiring that was loaded from it.
+        recording: A recording of the wiring's channels.
+        places: (A,) for each actuator of the wiring, its index in the model's action; None if both
+            have the same order.
     """
 
     def __init__(
@@ -35,16 +36,16 @@ class Repair:
         self._wiring, self._recording = wiring, recording
         self._places = list(range(len(wiring.command.names))) if places is None else list(places)
         self.left: list[str] = []
-        """What the text cannot say, one sentence each."""
+        """Corrections that the text cannot express, one sentence each."""
 
-    def write(self, wires: Wires) -> None:
-        """Write these wires into the text."""
-        self._write_channels(wires)
-        self._write_actuators(wires)
+    def write(self, candidate: CandidateWiring) -> None:
+        """Write the differences between this candidate and the recording's wiring into the text."""
+        self._write_channels(candidate)
+        self._write_actuators(candidate)
 
     @property
     def diff(self) -> str:
-        """The changes as a unified diff, "" where there are none."""
+        """The changes as a unified diff, or "" if there are none."""
         name = self._wiring.file
         lines = difflib.unified_diff(
             self.before.splitlines(keepends=True), self.text.splitlines(keepends=True),
@@ -52,7 +53,8 @@ class Repair:
         )  # fmt: skip
         return "".join(lines)
 
-    def _write_channels(self, wires: Wires) -> None:
+    def _write_channels(self, candidate: CandidateWiring) -> None:
+        """Write the fields, scales and offsets of the channels."""
         recording = self._recording
         ids = {id_: place for place, id_ in enumerate(recording.ids)}
         entries = {one.id: one for one in self._wiring.channels}
@@ -66,9 +68,9 @@ class Repair:
             ]
             if not members:
                 continue
-            slots, own = wires.slots[members], np.array(members)
-            factor = wires.scale[members] / recording.scale[members]
-            shift = wires.offset[members]
+            slots, own = candidate.slots[members], np.array(members)
+            factor = candidate.scale[members] / recording.scale[members]
+            shift = candidate.offset[members]
             same = np.allclose(factor, factor[0]) and np.allclose(shift, shift[0])
             changed = not (np.allclose(factor, 1.0) and np.allclose(shift, recording.offset[own]))
             if changed and not same:
@@ -86,14 +88,15 @@ class Repair:
                     continue
                 if other.source != config.source:
                     self._set(path, "source", other.source)
-                self._set(path, "field", _quoted(other.field))
+                self._set(path, "field", _quote(other.field))
             if changed:
                 if not np.isclose(factor[0], 1.0):
-                    self._set(path, "scale", _number(float(wires.scale[members[0]])))
+                    self._set(path, "scale", _format_number(float(candidate.scale[members[0]])))
                 if not np.isclose(shift[0], config.offset):
-                    self._set(path, "offset", _number(float(shift[0])))
+                    self._set(path, "offset", _format_number(float(shift[0])))
 
-    def _write_actuators(self, wires: Wires) -> None:
+    def _write_actuators(self, candidate: CandidateWiring) -> None:
+        """Write the scales and fields of the actuators."""
         command, number = self._wiring.command, 0
         for place, message in enumerate(command.messages):
             path: tuple[Any, ...] = ("command",)
@@ -102,20 +105,20 @@ class Repair:
             for actuator in message.actuators:
                 mine = self._places[number]
                 number += 1
-                gain = float(wires.gain[mine])
+                gain = float(candidate.gain[mine])
                 here = (*path, "actuators", actuator.name)
                 if gain not in (0.0, 1.0):
                     scale = actuator.scale / gain
-                    self._set(here, "scale", _number(scale))
+                    self._set(here, "scale", _format_number(scale))
                     if abs(scale) > 1.05 * max(map(abs, actuator.limits)):
                         self.left.append(f"command: actuator {actuator.name}: its limits hold it at"
                                          f" {max(map(abs, actuator.limits)):g}")  # fmt: skip
-        moved = np.flatnonzero(wires.motors != np.arange(len(wires.motors)))
+        moved = np.flatnonzero(candidate.motors != np.arange(len(candidate.motors)))
         for mine in map(int, moved):
-            self._cross(mine, int(np.flatnonzero(wires.motors == mine)[0]))
+            self._swap_actuators(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
 
-    def _cross(self, action: int, motor: int) -> None:
-        """Let this element of the action drive what another one drives."""
+    def _swap_actuators(self, action: int, motor: int) -> None:
+        """Let element `action` of the action drive the field of actuator `motor`."""
         command = self._wiring.command
         name = command.names[self._places.index(action)]
         other = command.names[self._places.index(motor)]
@@ -128,14 +131,14 @@ class Repair:
                 return
             own, field = by_name[name], by_name[other].field
             if field is None:
-                field = _element(message.field or "", other, list(by_name).index(other))
+                field = _element_path(message.field or "", other, list(by_name).index(other))
             path: tuple[Any, ...] = (
                 ("command", place) if len(command.messages) > 1 else ("command",)
             )
-            self._set((*path, "actuators", own.name), "field", _quoted(field))
+            self._set((*path, "actuators", own.name), "field", _quote(field))
 
     def _set(self, path: tuple[Any, ...], key: str, value: str) -> None:
-        """Write a value of a mapping in the document."""
+        """Write `key: value` into the mapping at `path` of the YAML text."""
         node: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
         for step in path:
             if isinstance(step, int):
@@ -159,8 +162,8 @@ class Repair:
         self.text = self.text[:end] + addition + self.text[end:]
 
 
-def _element(field: str, name: str, place: int) -> str:
-    """Return the path of an actuator's value in a field that several share."""
+def _element_path(field: str, name: str, place: int) -> str:
+    """Return the path of one actuator's value in a field that several actuators share."""
     if "*" in field:
         return field.replace("*", name)
     try:
@@ -171,10 +174,11 @@ def _element(field: str, name: str, place: int) -> str:
     return f"{field}[{name}]" if named else f"{field}[{place}]"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
+    """Return the text in quotes if YAML needs them."""
     return f"'{text}'" if any(one in text for one in "[]{}*,&") else text
 
 
-def _number(value: float) -> str:
-    """Return a number with as many digits as matter."""
+def _format_number(value: float) -> str:
+    """Return a number with nine significant digits."""
     return f"{value:.9g}"

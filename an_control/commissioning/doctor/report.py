@@ -1,4 +1,4 @@
-"""A diagnosis as a user reads it: rows of a table, sentences, and the corrected wiring."""
+"""Present a diagnosis to a user: rows of a table and sentences."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from an_control.commissioning.doctor.diagnosis import Diagnosis
 from an_control.commissioning.doctor.repair import Repair
 
 SHOWN = 4
-"""Names that a cell of the table lists."""
+"""Maximum number of names in a cell of the table."""
 
 
-def rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """Return a row for each finding."""
+def make_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """Return one table row for each finding, with values by column name."""
     return [
         {
             "what": _names(one.members),
@@ -24,8 +24,8 @@ def rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     ]
 
 
-def problems(diagnosis: Diagnosis) -> list[str]:
-    """Return a sentence for each finding, for the list of problems."""
+def list_problems(diagnosis: Diagnosis) -> list[str]:
+    """Return one sentence for each finding, and one for equally likely alternatives."""
     found = [f"doctor: {_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:
         others = "; ".join(diagnosis.alternatives)
@@ -35,8 +35,13 @@ def problems(diagnosis: Diagnosis) -> list[str]:
     return found
 
 
-def notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
-    """Return what else there is to say."""
+def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
+    """Return the other remarks of a diagnosis, one sentence each.
+
+    Args:
+        diagnosis: The diagnosis.
+        repair: The corrected file, None if there is none.
+    """
     said = [f"doctor: {note}" for note in diagnosis.notes]
     by_hint: dict[str, list[str]] = {}
     for name, hint in diagnosis.unseen.items():
@@ -49,5 +54,6 @@ def notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
 
 
 def _names(members: tuple[str, ...]) -> str:
+    """Return names as a list, shortened after `SHOWN`."""
     more = len(members) - SHOWN
     return ", ".join(members[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -73,7 +73,7 @@ def record_simulation(
             episode += 1
     finally:
         robot.close()
-    return recorder.recording(), returns
+    return recorder.make_recording(), returns
 
 
 def _store_command(

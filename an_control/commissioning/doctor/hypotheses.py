@@ -1,7 +1,8 @@
-"""How a robot's signals may be wired, and which faults of a wiring are tried.
+"""Define a recording of a robot, a candidate wiring, and the mistakes that the doctor considers.
 
-A recording holds raw readings, as the fields of the messages carry them. `Wires` say what a model
-would read and command through a wiring with these numbers; a fault is another set of wires.
+A recording keeps the raw numbers of the message fields, before scale and offset. A candidate wiring
+says how to turn them into the model's readings and actions, so that two candidates can be compared
+on one recording. A hypothesis is a candidate that differs from another one by a single mistake.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Recording:
-    """What a robot read and was commanded, tick by tick.
+    """Readings and actions of a robot over T control ticks, for N channels and A actuators.
 
     Args:
-        ids: the N channels, in the model's order.
-        raw: (T, N) what their fields carried, before scale and offset; NaN where missing.
-        actions: (T, A) the action that followed the readings of the same tick, in [-1, 1].
-        scale, offset: (N,) as they are wired: a reading is raw * scale + offset.
-        clip: (N, 2) bounds of the readings, infinite where there are none.
-        starts: (T,) True where a tick does not follow from the one before, as after a reset.
-        groups: channels that are likely to be wrong together, such as those of one source.
+        ids: Ids of the N channels, in the model's order.
+        raw: (T, N) numbers of the message fields, before scale and offset; NaN where missing.
+        actions: (T, A) actions in [-1, 1], each sent after the readings of the same tick.
+        scale: (N,) factors of the wiring file; a reading is raw * scale + offset.
+        offset: (N,) offsets of the wiring file, in the unit of the readings.
+        clip: (N, 2) lower and upper bounds of the readings, infinite if there are none.
+        starts: (T,) True for a tick that does not follow directly from the tick before it, as after
+            a reset of the robot.
+        actuators: Names of the A actuators, in the model's order.
+        groups: Indices of channels that one mistake is likely to affect together, by group name;
+            for example the channels of one source.
     """
 
     ids: tuple[str, ...]
@@ -53,7 +58,19 @@ class Recording:
         starts: np.ndarray | None = None,
         groups: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Recording:
-        """Return a recording of readings (T, N) that a wiring of this scale and offset made."""
+        """Return a recording made from scaled readings instead of raw numbers.
+
+        Args:
+            readings: (T, N) readings, after scale and offset; NaN where missing.
+            ids: Ids of the N channels.
+            actions: (T, A) actions in [-1, 1].
+            actuators: Names of the actuators; by default "action.0", "action.1", ...
+            scale: (N,) factors with which the readings were made; by default 1.
+            offset: (N,) offsets with which the readings were made; by default 0.
+            clip: (N, 2) bounds of the readings; by default infinite.
+            starts: (T,) ticks that do not follow from the one before; by default none.
+            groups: Indices of channels that one mistake is likely to affect together.
+        """
         count = len(ids)
         scale = np.ones(count) if scale is None else np.asarray(scale, float)
         offset = np.zeros(count) if offset is None else np.asarray(offset, float)
@@ -65,16 +82,22 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Wires:
-    """One set of wires; as the recording was made, or as it may have to be.
+class CandidateWiring:
+    """A possible explanation of how the robot is really wired, as arrays.
+
+    The wiring file itself is one candidate (`from_recording`). The `with_...` methods return
+    changed copies. N is the number of channels, A that of actuators.
 
     Args:
-        slots: (N,) the channel of the recording whose field feeds each channel.
-        scale, offset: (N,) of the readings.
-        delay: (N,) ticks by which a channel is late.
-        unusable: (N,) channels whose readings tell nothing: stuck, or noise only.
-        motors: (A,) the element of the action that moves each actuator.
-        gain: (A,) by which the robot acts more than was commanded; negative where reversed.
+        slots: (N,) for each channel, the index of the recorded channel whose field carries its
+            signal.
+        scale: (N,) factors from raw numbers to readings.
+        offset: (N,) offsets of the readings.
+        delay: (N,) ticks by which each channel is later than the others.
+        unusable: (N,) True for channels that carry no information: stuck, or noise only.
+        motors: (A,) for each actuator, the index of the action element that moves it.
+        gain: (A,) how strongly each actuator reacts, relative to what the model expects: 1 as
+            expected, 0 not at all, negative in the wrong direction.
     """
 
     slots: np.ndarray
@@ -86,8 +109,8 @@ class Wires:
     gain: np.ndarray
 
     @classmethod
-    def from_recording(cls, recording: Recording) -> Wires:
-        """Return the wires as they are configured."""
+    def from_recording(cls, recording: Recording) -> CandidateWiring:
+        """Return the candidate that equals the wiring file of the recording."""
         count, actions = len(recording.ids), recording.actions.shape[1]
         return cls(
             np.arange(count),
@@ -99,44 +122,46 @@ class Wires:
             np.ones(actions),
         )
 
-    def scaled(self, channels: Sequence[int], factor: float) -> Wires:
-        """Return the wires with the scale of these channels times a factor."""
+    def with_scale_factor(self, channels: Sequence[int], factor: float) -> CandidateWiring:
+        """Return a copy with the scales of these channels multiplied by `factor`."""
         scale = self.scale.copy()
         scale[list(channels)] *= factor
         return replace(self, scale=scale)
 
-    def shifted(self, channel: int, offset: float) -> Wires:
-        """Return the wires with another offset of a channel."""
+    def with_offset(self, channel: int, offset: float) -> CandidateWiring:
+        """Return a copy in which the channel has this offset."""
         offsets = self.offset.copy()
         offsets[channel] = offset
         return replace(self, offset=offsets)
 
-    def delayed(self, channel: int, ticks: int) -> Wires:
-        """Return the wires with a channel that is late by so many ticks."""
+    def with_delay(self, channel: int, ticks: int) -> CandidateWiring:
+        """Return a copy in which the channel is late by this number of ticks."""
         delay = self.delay.copy()
         delay[channel] = ticks
         return replace(self, delay=delay)
 
-    def without(self, channel: int) -> Wires:
-        """Return the wires with a channel that tells nothing."""
+    def with_unusable(self, channel: int) -> CandidateWiring:
+        """Return a copy in which the channel carries no information."""
         unusable = self.unusable.copy()
         unusable[channel] = True
         return replace(self, unusable=unusable)
 
-    def permuted(self, channels: Sequence[int], others: Sequence[int]) -> Wires:
-        """Return the wires with these channels fed by what feeds the others now."""
+    def with_permuted_channels(
+        self, channels: Sequence[int], others: Sequence[int]
+    ) -> CandidateWiring:
+        """Return a copy in which `channels` get the signals of their counterparts in `others`."""
         slots = self.slots.copy()
         slots[list(channels)] = self.slots[list(others)]
         return replace(self, slots=slots)
 
-    def driven(self, motors: Sequence[int], factor: float) -> Wires:
-        """Return the wires with the gain of these motors times a factor."""
+    def with_motor_gain(self, motors: Sequence[int], factor: float) -> CandidateWiring:
+        """Return a copy with the gains of these motors multiplied by `factor`."""
         gain = self.gain.copy()
         gain[list(motors)] *= factor
         return replace(self, gain=gain)
 
-    def crossed(self, motors: Sequence[int], others: Sequence[int]) -> Wires:
-        """Return the wires with these motors moved by the others' actions."""
+    def with_permuted_motors(self, motors: Sequence[int], others: Sequence[int]) -> CandidateWiring:
+        """Return a copy in which each of `motors` is moved by the action of the one in `others`."""
         moved = self.motors.copy()
         moved[list(motors)] = self.motors[list(others)]
         return replace(self, motors=moved)
@@ -156,57 +181,74 @@ UNITS = {
     100.0: "hundredths, such as centimetres instead of metres",
     0.01: "hundreds, such as metres instead of centimetres",
 }
-"""By how many times too large a reading is, what its unit may be."""
+"""Names of confused units, by the factor by which the readings are then too large."""
 ROUND = (10.0, 0.1, 2.0, 0.5, 4.0, 0.25, 5.0, 0.2, 20.0, 0.05)
-"""Other factors that are likelier than those near them."""
+"""Round factors that are more probable than their neighbours."""
 FACTORS = (1000.0, 180 / np.pi, 16.0, 10.0, 5.0, 3.0, 2.0)
-"""Factors that are tried at first, their inverses too; what is found is refined."""
+"""Scale factors that are tried first, with their inverses; the best ones are refined later."""
 MOTOR_FACTORS = (-1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0)
+"""Motor gains that are tried first."""
 MAX_DELAY = 3
-"""Ticks."""
+"""Longest delay in ticks that is tried."""
 MOST_CLASSES = 4
-"""Kinds of channels of a part, such as positions, that may change places together."""
+"""Maximum number of kinds of channels (position, velocity, ...) whose joint exchange is tried."""
 MOST_INDICES = 8
-"""Numbered parts, such as legs, of which all exchanges are tried."""
+"""Maximum number of numbered parts (such as legs) of which all exchanges are tried."""
 
 
 class Hypothesis(NamedTuple):
-    """A fault that may explain the recording."""
+    """One mistake in the wiring that may explain the recording."""
 
     kind: str
-    """sign, scale, offset, inverted, delay, unusable, swapped, permuted, motor reversed, motor
-    gain, motor dead, motors swapped, motors permuted."""
+    """One of: sign, scale, offset, inverted, delay, unusable, swapped, permuted, motor reversed,
+    motor gain, motor dead, motors swapped, motors permuted.
+    """
     members: tuple[int, ...]
-    """Channels, or for a kind that begins with "motor" actuators."""
-    wires: Wires
-    """As they would have to be."""
+    """Indices of the affected channels, or of the affected actuators if the kind begins with
+    "motor".
+    """
+    candidate: CandidateWiring
+    """The wiring that is right if the hypothesis is true."""
     name: str = ""
-    """Of the group, where it is one."""
+    """Name of the affected group, or ""."""
 
     @property
-    def of_motors(self) -> bool:
-        """Return whether it concerns motors."""
+    def is_motor(self) -> bool:
+        """Return whether the hypothesis is about motors."""
         return self.kind.startswith("motor")
 
     @property
-    def of_group(self) -> bool:
-        """Return whether several channels share one correction."""
+    def is_group(self) -> bool:
+        """Return whether several channels or motors share one correction."""
         return len(self.members) > 1 and self.kind not in ("swapped", "motors swapped")
 
     @property
     def penalty(self) -> float:
-        """Return the nats that it must explain beside its evidence, for what it assumes."""
+        """Return the gain in log-likelihood (nats) below which the hypothesis does not count.
+
+        It stands for the prior probability of the mistake and for its number of free parameters.
+        """
         return PENALTIES.get(self.kind, 8.0) + 0.5 * len(self.members)
 
 
 PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0, "delay": 12.0}
+"""Penalties in nats of kinds with a fitted number; the others have 8."""
 
 
-def groups_of(ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None) -> dict[str, tuple]:
-    """Return groups of channels that one mistake may concern, by name: two channels or more.
+def find_groups(
+    ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None
+) -> dict[str, tuple]:
+    """Return groups of two or more ids that one mistake may affect together.
 
-    Those that are given, those that share the first or the last part of their ids or the one number
-    in them, and those whose ids differ in a number alone.
+    Ids form a group if they share the part before the first dot, the part after the last dot, or
+    their only number, or if they differ in a number alone.
+
+    Args:
+        ids: Ids of channels, or names of actuators.
+        given: More groups, such as those of one source; None for none.
+
+    Returns:
+        Indices into `ids`, by the name of the group.
     """
     found: dict[str, list[int]] = {}
     for number, id_ in enumerate(ids):
@@ -223,18 +265,25 @@ def groups_of(ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None) -
     return {name: members for members, name in unique.items()}
 
 
-def exchanges(
+def iterate_exchanges(
     ids: Sequence[str], groups: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield whole parts of a robot that may be exchanged, as (name, channels, what feeds them).
+    """Yield permutations of whole parts of a robot, such as two exchanged legs.
 
-    Parts are numbered (legs 1 to 4) or named left and right; all their channels change places, or
-    those that are also in a group.
+    Parts are numbered (legs 1 to 4) or named (left and right). Either all channels of the parts
+    change places, or only those of some kinds (such as positions) or of one group.
+
+    Args:
+        ids: Ids of channels, or names of actuators.
+        groups: Indices into `ids`, by group name; see `find_groups`.
+
+    Yields:
+        A description, the indices that change, and for each of them the index whose signal it gets.
     """
     families: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
     patterns: dict[str, dict[str, int]] = {}
     for number, id_ in enumerate(ids):
-        for pattern, index in _indexed(id_):
+        for pattern, index in _split_id(id_):
             patterns.setdefault(pattern, {})[index] = number
     for pattern, by_index in patterns.items():
         if 2 <= len(by_index) <= MOST_INDICES:
@@ -254,7 +303,7 @@ def exchanges(
             inside = [one for one in family.values() if set(one.values()) <= set(members)]
             selections.append((name, inside))
         for name, selected in selections:
-            for to, text in _moves(indices):
+            for to, text in _list_permutations(indices):
                 channels = tuple(one[i] for one in selected for i in indices if to[i] != i)
                 others = tuple(one[to[i]] for one in selected for i in indices if to[i] != i)
                 if len(channels) > 2 and (channels, others) not in seen:
@@ -262,8 +311,8 @@ def exchanges(
                     yield f"{text} ({name})", channels, others
 
 
-def _indexed(id_: str) -> Iterator[tuple[str, str]]:
-    """Yield each way to take a number or a side out of an id, as (pattern, number or side)."""
+def _split_id(id_: str) -> Iterator[tuple[str, str]]:
+    """Yield (pattern, part) for each number, side or end in an id, with "*" in its place."""
     for match in re.finditer(r"\d+", id_):
         yield f"{id_[: match.start()]}*{id_[match.end() :]}", match.group()
     for match in re.finditer(r"left|right|front|rear|back", id_, re.IGNORECASE):
@@ -272,8 +321,8 @@ def _indexed(id_: str) -> Iterator[tuple[str, str]]:
         yield f"{id_[: match.start()]}{kind}{id_[match.end() :]}", side
 
 
-def _moves(indices: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield rotations, exchanges of two and the reverse of numbered parts, with a text."""
+def _list_permutations(indices: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield rotations, pairwise exchanges and the reversal of parts, each with a description."""
     count = len(indices)
     for turn in range(1, count):
         to = {i: indices[(place + turn) % count] for place, i in enumerate(indices)}

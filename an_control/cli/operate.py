@@ -1,0 +1,270 @@
+"""The verbs that operate a running policy node without the ros2 command line.
+
+`status` shows it; `estop` and `reset` latch and clear its e-stop; `shadow on|off` decides whether
+it only proposes commands; `activate` and `deactivate` change its lifecycle state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+from rich.box import SIMPLE
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from an_control.cli.common import InputError, OutputFile, WorkError, require_packages, write_json
+
+if TYPE_CHECKING:
+    from an_control.ros.operator import NodeStatus, Operator
+
+FIGURES = {
+    "policy": ("tick p50 [us]", "tick p99 [us]", "missed deadlines", "recoveries"),
+    "gate": ("authority",),
+    "watchdog": ("trips",),
+    "monitor": ("rewires detected", "readings late [ticks]"),
+    "source": ("rate [Hz]", "age [s]", "publishers"),
+}
+"""Diagnostic figures that `status` shows, by the first word of the part's name."""
+COLOURS = {"warning": "yellow", "error": "bold red", "stale": "dim"}
+WIDE = 160
+"""Width of the table in columns if the output is no terminal."""
+
+
+@dataclass(frozen=True)
+class StatusCommand:
+    """Show a policy node's lifecycle state, e-stop, parts and sources, until Ctrl-C.
+
+    The table is made of the node's diagnostics, which come once a second, and of its lifecycle
+    state. Exit status 0: no part reports an error; 1: a part does, or there is no such node.
+    """
+
+    node: tyro.conf.Positional[str] = ""
+    """The node's full name, such as /ant/policy; not needed if only one policy node runs."""
+    once: bool = False
+    """Print one table and end."""
+    timeout_s: float = 10.0
+    """Seconds to wait for the node and its diagnostics."""
+    json: OutputFile | None = None
+    """Also write the last status here as JSON."""
+
+    def run(self) -> int:
+        """Show the status and return the exit status."""
+        return _operate("status", self.node, self.timeout_s, self._show)
+
+    def _show(self, operator: Operator, node: str) -> int:
+        console, status = Console(), None
+        if not console.is_terminal:
+            console.width = WIDE
+        statuses = operator.watch(node)
+        try:
+            if self.once or not console.is_terminal:
+                for status in statuses:
+                    console.print(_make_table(status))
+                    if self.once:
+                        break
+            else:
+                with Live(console=console, auto_refresh=False) as live:
+                    for status in statuses:
+                        live.update(_make_table(status), refresh=True)
+        except KeyboardInterrupt:
+            pass
+        if status is None:
+            return 0
+        write_json(self.json, asdict(status))
+        return 1 if status.failed else 0
+
+
+@dataclass(frozen=True)
+class EstopCommand:
+    """Latch the e-stop: the node sends the safe command at once, and then every period.
+
+    Only `an-control reset` clears it.
+    """
+
+    node: tyro.conf.Positional[str] = ""
+    """The node's full name; without it every policy node on the network is stopped."""
+    timeout_s: float = 5.0
+    """Seconds to wait for the node's answer."""
+
+    def run(self) -> int:
+        """Latch the e-stop and return the exit status."""
+
+        def stop(operator: Operator, node: str) -> int:
+            return _report("estop", node, operator.trigger(node, "estop"), "e-stop latched")
+
+        return _operate("estop", self.node, self.timeout_s, stop, every=True)
+
+
+@dataclass(frozen=True)
+class ResetCommand:
+    """Clear the e-stop of a policy node, which then acts again; or clear the policy's memory."""
+
+    node: tyro.conf.Positional[str] = ""
+    """The node's full name; not needed if only one policy node runs."""
+    memory: bool = False
+    """Clear the policy's whole memory instead, as at the start of an episode."""
+    timeout_s: float = 5.0
+    """Seconds to wait for the node's answer."""
+
+    def run(self) -> int:
+        """Reset the node and return the exit status."""
+
+        def reset(operator: Operator, node: str) -> int:
+            service = "reset_state" if self.memory else "reset_estop"
+            done = "memory cleared" if self.memory else "e-stop cleared"
+            return _report("reset", node, operator.trigger(node, service), done)
+
+        return _operate("reset", self.node, self.timeout_s, reset)
+
+
+@dataclass(frozen=True)
+class ShadowCommand:
+    """Let a policy node propose commands on ~/proposed (on), or command the robot (off).
+
+    It takes effect at the next tick. For a bring-up to the start pose deactivate first, switch
+    shadow off, and activate.
+    """
+
+    switch: tyro.conf.Positional[Literal["on", "off"]]
+    """Whether the node only proposes commands."""
+    node: tyro.conf.Positional[str] = ""
+    """The node's full name; not needed if only one policy node runs."""
+    timeout_s: float = 5.0
+    """Seconds to wait for the node's answer."""
+
+    def run(self) -> int:
+        """Switch shadow mode and return the exit status."""
+        on = self.switch == "on"
+        done = (
+            "proposes commands, and sends none" if on else "commands the robot while it is active"
+        )
+
+        def switch(operator: Operator, node: str) -> int:
+            return _report("shadow", node, operator.set_shadow(node, on), done)
+
+        return _operate("shadow", self.node, self.timeout_s, switch)
+
+
+@dataclass(frozen=True)
+class ActivateCommand:
+    """Let a policy node act; an unconfigured one is configured first."""
+
+    node: tyro.conf.Positional[str] = ""
+    """The node's full name; not needed if only one policy node runs."""
+    timeout_s: float = 60.0
+    """Seconds to wait for each change of its state: loading a model and compiling take a while."""
+
+    def run(self) -> int:
+        """Activate the node and return the exit status."""
+
+        def activate(operator: Operator, node: str) -> int:
+            return _report("activate", node, operator.change_state(node, "active"), "active")
+
+        return _operate("activate", self.node, self.timeout_s, activate)
+
+
+@dataclass(frozen=True)
+class DeactivateCommand:
+    """Let a policy node stop acting; the safe command is the last one that it sends."""
+
+    node: tyro.conf.Positional[str] = ""
+    """The node's full name; not needed if only one policy node runs."""
+    timeout_s: float = 10.0
+    """Seconds to wait for the change of its state."""
+
+    def run(self) -> int:
+        """Deactivate the node and return the exit status."""
+
+        def deactivate(operator: Operator, node: str) -> int:
+            return _report("deactivate", node, operator.change_state(node, "inactive"), "inactive")
+
+        return _operate("deactivate", self.node, self.timeout_s, deactivate)
+
+
+def _operate(
+    verb: str,
+    node: str,
+    timeout_s: float,
+    work: Callable[[Operator, str], int],
+    *,
+    every: bool = False,
+) -> int:
+    """Do `work` with a policy node and return its exit status, the highest one of several nodes.
+
+    Args:
+        verb: Name of the verb, for messages.
+        node: Full name of the node; "" for the one that runs.
+        timeout_s: Time in seconds to wait for the node.
+        work: Gets the operator and the node's name.
+        every: Whether "" means all policy nodes, if several run.
+    """
+    if not 0.0 < timeout_s <= 3600.0:
+        raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
+    require_packages("ros", "rclpy")
+    from rclpy.exceptions import NameValidationException
+    from rclpy.validate_full_topic_name import validate_full_topic_name
+
+    from an_control.ros.operator import operator
+
+    if node:
+        try:
+            validate_full_topic_name(node)
+        except NameValidationException as error:
+            raise InputError(
+                f"{node!r} is not the full name of a node, such as /ant/policy"
+            ) from error
+    with operator(timeout_s) as one:
+        names = [node] if node else one.find_nodes()
+        if not names:
+            raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_network()}")
+        if len(names) > 1 and not every:
+            raise InputError(f"give a node's name; {', '.join(names)} run")
+        statuses = []
+        for name in names:
+            try:
+                statuses.append(work(one, name))
+            except TimeoutError:
+                said = f"{name} did not answer within {timeout_s:g} s; {_describe_network()}"
+                print(f"an-control {verb}: {said}", file=sys.stderr)
+                statuses.append(1)
+        return max(statuses)
+
+
+def _describe_network() -> str:
+    """Return where nodes are looked for, as text."""
+    from an_control.ros.graph import describe_network
+
+    return describe_network()
+
+
+def _report(verb: str, node: str, refusal: str, done: str) -> int:
+    """Print the result of a request and return the exit status."""
+    if refusal:
+        print(f"an-control {verb}: {node}: {refusal}", file=sys.stderr)
+        return 1
+    print(f"{node}: {done}")
+    return 0
+
+
+def _make_table(status: NodeStatus) -> Any:
+    """Return a node's status as a table."""
+    table = Table(box=SIMPLE)
+    for column in ("part", "state", "says", "figures"):
+        table.add_column(column, overflow="fold")
+    for one in status.parts:
+        shown = FIGURES.get(one.part.partition(" ")[0], ())
+        figures = ", ".join(f"{key} {one.values[key]}" for key in shown if key in one.values)
+        colour = COLOURS.get(one.level, "")
+        level = f"[{colour}]{one.level}[/]" if colour else one.level
+        table.add_row(escape(one.part), level, escape(one.text), escape(figures))
+    head = f"{status.node}: {status.state}"
+    if status.parts:
+        return Group(escape(head), table)
+    why = "activate it" if status.state == "unconfigured" else "none came in time"
+    return Group(escape(f"{head}; no diagnostics: {why}"))

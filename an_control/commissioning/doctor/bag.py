@@ -1,0 +1,78 @@
+"""Record a robot for the doctor from a bag: of any robot, or of a policy node's recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from an_control.commissioning.bag import is_same_topic
+from an_control.commissioning.doctor.driven import DrivenRecorder
+from an_control.policy import Model
+from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, read_joint_state
+from an_control.record.reader import Bag
+from an_control.wiring import Wiring, stamp_reader
+
+
+def record_bag(
+    wiring: Wiring,
+    model_path: str,
+    model: Model,
+    bag: Bag,
+    namespace: str,
+    deserialize: Callable[[bytes, Any], Any],
+) -> DrivenRecorder:
+    """Return what a bag holds of a robot's readings and commands.
+
+    Readings are those of the wiring's sources. Commands are those on the wiring's command topics,
+    or in a policy node's own recording those that the node has recorded.
+
+    Args:
+        wiring: The robot's wiring.
+        model_path: Path of the model file, for error messages.
+        model: The model whose channels and actuators are recorded.
+        bag: The bag.
+        namespace: The robot's namespace; a topic that is not in it is looked for in any.
+        deserialize: Makes a ROS message of bytes and a class.
+
+    Raises:
+        WiringError: If the wiring does not fit its message types or the model.
+        BagError: If the bag cannot be read.
+    """
+    driven = DrivenRecorder(wiring, model_path, model)
+    table = driven.recorder.table
+    classes = table.message_classes
+    stamps = {name: stamp_reader(cls) for name, cls in classes.items()}
+    readers: dict[str, list[str]] = {}
+    commanders: dict[str, list[int]] = {}
+    for entry in bag.entries():
+        if entry.type == ATTACHMENT:
+            continue
+        if entry.topic not in readers:
+            readers[entry.topic] = [
+                one.name
+                for one in wiring.sources
+                if one.type == entry.type and is_same_topic(one.topic, entry.topic, namespace)
+            ]
+            commanders[entry.topic] = [
+                number
+                for number, one in enumerate(wiring.command.messages)
+                if one.type == entry.type and is_same_topic(one.topic, entry.topic, namespace)
+            ]
+        try:
+            for name in readers[entry.topic]:
+                message = deserialize(entry.data, classes[name])
+                table.store(name, message, stamps[name](message), entry.log_ns)
+            for number in commanders[entry.topic]:
+                cls = type(driven.messages[number].message)
+                driven.add_message(number, deserialize(entry.data, cls), entry.log_ns)
+        except (BagError, ValueError, RuntimeError) as error:
+            raise BagError(f"{bag.path}: topic {entry.topic}: {error}") from error
+        if entry.topic.endswith(f"/{COMMAND}") and entry.type == TYPES[COMMAND]:
+            names, values = read_joint_state(entry.data)
+            by_name = dict(zip(names, values, strict=False))
+            if set(wiring.command.names) <= set(by_name):
+                ordered = [by_name[name] for name in wiring.command.names]
+                driven.add_command(np.array(ordered, float), entry.log_ns)
+    return driven

@@ -1,0 +1,185 @@
+"""Give the channels and actuators of a drafted wiring the names that a model knows.
+
+A field that was heard is matched with a channel of the model by its name, and by whether its values
+lie in the range of the training. A match that is not certain is marked with "SET THIS".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from an_control.monitor.forward_model import trained_ranges
+from an_control.policy import Model
+from an_control.wiring import ActuatorConfig, ChannelConfig
+
+SURE, POSSIBLE = 0.72, 0.33
+"""Minimum similarity of a certain match, and of one that the user must confirm."""
+AHEAD = 0.08
+"""Distance from the second best match from which on a match is certain."""
+OUT_OF_RANGE = 0.2
+"""Loss of similarity for values far outside of the range of the training."""
+MARGIN = 0.5
+"""Distance from the range of the training, in its width, up to which values are inside."""
+SYNONYMS = {
+    "gyro": "angular velocity",
+    "acc": "linear acceleration",
+    "accelerometer": "linear acceleration",
+    "pos": "position",
+    "vel": "velocity",
+    "odometry": "odom",
+    "forward": "linear x",
+    "turn": "angular z",
+}
+"""Words of channel ids, and the words of message fields that mean the same."""
+SILENT = frozenset({"twist", "pose", "data", "state", "states", "joint"})
+"""Words that say nothing about which number it is."""
+
+
+class HeardField(NamedTuple):
+    """A number that was heard, as a drafted channel.
+
+    Args:
+        config: The drafted channel.
+        comment: Its comment.
+        low: Lowest heard value.
+        high: Highest heard value.
+    """
+
+    config: ChannelConfig
+    comment: str
+    low: float
+    high: float
+
+
+class Match(NamedTuple):
+    """Fields that a model's channels were matched with.
+
+    Args:
+        channels: The channels with the model's ids, in the model's order, each with a comment.
+        missing: Ids of the model without a match.
+        unused: Heard fields that match no channel of the model.
+        doubtful: Number of channels that the user must confirm.
+    """
+
+    channels: list[tuple[ChannelConfig, str]]
+    missing: list[str]
+    unused: list[HeardField]
+    doubtful: int
+
+
+def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
+    """Match the channels of a model with fields that were heard, each field at most once.
+
+    Args:
+        heard: The fields.
+        model: The model; it must name its channels.
+    """
+    ids, ranges = list(model.task.channels), trained_ranges(model)
+    scores = {
+        (id_, place): _similarity(id_, one, ranges.get(id_))
+        for id_ in ids
+        for place, one in enumerate(heard)
+    }
+    taken = _assign(scores)
+    channels, missing, doubtful = [], [], 0
+    for id_ in ids:
+        place = taken.get(id_)
+        if place is None:
+            missing.append(id_)
+            continue
+        one = heard[place]
+        others = [s for (name, other), s in scores.items() if name == id_ and other != place]
+        score, second = scores[id_, place], max(others, default=0.0)
+        comment = one.comment
+        outside = not _is_in_range(one, ranges.get(id_))
+        if score < SURE or score - second < AHEAD or outside:
+            doubtful += 1
+            comment = f"SET THIS: is it {id_}? {comment}"
+        if outside:
+            low, high = ranges[id_]
+            comment += f", in training {low:.4g} .. {high:.4g}"
+        channels.append((replace(one.config, id=id_), comment))
+    used = set(taken.values())
+    unused = [one for place, one in enumerate(heard) if place not in used]
+    return Match(channels, missing, unused, doubtful)
+
+
+def match_actuators(
+    actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
+) -> list[tuple[ActuatorConfig, str]]:
+    """Return drafted actuators of one message with the model's names, where these are certain.
+
+    Args:
+        actuators: The drafted actuators, each with a comment.
+        field: The field that they share, "" if each has one of its own.
+        model: The model.
+    """
+    names = list(model.task.actuators)
+    known = {one.name for one, _ in actuators}
+    scores = {
+        (name, place): _name_similarity(name, one.name)
+        for name in names
+        if name not in known
+        for place, (one, _) in enumerate(actuators)
+        if one.name not in names
+    }
+    taken = {place: name for name, place in _assign(scores).items() if scores[name, place] >= SURE}
+    found = []
+    for place, (one, comment) in enumerate(actuators):
+        if place in taken and (one.field or field):
+            own = one.field or f"{field}[{one.name}]"
+            comment = f"{comment}; is {one.name} on the robot"
+            one = replace(one, name=taken[place], field=own)
+        found.append((one, comment))
+    return found
+
+
+def _assign(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
+    """Return the place for each name, the most similar pairs first, each place at most once."""
+    found: dict[str, int] = {}
+    for (name, place), score in sorted(scores.items(), key=lambda pair: -pair[1]):
+        if score >= POSSIBLE and name not in found and place not in found.values():
+            found[name] = place
+    return found
+
+
+def _similarity(id_: str, one: HeardField, trained: tuple[float, float] | None) -> float:
+    """Return how well a field fits a channel of the model, from 0 to 1."""
+    config = one.config
+    score = max(_name_similarity(id_, config.id), _name_similarity(id_, _words_of_field(config)))
+    return score if _is_in_range(one, trained) else score - OUT_OF_RANGE
+
+
+def _is_in_range(one: HeardField, trained: tuple[float, float] | None) -> bool:
+    """Return whether the values of a field may be those of a channel with this range."""
+    if trained is None:
+        return True
+    margin = MARGIN * max(trained[1] - trained[0], 1e-6)
+    return trained[0] - margin <= one.low and one.high <= trained[1] + margin
+
+
+def _words_of_field(config: ChannelConfig) -> str:
+    """Return source and field of a channel in the order in which ids name them."""
+    return f"{config.source}.{config.field}"
+
+
+def _name_similarity(one: str, other: str) -> float:
+    """Return the similarity of two names from 0 to 1, by their words and by their letters."""
+    words, others = _words(one), _words(other)
+    common = len(set(words) & set(others))
+    share = common / max(1, len(set(words) | set(others)))
+    inside = common / max(1, min(len(set(words)), len(set(others))))
+    letters = SequenceMatcher(None, " ".join(words), " ".join(others)).ratio()
+    return max(0.5 * share + 0.5 * letters, 0.8 * inside * (0.5 + 0.5 * share) + 0.2 * letters)
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name in lower case, without `SILENT` ones and synonyms replaced."""
+    spaced = re.sub(r"([a-z])([A-Z0-9])", r"\1 \2", name).lower()
+    words = re.findall(r"[a-z]+|\d+", spaced)
+    words = [word for one in words for word in SYNONYMS.get(one, one).split()]
+    return [word for word in words if word not in SILENT] or words

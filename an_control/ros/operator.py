@@ -1,0 +1,250 @@
+"""Operate a running policy node from outside: its state, e-stop, shadow mode and diagnostics.
+
+Everything goes through the node's own services, parameters and diagnostics. A request that can be
+repeated without harm is repeated until it is answered, because the first answer of a node that was
+just discovered can be lost; a change of the lifecycle state is requested once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.parameter_client import AsyncParameterClient
+from std_srvs.srv import Trigger
+
+from an_control.ros.graph import temporary_node
+from an_control.ros.parameters import call_until_answered
+
+MARK = "/reset_estop"
+"""End of the name of a service that every policy node offers, and by which it is recognised."""
+SETTLE_S = 0.5
+"""Time for which more policy nodes are looked for once one is found."""
+SLICE_S = 0.05
+LEVELS = {
+    DiagnosticStatus.OK: "ok",
+    DiagnosticStatus.WARN: "warning",
+    DiagnosticStatus.ERROR: "error",
+    DiagnosticStatus.STALE: "stale",
+}
+"""Names of the diagnostic levels."""
+STEPS = {
+    ("unconfigured", "active"): (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE),
+    ("inactive", "active"): (Transition.TRANSITION_ACTIVATE,),
+    ("active", "inactive"): (Transition.TRANSITION_DEACTIVATE,),
+}
+"""Lifecycle transitions from a state to another one."""
+AFTER = {
+    Transition.TRANSITION_CONFIGURE: State.PRIMARY_STATE_INACTIVE,
+    Transition.TRANSITION_ACTIVATE: State.PRIMARY_STATE_ACTIVE,
+    Transition.TRANSITION_DEACTIVATE: State.PRIMARY_STATE_INACTIVE,
+}
+"""State that a successful transition leads to."""
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """Newest diagnostic status of one part of a policy node.
+
+    Args:
+        part: Name of the part, such as "policy", "e-stop" or "source joints".
+        level: "ok", "warning", "error" or "stale".
+        text: Summary.
+        values: Figures by name.
+    """
+
+    part: str
+    level: str
+    text: str
+    values: dict[str, str]
+
+
+@dataclass
+class NodeStatus:
+    """Newest known status of a policy node.
+
+    Args:
+        node: Full name of the node.
+        state: Label of its lifecycle state, or "unknown".
+        parts: Diagnostic status of each part; empty before the first diagnostics.
+    """
+
+    node: str
+    state: str = "unknown"
+    parts: list[PartStatus] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Return whether a part reports an error."""
+        return any(one.level == "error" for one in self.parts)
+
+
+class Operator:
+    """A temporary ROS node that operates policy nodes.
+
+    Args:
+        caller: The temporary node.
+        timeout_s: Time in seconds to wait for a node and for each of its answers.
+    """
+
+    def __init__(self, caller: Node, timeout_s: float) -> None:
+        self._caller, self._timeout_s = caller, timeout_s
+
+    def find_nodes(self) -> list[str]:
+        """Return the full names of all policy nodes on the network, sorted; [] after the timeout.
+
+        Once one is found, others are looked for during `SETTLE_S`.
+        """
+        until_s, found = time.monotonic() + self._timeout_s, set[str]()
+        while time.monotonic() < until_s:
+            for name, types in self._caller.get_service_names_and_types():
+                if name.endswith(MARK) and "std_srvs/srv/Trigger" in types:
+                    if not found:
+                        until_s = time.monotonic() + SETTLE_S
+                    found.add(name.removesuffix(MARK))
+            rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
+        return sorted(found)
+
+    def trigger(self, node: str, service: str) -> str:
+        """Call a service of type std_srvs/Trigger; return why it failed, or "".
+
+        Args:
+            node: Full name of the node.
+            service: Name of the service under the node's name, such as "estop".
+
+        Raises:
+            TimeoutError: If the node is not there or does not answer.
+        """
+        client = self._client(Trigger, f"{node}/{service}")
+        answer = call_until_answered(
+            self._caller, lambda: client.call_async(Trigger.Request()), self._deadline()
+        )
+        return "" if answer.success else str(answer.message or "refused")
+
+    def read_state(self, node: str) -> str:
+        """Return the label of the node's lifecycle state.
+
+        Raises:
+            TimeoutError: If the node is not there or does not answer.
+        """
+        client = self._client(GetState, f"{node}/get_state")
+        answer = call_until_answered(
+            self._caller, lambda: client.call_async(GetState.Request()), self._deadline()
+        )
+        return str(answer.current_state.label)
+
+    def change_state(self, node: str, goal: str) -> str:
+        """Lead a node to the state "active" or "inactive"; return why this failed, or "".
+
+        Raises:
+            TimeoutError: If the node is not there or does not answer.
+        """
+        state = self.read_state(node)
+        if state == goal:
+            return ""
+        if (state, goal) not in STEPS:
+            return f"it is {state}, from where it cannot become {goal}"
+        for transition in STEPS[state, goal]:
+            if not self._make_transition(node, transition):
+                return f"it refused, and is {self.read_state(node)}; its log says why"
+        return ""
+
+    def set_shadow(self, node: str, on: bool) -> str:
+        """Set the node's parameter `shadow`; return why this failed, or "".
+
+        Raises:
+            TimeoutError: If the node is not there or does not answer.
+        """
+        client = AsyncParameterClient(self._caller, node)
+        if not client.wait_for_services(timeout_sec=self._timeout_s):
+            raise TimeoutError
+        change = [Parameter("shadow", value=on)]
+        answer = call_until_answered(
+            self._caller, lambda: client.set_parameters_atomically(change), self._deadline()
+        )
+        return "" if answer.result.successful else str(answer.result.reason or "refused")
+
+    def watch(self, node: str) -> Iterator[NodeStatus]:
+        """Yield the node's status after each of its diagnostics, once a second.
+
+        A node that sends none within the timeout, as an unconfigured one, is yielded with its
+        lifecycle state alone.
+
+        Raises:
+            TimeoutError: If the node is not there or does not answer.
+        """
+        newest: list[DiagnosticArray] = []
+
+        def receive(message: DiagnosticArray) -> None:
+            if any(one.name.startswith(f"{node}: ") for one in message.status):
+                newest[:] = [message]
+
+        self._caller.create_subscription(DiagnosticArray, "/diagnostics", receive, 10)
+        while True:
+            status = NodeStatus(node, self.read_state(node))
+            newest.clear()
+            wait_s = self._timeout_s if status.state in ("active", "inactive") else 1.0
+            until_s = time.monotonic() + wait_s
+            while not newest and time.monotonic() < until_s:
+                rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
+            if newest:
+                status.parts = [
+                    PartStatus(
+                        one.name.removeprefix(f"{node}: "),
+                        LEVELS.get(one.level, "unknown"),
+                        one.message,
+                        {pair.key: pair.value for pair in one.values},
+                    )
+                    for one in newest[0].status
+                    if one.name.startswith(f"{node}: ")
+                ]
+            yield status
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+    def _client(self, type_: Any, name: str) -> Any:
+        """Return a client of a service that is there.
+
+        Raises:
+            TimeoutError: If it does not appear in time.
+        """
+        client: Any = self._caller.create_client(type_, name)
+        if not client.wait_for_service(timeout_sec=self._timeout_s):
+            raise TimeoutError
+        return client
+
+    def _make_transition(self, node: str, transition: int) -> bool:
+        """Request one transition, once; return whether it succeeded.
+
+        The node's state is read meanwhile, in case that the answer is lost.
+        """
+        client = self._client(ChangeState, f"{node}/change_state")
+        states = self._client(GetState, f"{node}/get_state")
+        request = ChangeState.Request(transition=Transition(id=transition))
+        future, until_s = client.call_async(request), self._deadline()
+        while time.monotonic() < until_s:
+            rclpy.spin_until_future_complete(self._caller, future, timeout_sec=1.0)
+            if future.done():
+                return bool(future.result().success)
+            asked = states.call_async(GetState.Request())
+            rclpy.spin_until_future_complete(self._caller, asked, timeout_sec=1.0)
+            if asked.done() and asked.result().current_state.id == AFTER[transition]:
+                return True
+        raise TimeoutError
+
+
+@contextmanager
+def operator(timeout_s: float) -> Iterator[Operator]:
+    """Yield an operator that waits up to `timeout_s` seconds for each answer."""
+    with temporary_node("an_control_operator") as caller:
+        yield Operator(caller, timeout_s)

@@ -1,0 +1,367 @@
+"""Registry of every table and picture of figures on README, the pages and the model cards.
+
+Each entry says where the figure stands, which commands make it, and on which models and code it
+depends. A page has no figure that this list lacks; a test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.camera_tables.run import TABLES as CAMERA_TABLES
+from experiments.page_tables import PageTable
+from experiments.tables.run import TABLES as ANT_TABLES
+
+POLICY = ("an_control/policy", "an_control/monitor", "an_control/load.py")
+OFFLINE = (
+    *POLICY,
+    "an_control/disturbance",
+    "an_control/learning/rollout",
+    "sim/an_control_sim/gym",
+)
+ANT = (*OFFLINE, "sim/an_control_sim/envs/ant.py")
+CARTPOLE = (*OFFLINE, "sim/an_control_sim/envs/cartpole.py")
+BASE = (*OFFLINE, "sim/an_control_sim/envs/mobile_base.py")
+CAMERA = (*OFFLINE, "sim/an_control_sim/envs")
+NODE = (*POLICY, "an_control/ros", "an_control/control", "an_control/wiring")
+SIMULATED = (*NODE, "an_control/disturbance", "sim/an_control_sim")
+PAGE = (*SIMULATED, "an_control/view", "experiments/live_page")
+
+
+@dataclass(frozen=True)
+class FigureCommand:
+    """A command line, and the column of the table that it fills."""
+
+    command: str
+    """Command line as in a shell, in the root of a clone."""
+    column: int | None = None
+    """Place of the table's column that takes the mean return of the protocol in the row; None: the
+    command writes the figure itself, or somebody has to copy it."""
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A table or picture of a page, and all that it depends on."""
+
+    page: str
+    """Path of the page from the root of the repository."""
+    place: str
+    """Heading above the table, or path of the picture from the page's folder."""
+    commands: tuple[FigureCommand, ...]
+    code: tuple[str, ...]
+    """Files and folders of code from the root of the repository."""
+    episodes: str = ""
+    """Number of episodes or tries of a row."""
+    seeds: str = "1"
+    models: tuple[str, ...] = ()
+    """Names of models in `models`."""
+    table: str = ""
+    """Title that marks the table in the page, if it is marked."""
+
+    @property
+    def name(self) -> str:
+        """Return the text by which the command line selects the figure."""
+        return f"{self.page}: {self.table or self.place}"
+
+    @property
+    def is_picture(self) -> bool:
+        """Return whether the figure is a picture."""
+        return self.place.endswith((".png", ".gif"))
+
+    @property
+    def is_filled(self) -> bool:
+        """Return whether the commands write the whole figure."""
+        return (
+            self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
+        )
+
+
+def evaluation(model: str, options: str, episodes: int, protocols: str) -> str:
+    """Return the command line of an evaluation with seed 1."""
+    words = f"--episodes {episodes} --seed 1 --table {protocols}"
+    return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
+
+
+def card(
+    model: str,
+    code: tuple[str, ...],
+    episodes: int,
+    protocols: str,
+    options: str = "--monitor off",
+    column: int = 1,
+    alone: str = "",
+) -> PageFigure:
+    """Return the entry of the table on a model's card; `alone` adds the policy without monitor."""
+    commands = [FigureCommand(evaluation(model, options, episodes, protocols), column)]
+    if alone:
+        off = evaluation(model, "--monitor off", episodes, alone)
+        commands.append(FigureCommand(off, column + 1))
+    return PageFigure(
+        f"models/{model}.md", "Results", tuple(commands), code, str(episodes), models=(model,)
+    )
+
+
+def marked(table: PageTable) -> PageFigure:
+    """Return the entry of a table that an experiment writes between its marks."""
+    known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
+    folder = table.page.split("/")[1]
+    return PageFigure(
+        table.page,
+        table.title,
+        (
+            FigureCommand(
+                shlex.join(["python", "-m", "experiments", folder, "--only", table.title])
+            ),
+        ),
+        known.get(table.model, CAMERA),
+        str(table.episodes),
+        str(table.seed),
+        (table.model,),
+        table.title,
+    )
+
+
+def picture(page: str, path: str, command: str, code: Sequence[str], *models: str) -> PageFigure:
+    """Return the entry of a picture."""
+    return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
+
+
+RESULTS = "docs/explanation/results.md"
+PICTURES = "python -m experiments live_page pictures docs/how-to/watch"
+ALL = "none 100 25 reset+100 reset,missing=0.25 jitter=0.05 delay=1 delay=2 lose=0.1 gain=0.6"
+FORTY = "none,missing=0.1 none,missing=0.25 none,missing=0.5 reset,missing=0.1 25,missing=0.1"
+FOREIGN = (
+    "an-control evaluate teacher.onnx --seed 1 --table none 100 25 missing=0.1 delay=1 jitter=0.02"
+)
+BASE_ENV = "--task an_control_sim:an_control/MobileBase-v0"
+
+FIGURES: tuple[PageFigure, ...] = (
+    PageFigure(
+        "README.md",
+        "How well it works",
+        (
+            FigureCommand(
+                evaluation("ant", "", 100, "reset+100 25 reset,missing=0.25 delay=1 none"), 2
+            ),
+        ),
+        ANT,
+        "100",
+        models=("ant",),
+    ),
+    PageFigure(
+        RESULTS,
+        "Against the paper",
+        (
+            FigureCommand("python -m experiments tables"),
+            FigureCommand("python -m experiments camera_tables"),
+            FigureCommand(evaluation("cartpole", "--monitor off", 5000, "reset")),
+        ),
+        CAMERA,
+        "100; CartPole 5,000",
+        models=("ant", "cartpole", "car_racing", "car_racing_grass", "pong"),
+    ),
+    PageFigure(
+        RESULTS,
+        "The Ant with the monitor",
+        (
+            FigureCommand(evaluation("ant", "", 100, f"{ALL} friction=0.5"), 3),
+            FigureCommand(evaluation("ant", "", 40, f"{FORTY} 100,missing=0.25"), 3),
+        ),
+        ANT,
+        "100 or 40, as the rows say",
+        models=("ant",),
+    ),
+    PageFigure(
+        RESULTS,
+        "Against other methods",
+        (
+            FigureCommand("python -m experiments students ant"),
+            FigureCommand("python -m experiments parts"),
+            FigureCommand("python -m experiments memory"),
+            FigureCommand("python -m experiments scaling"),
+        ),
+        ("an_control/learning", "an_control/policy", "sim/an_control_sim/envs"),
+        "as the experiments say",
+        "as the experiments say",
+    ),
+    PageFigure(
+        RESULTS,
+        "Speed",
+        (
+            FigureCommand("an-control bench inference"),
+            FigureCommand("an-control bench monitor"),
+            FigureCommand("an-control bench ros"),
+        ),
+        (*NODE, "an_control/bench"),
+        "medians",
+        "-",
+        ("ant",),
+    ),
+    PageFigure(
+        "docs/explanation/guarantees.md",
+        "Promises",
+        (FigureCommand("make campaign"), FigureCommand("make soak")),
+        (*NODE, "test/campaign"),
+        "20 tries of each fault",
+        "0",
+        ("ant",),
+    ),
+    PageFigure(
+        "docs/how-to/foreign-policies.md",
+        "Your policy survives rewiring",
+        (
+            FigureCommand("an-control export models/ant_teacher.safetensors --onnx teacher.onnx"),
+            FigureCommand("an-control train-monitor teacher.onnx --take models/ant.safetensors"),
+            FigureCommand(f"{FOREIGN} --episodes 20"),
+            FigureCommand(f"{FOREIGN} --episodes 5 --monitor off"),
+        ),
+        ANT,
+        "20; alone 5",
+        models=("ant_teacher", "ant"),
+    ),
+    PageFigure(
+        "docs/how-to/mobile-base.md",
+        "Drive a mobile base with a laser scanner",
+        (
+            FigureCommand(
+                evaluation("mobile_base", f"--success 10 {BASE_ENV}", 100, "none reset 50")
+            ),
+            # Run it once more with --shuffle 50; the copy has `options: {lost_beams: 0.3}`.
+            FigureCommand(
+                "an-control sim --simulation lost_beams_sim.yaml --wiring config/mobile_base.yaml"
+                " --model models/mobile_base.safetensors --episodes 100 --seed 1"
+            ),
+        ),
+        (*BASE, "config/mobile_base.yaml"),
+        "100",
+        models=("mobile_base",),
+    ),
+    card(
+        "ant",
+        ANT,
+        100,
+        "none reset reset+100 reset+25 reset,missing=0.25 delay=1 gain=0.6",
+        options="",
+        alone="reset reset+100 reset+25 reset,missing=0.25",
+    ),
+    card(
+        "ant_ppo",
+        ANT,
+        100,
+        "reset reset+100 reset+25 reset,missing=0.1 reset,missing=0.25",
+        column=2,
+    ),
+    card(
+        "ant_quick",
+        ANT,
+        100,
+        "reset reset,noise=5,noise-sd=1 reset,missing=0.1 reset+100 reset+25",
+        column=2,
+    ),
+    card(
+        "ant_teacher",
+        ANT,
+        100,
+        "none none,delay=1 none,jitter=0.02 none,jitter=0.05 none,gain=0.6",
+    ),
+    card(
+        "ant_teacher_worn",
+        ANT,
+        100,
+        "none none,gain=0.6 none,friction=0.5 none,mass=1.3 none,lag=0.5 none,delay=1",
+    ),
+    card("cartpole", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+200 reset+100"),
+    card(
+        "cartpole_reshuffle", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+100 reset+25"
+    ),
+    PageFigure(
+        "models/mobile_base.md",
+        "Results",
+        (
+            FigureCommand(
+                "an-control learn an_control_sim:an_control/MobileBase-v0 --out runs/base --seed 1"
+                " --teacher python:an_control_sim.envs.mobile_base:teacher"
+            ),
+        ),
+        (*BASE, "an_control/learning"),
+        "100",
+        models=("mobile_base",),
+    ),
+    *(
+        picture(page, path, PICTURES, PAGE, *models)
+        for page, path, *models in (
+            ("README.md", "docs/how-to/watch/ant.gif", "ant"),
+            ("docs/index.md", "how-to/watch/ant.gif", "ant"),
+            ("docs/tutorial/ant.md", "../how-to/watch/cartpole.png", "cartpole"),
+            ("docs/how-to/watch.md", "watch/car_racing.png", "car_racing"),
+            ("docs/how-to/watch.md", "watch/own_robot.png", "mobile_base"),
+        )
+    ),
+    picture(
+        "docs/how-to/cameras.md",
+        "cameras/drive.png",
+        "an-control sim car_racing --episodes 1 --seed 0 --shuffle reset"
+        " --video docs/how-to/cameras/drive.png",
+        SIMULATED,
+        "car_racing",
+    ),
+    picture(
+        "docs/explanation/architecture.md",
+        "architecture/rooms.png",
+        "python scripts/structure.py docs/explanation/architecture/rooms.png",
+        ("scripts/structure.py", "imports of an_control"),
+    ),
+    *map(marked, (*ANT_TABLES, *CAMERA_TABLES)),
+)
+
+WITHOUT_FIGURES: dict[tuple[str, str], str] = {
+    ("README.md", "Where it runs"): "scripts/support.py",
+    ("docs/how-to/cameras.md", "Wire a camera"): "what is read",
+    ("docs/how-to/cameras.md", "Train"): "what the environments are",
+    ("docs/how-to/recording.md", "What a recording holds"): "defaults",
+    ("docs/how-to/train.md", "Train a policy"): "names",
+    ("docs/how-to/wire.md", "Commands"): "names",
+    ("docs/reference/disturbances.md", "Columns of a table"): "definitions",
+    ("docs/reference/environments.md", "Readings and actions"): "definitions",
+    ("docs/reference/environments.md", "What an environment may offer"): "definitions",
+    ("docs/reference/environments.md", "What happens with an unusual one"): "limits",
+    ("docs/reference/glossary.md", "From the policy to the motor"): "definitions",
+    ("docs/reference/model-file.md", "Model file"): "limits",
+    ("docs/reference/topics.md", "Topics, services and diagnostics"): "definitions",
+}
+"""Tables with numbers that nobody measured -> what the numbers are."""
+
+TABLE_ROW = re.compile(r"^\|.*\|$")
+
+
+def find_tables(text: str) -> dict[str, list[str]]:
+    """Return the lines of each table of a page, by the heading above it or by its marked title.
+
+    Raises:
+        ValueError: Two tables with numbers stand under one heading.
+    """
+    found: dict[str, list[str]] = {}
+    place, fenced, lines = "", False, text.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and line.startswith("#"):
+            place = line.strip("# ")
+        elif line.startswith("<!-- table "):
+            place = line.removeprefix("<!-- table ").removesuffix(" -->")
+        elif not fenced and TABLE_ROW.match(line):
+            if not number or not TABLE_ROW.match(lines[number - 1]):
+                if has_numbers(found.get(place, [])):
+                    raise ValueError(f"two tables under {place!r}: give the second a heading")
+                found[place] = []
+            found[place].append(line)
+    return found
+
+
+def has_numbers(table: Sequence[str]) -> bool:
+    """Return whether a cell of the table's body has a digit outside of code and links."""
+    body = (re.sub(r"`[^`]*`|\]\([^)]*\)", "", row) for row in table[2:])
+    return any(re.search(r"\d", row) for row in body)

@@ -1,0 +1,189 @@
+"""List the figures of the pages and whether they are stale, or make some of them again.
+
+    python -m experiments figures                 every figure: where it stands, and its state
+    python -m experiments figures ONLY ...        make those again whose name contains one of these
+    python -m experiments figures --stale         only stale ones; exit status 1 if there are any
+    python -m experiments figures ONLY --made-at COMMIT
+                                                  note that they were made at this commit, without
+                                                  making them
+
+Returns go into their table's rows. Where a command prints what nobody can copy but you, the list
+says *by hand*: run it, copy, then note it with `--made-at HEAD`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from an_control.system.files import write_file
+from experiments.figures.hashes import ROOT, SourceTree, hash_inputs
+from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_tables
+
+MADE = Path(__file__).with_name("made.json")
+"""When each figure was made, at which commit, and the hashes of its inputs then."""
+PROTOCOL = re.compile(r"`([^`]+)`")
+DECIMALS = re.compile(r"-?\d+\.?(\d*)")
+
+
+def read_made() -> dict[str, Any]:
+    """Return the record of each figure that was made, by its name."""
+    return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
+
+
+def changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
+    """Return the names of the inputs that differ from those of the record."""
+    if record is None:
+        return ["no record"]
+    then = record["inputs"]
+    return sorted(name for name in {*inputs, *then} if inputs.get(name) != then.get(name))
+
+
+def describe(figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None) -> str:
+    """Return the lines of the list for a figure."""
+    how = "" if figure.is_filled else ", by hand"
+    when = f"made {record['date']} at {record['commit']}" if record else "no record"
+    state = f"STALE ({', '.join(changed)})" if changed else "fresh"
+    lines = [f"{figure.name}", f"    {state}; {when}; episodes: {figure.episodes}{how}"]
+    return "\n".join([*lines, *(f"    {one.command}" for one in figure.commands)])
+
+
+def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
+    """Return a table's lines with the figures of an evaluation, by the protocol in each row.
+
+    The returns keep the number of digits that they have. Columns that are called `episodes` and
+    `successes` are filled, too.
+
+    Args:
+        rows: The lines of the table.
+        column: Place of the column of the returns, counted from 0.
+        found: Protocol -> row of the evaluation's JSON.
+
+    Example:
+        >>> row = {"mean": 4.25, "sd": 3.0, "episodes": [{}] * 10, "success_share": 0.5}
+        >>> table = ["| late | return | successes |", "|---|---|---|", "| `delay=1` | 3.0 | 9 % |"]
+        >>> fill_rows(table, 1, {"none,delay=1": row})[2]
+        '| `delay=1` | 4.2 +- 1.0 | 50 % |'
+    """
+    from an_control.learning.evaluation.comparison import format_error
+    from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+
+    titles = [title.strip() for title in rows[0].strip("|").split("|")]
+    filled = [*rows[:2]]
+    for line in rows[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        protocol = PROTOCOL.search(line)
+        row = found.get(str(EvaluationProtocol.parse(protocol[1]))) if protocol else None
+        if row is None:
+            filled.append(line)
+            continue
+        count = len(row["episodes"])
+        decimals = DECIMALS.match(cells[column])
+        digits = len(decimals[1]) if decimals else 0
+        cells[column] = f"{row['mean']:.{digits}f} {format_error(row['sd'], count, digits)}"
+        for place, title in enumerate(titles):
+            if title == "episodes":
+                cells[place] = str(count)
+            elif title.startswith("successes"):
+                cells[place] = f"{100 * row['success_share']:.{int('.' in cells[place])}f} %"
+        filled.append(f"| {' | '.join(cells)} |")
+    return filled
+
+
+def run_command(one: FigureCommand, results: Path) -> int:
+    """Run a command; an evaluation also writes its rows as JSON. Return the exit status."""
+    program, *rest = shlex.split(one.command)
+    programs = {
+        "an-control": [sys.executable, "-m", "an_control"],
+        "python": [sys.executable],
+        "make": ["make"],
+    }
+    asked = ["--json", str(results)] if one.column is not None else []
+    return subprocess.run([*programs[program], *rest, *asked], cwd=ROOT, check=False).returncode
+
+
+def read_rows(results: Path) -> dict[str, Any]:
+    """Return the rows of an evaluation by their protocol."""
+    from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+
+    rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
+    return {str(EvaluationProtocol.parse(row["protocol"])): row for row in rows}
+
+
+def make(figure: PageFigure) -> int:
+    """Run the commands of a figure, write its table, and return the exit status."""
+    for one in figure.commands:
+        print(one.command, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            results = Path(folder) / "rows.json"
+            if status := run_command(one, results):
+                return status
+            if one.column is not None:
+                page = ROOT / figure.page
+                text = page.read_text(encoding="utf-8")
+                rows = find_tables(text)[figure.place]
+                filled = fill_rows(rows, one.column, read_rows(results))
+                write_file(page, text.replace("\n".join(rows), "\n".join(filled)))
+    return 0
+
+
+def note_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
+    """Record that figures were made: now from the work tree, or then at a commit."""
+    tree = SourceTree.from_commit(commit) if at_commit else SourceTree.from_work_tree()
+    asked = ["git", "log", "-1", "--format=%h %cs", commit]
+    out = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    short, date = out.split()
+    made = read_made()
+    for one in figures:
+        inputs = hash_inputs(one, tree)
+        made[one.name] = {"date": date, "commit": short, "inputs": inputs}
+    known = {one.name for one in FIGURES}
+    kept = {name: made[name] for name in sorted(made) if name in known}
+    write_file(MADE, json.dumps(kept, indent=1) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """List or make figures and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("only", nargs="*", metavar="ONLY", help="text in the names of figures")
+    parser.add_argument("--stale", action="store_true", help="only list figures that are stale")
+    parser.add_argument("--made-at", metavar="COMMIT", help="note when they were made")
+    options = parser.parse_args(arguments)
+    wanted = [
+        one for one in FIGURES if not options.only or any(text in one.name for text in options.only)
+    ]
+    if not wanted:
+        parser.error(f"{' '.join(options.only)}: in no figure's name")
+    if options.made_at:
+        note_made(wanted, options.made_at, at_commit=True)
+        return 0
+    if options.only and not options.stale:
+        return _make_again(wanted)
+    made, tree, stale = read_made(), SourceTree.from_work_tree(), 0
+    for one in wanted:
+        changed = changed_inputs(hash_inputs(one, tree), made.get(one.name))
+        stale += bool(changed)
+        if changed or not options.stale:
+            print(describe(one, changed, made.get(one.name)))
+    print(f"{stale} of {len(wanted)} figures are stale")
+    return int(options.stale and stale > 0)
+
+
+def _make_again(figures: Sequence[PageFigure]) -> int:
+    """Make figures one after the other and return the exit status of the last."""
+    for figure in figures:
+        if status := make(figure):
+            return status
+        if figure.is_filled:
+            note_made([figure], "HEAD", at_commit=False)
+        else:
+            print(f"{figure.name}: copy the figures by hand, then --made-at HEAD")
+    return 0

@@ -1,0 +1,264 @@
+"""Measure what a recording and the black box cost a policy node that walks the Ant at 60 Hz.
+
+Three nodes in one process get the same messages in turn, a second of them at a time: one records
+nothing, one has the black box, one records. What is measured is CPU time, so that other processes
+on the machine disturb little: that of the whole process with its writing threads, and that of each
+tick on its thread, from the first message to the command.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from an_control.system.share import share_path
+
+STEP_S, STEP_NS = 0.0165, 16_500_000
+BLOCK_TICKS = 60
+"""Ticks that a node makes before the next one has its turn."""
+REST_S = 0.6
+"""Time after them in which the recording's thread writes what is left."""
+WARM_BLOCKS = 3
+KINDS = ("nothing", "black box", "recording")
+COMMANDED_S = [0.0]
+"""CPU time of the thread at the last command of any node."""
+
+
+def note_commands() -> None:
+    """Keep the time of each command in COMMANDED_S."""
+    from rclpy.publisher import Publisher
+
+    publish = Publisher.publish
+
+    def publish_and_note(publisher: Any, message: Any) -> None:
+        """Publish a message, and keep the time if it is a command."""
+        publish(publisher, message)
+        if publisher.topic_name.endswith("/joint_commands"):
+            COMMANDED_S[0] = time.thread_time()
+
+    mock.patch.object(Publisher, "publish", publish_and_note).start()
+
+
+class MeasuredNode:
+    """A policy node in lockstep whose messages are handed to its subscriptions' callbacks.
+
+    Args:
+        kind: one of `KINDS`.
+        folder: for its recording or its black boxes.
+    """
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        from rclpy.parameter import Parameter
+
+        from an_control.ros.node import PolicyNode
+
+        self.kind = kind
+        self.node = PolicyNode(namespace="/" + kind.replace(" ", "_"))
+        values: dict[str, Any] = {
+            "wiring": str(share_path("config/ant.yaml")),
+            "model": str(share_path("models/ant.safetensors")),
+            "mode": "lockstep",
+            "record": str(folder) if kind == "recording" else "",
+            "black_box": str(folder),
+            "black_box_s": 30.0 if kind == "black box" else 0.0,
+        }
+        self.node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
+        self.node.trigger_configure()
+        self.node.trigger_activate()
+        prefix = self.node.get_namespace() + "/"
+        self._callbacks: dict[str, Any] = {
+            one.topic_name.removeprefix(prefix): one.callback for one in self.node.subscriptions
+        }
+        self.cpu_s: list[float] = []
+        """CPU time of the process in each block."""
+        self.command_s: list[float] = []
+        """CPU time of the thread in each tick, from the first message to the command."""
+        self.tick_s: list[float] = []
+        """The same with what follows the command, which is where notes become messages."""
+
+    def tick(self, messages: dict[str, Any]) -> None:
+        """Hand these messages over; the last one lets the node act."""
+        begin_s = time.thread_time()
+        for topic, message in messages.items():
+            self._callbacks[topic](message)
+        self.tick_s.append(time.thread_time() - begin_s)
+        self.command_s.append(COMMANDED_S[0] - begin_s)
+
+    def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
+        """Make a block of ticks at the Ant's rate, and let the writing thread finish."""
+        from rclpy.serialization import deserialize_message
+
+        from an_control.ros.outputs import set_stamp
+
+        begin_s, next_s = time.process_time(), time.monotonic()
+        for number, row in enumerate(rows, begin):
+            messages = {
+                topic: deserialize_message(data, classes[topic]) for topic, data in row.items()
+            }
+            for message in messages.values():
+                set_stamp(message.header.stamp, 10**18 + number * STEP_NS)
+            next_s = max(next_s + STEP_S, time.monotonic() - 10 * STEP_S)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            self.tick(messages)
+        time.sleep(REST_S)
+        self.cpu_s.append(time.process_time() - begin_s)
+
+    def forget(self) -> None:
+        """Forget what was measured while caches were cold."""
+        for one in self.cpu_s, self.command_s, self.tick_s:
+            one.clear()
+
+
+def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
+    """Let the node walk the Ant; return the serialized messages of each tick, and their classes."""
+    from rclpy.serialization import deserialize_message, serialize_message
+    from sensor_msgs.msg import JointState
+
+    from an_control.wiring import load_wiring
+    from campaign.robot_under_test import endless_ant
+
+    robot, rows = endless_ant(), []
+    command = JointState(name=list(load_wiring(share_path("config/ant.yaml")).command.names))
+    classes = {one.topic: type(one.message) for one in robot.outlets}
+    for number in range(ticks):
+        robot.fill(10**17 + number * STEP_NS)
+        row = {one.topic: serialize_message(one.message) for one in robot.outlets}
+        rows.append(row)
+        node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
+        if node.node.sent is not None:
+            command.effort = node.node.sent.tolist()
+            robot.step(robot.commands.read(command))
+    robot.close()
+    return rows, classes
+
+
+def measure(blocks: int) -> dict[str, Any]:
+    """Return the costs by kind, in percent of a core and relative to a node that records nothing.
+
+    Args:
+        blocks: how often each node has its turn.
+    """
+    from an_control.system.priority import freeze_garbage
+    from an_control_sim.process import ros_context
+
+    note_commands()
+    with (
+        ros_context(["--ros-args", "--log-level", "fatal"]),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        nodes = [MeasuredNode(kind, Path(folder) / kind.replace(" ", "_")) for kind in KINDS]
+        rows, classes = walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
+        freeze_garbage()  # as the policy node's main does
+        for block in range(blocks + WARM_BLOCKS):
+            if block == WARM_BLOCKS:
+                for node in nodes:
+                    node.forget()
+            begin = block * BLOCK_TICKS
+            for place in range(len(nodes)):  # nobody is always the first to see new messages
+                node = nodes[(place + block) % len(nodes)]
+                node.run_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
+        gc.unfreeze()
+        recorder = nodes[1].node._recorder
+        assert recorder is not None
+        found = {"ticks": blocks * BLOCK_TICKS, "kinds": [_figures(nodes[0], one) for one in nodes]}
+        for node in nodes:
+            node.node.destroy_node()
+    return found
+
+
+def _figures(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
+    """Return the figures of a node beside those of the one that records nothing."""
+    lasts_s = BLOCK_TICKS * STEP_S
+    more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain.cpu_s, strict=True)]
+    quarters = statistics.quantiles(more, n=4) if len(more) > 1 else [0.0, 0.0, 0.0]
+    found: dict[str, Any] = {
+        "kind": node.kind,
+        "core_percent": 100.0 * statistics.median(node.cpu_s) / lasts_s,
+        "more_percent": statistics.median(more),
+        "more_percent_quarters": [quarters[0], quarters[2]],
+        "after_command_us": 1e6
+        * float(np.mean(node.tick_s) - np.mean(node.command_s) - np.mean(plain.tick_s)
+                + np.mean(plain.command_s)),
+    }  # fmt: skip
+    for share in (50, 95, 99):
+        own, its = np.percentile(node.command_s, share), np.percentile(plain.command_s, share)
+        found[f"p{share}_us"] = 1e6 * float(own)
+        found[f"p{share}_more_percent"] = 100.0 * float(own / its - 1.0)
+    return found
+
+
+def print_costs(found: dict[str, Any]) -> None:
+    """Print a table of what `measure` returned."""
+    print(f"{found['ticks']} ticks of each")
+    for one in found["kinds"]:
+        low, high = one["more_percent_quarters"]
+        print(
+            f"{one['kind']:>10}: {one['core_percent']:.2f} % of a core,"
+            f" {one['more_percent']:+.2f} % (quartiles {low:+.2f} to {high:+.2f});"
+            f" after the command {one['after_command_us']:+.0f} us a tick; up to it"
+            + "".join(
+                f" p{share} {one[f'p{share}_us']:.0f} us ({one[f'p{share}_more_percent']:+.1f} %)"
+                for share in (50, 95, 99)
+            )
+        )
+
+
+def measure_memory(seconds: float) -> dict[str, Any]:
+    """Return what the black box of the walking Ant takes after that long, in MiB."""
+    import tracemalloc
+
+    from an_control_sim.process import ros_context
+
+    ticks = round(seconds / STEP_S)
+    with (
+        ros_context(["--ros-args", "--log-level", "fatal"]),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        node = MeasuredNode("black box", Path(folder))
+        walk(node, 200)
+        recorder = node.node._recorder
+        assert recorder is not None
+        recorder.flush(now=True)
+        recorder._options = replace(recorder._options, black_box_s=1e6)  # ticks are faster here
+        recorder._box.clear()
+        recorder._box_bytes = 0
+        tracemalloc.start()
+        walk(node, ticks)
+        recorder.flush(now=True)
+        counted, before = recorder._box_bytes, tracemalloc.get_traced_memory()[0]
+        messages = len(recorder._box)
+        recorder._box.clear()
+        gc.collect()
+        taken = before - tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        node.node.destroy_node()
+    return {
+        "seconds": seconds,
+        "messages": messages,
+        "taken_mib": taken / 2**20,
+        "counted_mib": counted / 2**20,
+    }
+
+
+def run(blocks: int, path: Path | None, *, memory: bool) -> int:
+    """Measure and print, and write the result as JSON if a path is given."""
+    found = measure_memory(30.0) if memory else measure(blocks)
+    if memory:
+        print(
+            f"{found['seconds']:.0f} s of the Ant: {found['messages']} messages take"
+            f" {found['taken_mib']:.1f} MiB (counted as {found['counted_mib']:.1f})"
+        )
+    else:
+        print_costs(found)
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    return 0

@@ -1,0 +1,43 @@
+"""Measure what recording costs, and that a replay repeats every command.
+
+python -m experiments recordings troubled FOLDER [--pieces 10] [--ticks 100000] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test"))
+os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parts = parser.add_subparsers(dest="part", required=True)
+    troubled = parts.add_parser("troubled", help="record a troubled robot in pieces; replay each")
+    troubled.add_argument("folder", type=Path, help="for the recording of a piece; is deleted")
+    troubled.add_argument("--pieces", type=int, default=10)
+    troubled.add_argument("--ticks", type=int, default=100_000, help="of a piece")
+    troubled.add_argument("--seed", type=int, default=0, help="of the first piece")
+    troubled.add_argument("--json", type=Path, default=Path("runs/recordings/troubled.json"))
+    costs = parts.add_parser("costs", help="CPU time of a recording and of the black box")
+    costs.add_argument("--blocks", type=int, default=60, help="seconds that each node has its turn")
+    costs.add_argument("--json", type=Path)
+    memory = parts.add_parser("memory", help="memory of the black box after 30 s of the Ant")
+    memory.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    if options.part != "troubled":
+        from experiments.recordings.costs import run
+
+        blocks = options.blocks if options.part == "costs" else 0
+        return run(blocks, options.json, memory=options.part == "memory")
+    from experiments.recordings.troubled import run_pieces
+
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    return run_pieces(options.folder, options.pieces, options.ticks, options.json, options.seed)

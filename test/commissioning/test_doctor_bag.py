@@ -1,0 +1,98 @@
+"""`an-control check --bag`: the doctor finds in a recording which line of the wiring is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy")
+
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import JointState
+
+from an_control.cli import main
+from an_control.control.controller import Controller
+from an_control.record.layout import COMMAND, BagEntry, FileHead
+from an_control.record.writer import BagFolder
+from an_control.system.share import share_path
+from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.simulation_file import load_simulation
+
+SIMULATION = share_path("config/mobile_base_sim.yaml")
+MODEL = share_path("models/mobile_base.safetensors")
+RIGHT = Path(share_path("config/mobile_base.yaml"))
+TICKS = 200
+
+
+def entry(topic: str, message: object, at_ns: int) -> BagEntry:
+    type_ = f"{type(message).__module__.partition('.')[0]}/msg/{type(message).__name__}"
+    return BagEntry(topic, type_, at_ns, at_ns, 0, serialize_message(message))
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A wiring with a reversed gyro, and bags of a drive with it.
+
+    One bag holds the command topic, one what a policy node records instead, and neither more.
+    """
+    folder = tmp_path_factory.mktemp("bags")
+    wiring = folder / "w.yaml"
+    old, new = "field: angular_velocity.z}", "field: angular_velocity.z, scale: -1.0}"
+    text = RIGHT.read_text(encoding="utf-8")
+    assert old in text
+    wiring.write_text(text.replace(old, new))
+    controller = Controller(str(wiring), str(MODEL), None)
+    robot = SimulatedRobot(load_simulation(SIMULATION))
+    (message,), command = controller.messages, controller.wiring.command
+    bags = [BagFolder(folder / name, lambda: FileHead((), {})) for name in ("robot", "node")]
+    now_ns, episode = 10**9, 0
+    for tick in range(TICKS):
+        if not tick or robot.over:
+            robot.reset(episode)
+            controller.reset()
+            controller.start()
+            episode += 1
+            now_ns += 10**9
+        now_ns += robot.simulation.step_ns
+        robot.fill(now_ns)
+        for sensor_topic in robot.sensor_topics:
+            for bag in bags:
+                bag.write([entry(f"/bot/{sensor_topic.topic}", sensor_topic.message, now_ns)])
+            for source in controller.wiring.sources:
+                if source.topic == sensor_topic.topic:
+                    controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
+        controller.tick(now_ns, now_ns, None)
+        values = controller.command(None)
+        message.fill(values, now_ns)
+        topic = f"/bot/{command.messages[0].topic}"
+        bags[0].write([entry(topic, message.message, now_ns + 1000)])
+        state = JointState(name=list(command.names), position=values.tolist())
+        bags[1].write([entry(f"/bot/policy/{COMMAND}", state, now_ns + 1000)])
+        robot.commands.store(message.message, 0.0)
+        robot.step(robot.commands.newest)
+    robot.close()
+    for bag in bags:
+        bag.close()
+    return wiring, folder / "robot", folder / "node"
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["of a robot", "of a policy node"])
+def test_a_reversed_gyro_is_found_in_a_bag_and_corrected(recordings, number, tmp_path, capsys):
+    words = "--bag", str(recordings[number]), "--namespace", "/bot", "--model", str(MODEL)
+    more = "--fix", str(tmp_path / "fixed.yaml"), "--json", str(tmp_path / "found.json")
+    assert main(["check", str(recordings[0]), *words, *more]) == 1
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [row["what"] for row in found["doctor"]] == ["gyro"], found["notes"]
+    assert "signs, offsets and swapped wires" in found["looked_at"]
+    assert "scale: -1" not in (tmp_path / "fixed.yaml").read_text().partition("gyro")[2][:80]
+
+
+def test_a_bag_without_commands_says_that_nothing_was_examined(recordings, tmp_path, capsys):
+    empty = recordings[0].parent / "empty"
+    bag = BagFolder(empty, lambda: FileHead((), {}))
+    bag.write([entry("/bot/elsewhere", JointState(), 10**9)])
+    bag.close()
+    main(["check", str(recordings[0]), "--bag", str(empty), "--model", str(MODEL)])
+    assert "nobody commanded the robot in the bag" in capsys.readouterr().out

@@ -1,0 +1,175 @@
+"""Every figure on README, pages and cards has an entry with its command; stale ones are found."""
+
+import argparse
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from an_control.cli.help import parse_arguments
+from an_control.cli.verbs import load_verb_class
+from experiments.__main__ import main as run_experiment
+from experiments.figures import run
+from experiments.figures.hashes import SourceTree, hash_inputs
+from experiments.figures.registry import (
+    FIGURES,
+    WITHOUT_FIGURES,
+    FigureCommand,
+    PageFigure,
+    find_tables,
+    has_numbers,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    "README.md",
+    *(str(path.relative_to(ROOT)) for folder in ("docs", "models")
+      for path in sorted((ROOT / folder).rglob("*.md"))),
+]  # fmt: skip
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+MAKE = re.compile(r"^([a-z]+):", re.MULTILINE)
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_every_table_with_numbers_and_every_picture_has_its_entry_and_no_entry_is_idle():
+    shown = set()
+    for page in PAGES:
+        shown |= {
+            (page, place)
+            for place, table in find_tables(read(page)).items()
+            if has_numbers(table) and (page, place) not in WITHOUT_FIGURES
+        }
+        shown |= {(page, path) for path in PICTURE.findall(read(page))}
+    assert shown == {(one.page, one.place) for one in FIGURES if not one.table}
+    assert len({one.name for one in FIGURES}) == len(FIGURES)
+    for page, place in WITHOUT_FIGURES:
+        assert has_numbers(find_tables(read(page))[place]), f"{page}: {place} has no numbers"
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return SourceTree.from_work_tree()
+
+
+def test_every_entry_names_models_and_code_that_are_there(tree):
+    for one in FIGURES:
+        empty = [name for name, found in hash_inputs(one, tree).items() if not found]
+        assert not empty, f"{one.name}: {empty}"
+
+
+COMMANDS = sorted({command.command for one in FIGURES for command in one.commands})
+
+
+class ParsedError(Exception):
+    """A command line was parsed, and is not run."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_of_every_entry_parses(command, monkeypatch):
+    program, *words = shlex.split(command)
+    if program == "an-control":
+        if words[0] == "learn":
+            pytest.importorskip("torch", reason="needs the train extra")
+        parse_arguments(load_verb_class(words[0]), words[0], words[1:])
+    elif program == "make":
+        assert words[0] in MAKE.findall(read("Makefile"))
+    elif words[:2] == ["-m", "experiments"]:
+        check_experiment(words[2:], monkeypatch)
+    else:
+        assert program == "python" and (ROOT / words[0]).is_file()
+
+
+def check_experiment(words, monkeypatch):
+    """Let the experiment parse its options, and stop it there."""
+    module = f"experiments.{words[0]}.run"
+    try:
+        source = Path(importlib.import_module(module).__file__).read_text(encoding="utf-8")
+    except ModuleNotFoundError as error:
+        pytest.skip(f"needs {error.name}")
+    if words[0] == "live_page":  # it reads its words itself
+        assert f'"{words[1]}"' in source
+        return
+    real = argparse.ArgumentParser.parse_args
+
+    def parse_only(self, args=None, namespace=None):
+        real(self, args, namespace)
+        raise ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_only)
+    monkeypatch.setattr(sys, "argv", ["experiments"])
+    with pytest.raises(ParsedError):
+        run_experiment(words)
+
+
+FIGURE = PageFigure(
+    "page.md", "Results", (FigureCommand("an-control evaluate m", 1),), ("core",), "1", "1", ("m",)
+)
+
+
+def hashes(**changed):
+    files = {
+        "models/m.safetensors": b"weights",
+        "core/a.py": b'"""Say."""\nX = 1  # why\n',
+        "core/b.py": b"import a\n",
+    } | {name.replace("__", "/").replace("_py", ".py"): data for name, data in changed.items()}
+    return hash_inputs(FIGURE, SourceTree({name: lambda d=data: d for name, data in files.items()}))
+
+
+def test_a_figure_is_stale_once_its_code_or_model_has_changed_and_not_by_a_comment():
+    record = {"inputs": hashes()}
+    assert run.changed_inputs(hashes(), record) == []
+    assert run.changed_inputs(hashes(core__a_py=b'"""Tell."""\n\nX = 1\n'), record) == []
+    assert run.changed_inputs(hashes(core__a_py=b"X = 2\n"), record) == ["code core"]
+    assert run.changed_inputs(hashes(core__c_py=b"X = 2\n"), record) == ["code core"]
+    model = {"models/m.safetensors": b"others"}
+    assert run.changed_inputs(hashes(**model), record) == ["model m"]
+    assert run.changed_inputs(hashes(), None) == ["no record"]
+
+
+def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, capsys):
+    """Figures may be stale between releases; that one is not known must not happen."""
+    made = run.read_made()
+    assert made.keys() == {one.name for one in FIGURES}
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", one["date"]) for one in made.values())
+    monkeypatch.setattr(SourceTree, "from_work_tree", lambda: tree)
+    stale = [
+        one.name for one in FIGURES if run.changed_inputs(hash_inputs(one, tree), made[one.name])
+    ]
+    assert run.main(["--stale"]) == int(bool(stale))
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line in made] == stale
+    assert f"{len(stale)} of {len(FIGURES)} figures are stale" in out
+
+
+def test_an_evaluation_fills_the_rows_of_its_table_and_leaves_the_others(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    table = "| protocol | return |\n|---|---|\n| `reset` | 1 +- 1 |\n"
+    page.write_text(f"## Results\n\n{table}| late: `delay=1` | 2.0 +- 1.0 |\n| other | 3 |\n")
+    rows = [
+        {"protocol": "none,delay=1", "mean": 4.25, "sd": 3.0, "episodes": [{}] * 10},
+        {"protocol": "reset", "mean": 7.0, "sd": 6.0, "episodes": [{}] * 10},
+    ]
+
+    def evaluate(one, results):
+        run.write_file(results, run.json.dumps({"protocols": rows}))
+        return 0
+
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "run_command", evaluate)
+    assert run.make(FIGURE) == 0
+    assert page.read_text().splitlines()[-3:] == [
+        "| `reset` | 7 +- 2 |",
+        "| late: `delay=1` | 4.2 +- 1.0 |",
+        "| other | 3 |",
+    ]
+
+
+def test_two_tables_with_numbers_under_one_heading_are_refused():
+    with pytest.raises(ValueError, match="two tables under 'A'"):
+        find_tables("# A\n\n| a |\n|---|\n| 1 |\n\n| a |\n|---|\n| 2 |\n")
