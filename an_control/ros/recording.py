@@ -26,7 +26,10 @@ stop)."""
 
 
 def describe_missing_black_box(node: Node) -> str:
-    """Return why a policy node that is to have a black box has none, and what to do, else ""."""
+    """Return why a policy node has no black box although it is to have one, or "".
+
+    A black box is the record of the last seconds before a stop. The text also says what to do.
+    """
     if not node.get_parameter("black_box_s").value or not (missing := missing_package()):
         return ""
     return f"no black box, because mcap is not installed: {missing}, or set black_box_s to 0"

@@ -43,7 +43,8 @@ class Draft(NamedTuple):
             value and comment.
         actuators: Actuators, each with a comment.
         aside: Comment lines for the place after the channels.
-        more_commands: Further command messages, each as `command` and `actuators`.
+        more_commands: For each further command message, a pair of values like `command` and
+            `actuators`.
     """
 
     robot: str
@@ -89,7 +90,13 @@ class Draft(NamedTuple):
 def _command_lines(
     command: Sequence[tuple[str, str, str]], actuators: Sequence[tuple[ActuatorConfig, str]]
 ) -> list[str]:
-    """Return the lines of one command message."""
+    """Return the lines of the draft for one command message.
+
+    Args:
+        command: Key, value and comment of each of the message's entries `topic`, `type` and
+            `field`.
+        actuators: The message's actuators, each with a comment.
+    """
     lines = [
         f"  {key}: {quote_scalar(value)}".ljust(40) + f" # {about}".rstrip(" #")
         for key, value, about in command
