@@ -1,8 +1,8 @@
 """Measure the duration of a policy step on one core, by number of channels and engine.
 
-The measurement runs in its own process: BLAS reads its number of threads when it is loaded, which
-has already happened in the caller. With more than one thread a small product takes ten times as
-long.
+The measurement runs in its own process, because the BLAS library reads its number of threads when
+it is loaded, and the calling process has loaded it already. With more than one thread a small
+matrix product takes ten times as long.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ RANDOM: tuple[tuple[Sizes, Task], ...] = (
     (CAR_RACING_SIZES, CAR_RACING_TASK),
     (PONG_SIZES, PONG_TASK),
 )
-"""Sizes and tasks of the policies that are measured if no model is given: those of the paper's
-authors, and their Ant with stacked readings."""
+"""Sizes and tasks of the policies that are measured if no model is given: the policies of the
+paper's authors, and their Ant policy with stacked (several successive) readings."""
 GTRXL = RecurrenceSizes("gtrxl", units=32, layers=2, heads=4, window=64)
 PARTS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -58,11 +58,11 @@ PARTS: dict[str, dict[str, Any]] = {
         for kind in ("trxl", "trxl-i", "gtrxl")
     },
 }
-"""Architecture variants for `bench parts`: by description, the changed sizes of the authors'
-Ant."""
+"""Architecture variants for `bench parts`: a mapping from a description to the sizes that differ
+from those of the authors' Ant policy."""
 MOST_ALL_TO_ALL = 1_000
-"""Largest number of channels for an encoder in which all channels attend to all; its memory grows
-with the square of the number."""
+"""Largest number of channels for an encoder in which every channel attends to every other, because
+the RAM that it needs grows with the square of the number."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16
@@ -110,8 +110,8 @@ def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, floa
         by: Column to group the rows by: "engine" or "parts".
 
     Returns:
-        By engine or part, the time of one more channel among many, divided by that among few; 1
-        means that the time grows linearly.
+        A mapping from engine or part to a ratio: the time that one more channel costs among many
+        channels, divided by the time that it costs among few. 1 means that the time grows linearly.
     """
     time_us = {
         (row[by], row["channels"]): row["step_array_p50_us"]
@@ -131,13 +131,13 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
     """Measure how long a policy's methods `step` and `step_array` take.
 
     Args:
-        policy: The policy; it is reset.
+        policy: The policy, which is reset.
         channels: Number of channels.
         seconds: Duration of the measurement.
 
     Returns:
-        A row with task, engine and number of channels, and for both methods the median and the 99th
-        percentile in microseconds.
+        A row with task, engine and number of channels, and for `step` and for `step_array` the
+        median and the 99th percentile of the duration in microseconds.
     """
     ids = tuple(f"channel_{i}" for i in range(channels))
     rng = np.random.default_rng(0)
@@ -166,7 +166,7 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
 
 
 def _name_input_kind(sizes: Sizes) -> str:
-    """Return the kind of inputs that a policy's neurons receive: patches, stacked or readings."""
+    """Return what a policy's neurons receive: "patches", "stacked" or "readings"."""
     if isinstance(sizes, VisionSizes):
         return "patches"
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
@@ -176,11 +176,12 @@ def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tupl
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
     Args:
-        tick: The function; its argument is the index (0 to `INPUTS` - 1) of the readings to use.
+        tick: The function. Its argument is the index (0 to `INPUTS` - 1) of the prepared readings
+            that it uses.
         seconds: Duration of the measurement.
 
     Returns:
-        Both durations in microseconds.
+        The median and the 99th percentile in microseconds.
     """
     clock_ns = time.perf_counter_ns
     for i in range(WARM_UP_TICKS):
@@ -231,7 +232,8 @@ def _list_supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
 
     Args:
         sizes: Sizes of the policy's layers.
-        parts: Whether architecture variants are compared, which only numpy supports all of.
+        parts: Whether architecture variants are compared; only the numpy engine supports all of
+            them.
     """
     compiles = not isinstance(sizes, AttentionSizes) or sizes.compiles
     installed = importlib.util.find_spec("numba") is not None
@@ -241,9 +243,9 @@ def _list_supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
 def _choose_channel_counts(model: Model) -> tuple[int, ...]:
     """Return the numbers of channels to measure a model with.
 
-    A policy of image patches is measured with the number of its task. An encoder that attends all
-    to all is not measured with the largest number, as its memory grows with the square of the
-    number.
+    A policy that reads image patches is measured with the number of patches in its task. An encoder
+    in which every channel attends to every other is not measured with the largest number, because
+    the RAM that it needs grows with the square of the number.
     """
     if isinstance(model.sizes, VisionSizes):
         return (len(model.task.channels) or 256,)

@@ -1,8 +1,9 @@
-"""Measure the time from a sensor message to the command, and that of a bare echo for comparison.
+"""Measure the time from a sensor message to the command, beside that of a bare echo process.
 
-Echo and policy node run in processes of their own and get the same JointState in turn, so that
-other load on the machine affects both alike. The echo's callback publishes the message that it got;
-the policy node, in lockstep, also reads the channels, runs the policy and sends a command.
+The echo process and the policy node each run in a process of their own and get the same JointState
+in turn, so that other load on the machine affects echo and node alike. The echo publishes the
+message that it received. The policy node also reads the sensor channels from the message, runs the
+policy and sends a command. It runs in lockstep, so that it answers each message at once.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         seconds: Duration of the measurement.
 
     Returns:
-        "rows" with the median and the 99th percentile for node and echo in microseconds, "ratio" of
-        the medians, and "lost", the number of messages without an answer.
+        A dict with three keys. "rows" holds the median and the 99th percentile of the time in
+        microseconds, for node and echo. "ratio" is the median of the node divided by that of the
+        echo. "lost" is the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.
@@ -78,7 +80,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
 
 
 def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
-    """Return the command line of a policy node in lockstep that activates itself.
+    """Return the command line that starts a policy node in lockstep that activates itself.
 
     Args:
         wiring: Path of the wiring YAML.
@@ -124,11 +126,14 @@ class _Prober:
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
     def measure_latency_s(self, path: str, wait_s: float) -> float | None:
-        """Publish a message and return the seconds until its answer came, or None after `wait_s`.
+        """Publish a message, wait for the answer, and return the seconds until it came.
 
         Args:
-            path: Who answers, a key of `PATHS`: "echo" or "node".
+            path: Which process answers, "echo" or "node"; a key of `PATHS`.
             wait_s: Maximum time in seconds to wait for the answer.
+
+        Returns:
+            The seconds, or None if no answer came within `wait_s`.
         """
         self._stamp_ns += STEP_NS
         set_stamp(self._message.header.stamp, self._stamp_ns)
@@ -176,15 +181,15 @@ def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
 
 
 def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
-    """Send messages until echo or node answers for the first time.
+    """Send messages until the echo process or the node answers for the first time.
 
     Args:
         prober: Sends the messages.
-        path: Who answers, a key of `PATHS`: "echo" or "node".
-        process: The process of echo or node.
+        path: Which process answers, "echo" or "node"; a key of `PATHS`.
+        process: The process that answers.
 
     Raises:
-        RuntimeError: The process ended or does not answer.
+        RuntimeError: The process has ended or does not answer.
     """
     end_s = time.perf_counter() + START_S
     while prober.measure_latency_s(path, 0.1) is None:
@@ -195,12 +200,15 @@ def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes
 
 
 def _drop_task(model: Model) -> Model:
-    """Return a copy of the model without its task, whose channel names this wiring lacks."""
+    """Return a copy of the model without its task.
+
+    The task names channels that the wiring of the measurement does not have.
+    """
     return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
 def _make_wiring(model: Model) -> dict[str, Any]:
-    """Return the content of a wiring YAML for the node, with `CHANNELS` joints as channels.
+    """Return the content of a wiring file for the node, with `CHANNELS` joints as channels.
 
     Args:
         model: The model, whose number of actions is the number of actuators.

@@ -1,7 +1,7 @@
-"""Measure steps per second in lockstep, with the simulator here and a node in a second process.
+"""Measure steps per second in lockstep: the simulator here, a node in a second process.
 
-In lockstep simulator and node wait for each other at every step. The node is the policy node, or a
-stub that does the minimum: it receives all messages of a step and answers once.
+In lockstep the simulator and the node wait for each other at every step. The node is the policy
+node or a stub, which receives all messages of a step and answers once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EchoNode(QuietNode):
     """Node that answers every step of a simulation with commands of 0, in place of a policy node.
 
     Args:
-        simulation: The simulation whose messages it answers.
-        name: Name of the node, by default that of a policy node.
+        simulation: The simulation whose messages the node answers.
+        name: Name of the node, by default the name of a policy node.
         **node_options: Keyword arguments of rclpy's Node.
     """
 
@@ -67,7 +67,7 @@ class EchoNode(QuietNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
     def _make_listener(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return the callback of one topic, which answers once all topics of a step have sent.
+        """Return the callback of one topic.
 
         Args:
             topic: Name of the topic.
@@ -76,7 +76,7 @@ class EchoNode(QuietNode):
         stamp_of = stamp_reader(kind)
 
         def listen(message: Any) -> None:
-            """Take a message, and send the replies if it is the last one of the step."""
+            """Take a message. If all messages of the step have now come, send the commands."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
@@ -86,7 +86,7 @@ class EchoNode(QuietNode):
         return listen
 
     def _send_replies(self) -> None:
-        """Publish all command messages with values of 0 and the stamp of the present step."""
+        """Publish all command messages with values of 0 and the time stamp of the present step."""
         for reply, zeros, publisher in zip(
             self._replies, self._zeros, self._publishers_of_replies, strict=True
         ):
@@ -107,24 +107,27 @@ def measure_lockstep(
     policy_command: Sequence[str] | None = None,
     start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
-    """Measure steps per second in lockstep with a node in another process, and where the time goes.
+    """Measure steps per second in lockstep with a node in another process, and their parts.
 
     rclpy must not be initialised yet.
 
     Args:
-        simulation: Path of a simulation YAML; by default that of the Ant.
+        simulation: Path of a simulation YAML file; by default the file of the Ant.
         steps: Number of steps to measure.
         policy_command: Command line that starts a node named `policy`; None starts the stub.
-        start_timeout_s: Seconds to wait for that node.
+        start_timeout_s: Seconds to wait until the node answers.
 
     Returns:
-        "steps_per_s"; the time of one step and its parts in microseconds: "step_us",
-        "environment_us" and "messages_us", measured here without ROS, and "latency_p50_us" and
-        "latency_p99_us", from publishing to the command; and the number of "timeouts".
+        A mapping from name to figure. "steps_per_s" is the rate, and "step_us" the time of one step
+        in microseconds. "environment_us" and "messages_us" are the microseconds that the
+        environment and the conversion of messages take, measured in this process without ROS.
+        "latency_p50_us" and "latency_p99_us" are the median and the 99th percentile of the
+        microseconds from publishing the sensor messages to the command. "timeouts" is the number of
+        steps without a command in time.
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
-    # Jazzy's graph keeps a node that is only let go.
+    # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with ros_node("simulator", "") as simulator:
         node = subprocess.Popen(bind_to_parent(command))
         try:
@@ -147,7 +150,7 @@ def measure_lockstep(
 
 
 def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run the steps and return the figures of `measure_lockstep`.
+    """Run the steps and return the figures that `measure_lockstep` describes.
 
     Args:
         bridge: Simulator that exchanges messages with the node; it is started here.
@@ -166,7 +169,7 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
     latency_s = np.array(bridge.latency_s)
 
     def idle() -> None:
-        """Step the environment with the safe command, without ROS."""
+        """Step the environment with the safe command (that does no harm), without ROS."""
         robot.step(robot.commands.safe)
 
     return {
@@ -181,7 +184,7 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
 
 
 def _step_or_reset(bridge: Bridge, step: Callable[[], None]) -> None:
-    """Make one step, after a reset of the robot if the episode has ended.
+    """Make one step. If the episode has ended, reset the robot before it.
 
     Args:
         bridge: Simulator that exchanges messages with the node.

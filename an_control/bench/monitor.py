@@ -1,6 +1,8 @@
-"""Measure how much time the identity monitor adds to a tick, in the model's own task.
+"""Measure how much time the identity monitor adds to a tick (control step) of a policy.
 
-The monitor is the estimator between readings and policy that detects unannounced rewiring.
+The identity monitor sits between the sensor readings and the policy. It detects readings that
+arrive on another channel than before without notice (rewiring). The policy runs in the task that it
+was trained for.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from an_control.policy import Model
 EVERY = 100
 STEPS = 1000
 IMPOSSIBLE_TICKS = 500
-"""Number of ticks after each episode with readings that no assignment explains."""
+"""Number of ticks (control steps) after each episode in which the readings fit no channels."""
 QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
     "nothing happens",
     "signals move",
@@ -30,11 +32,11 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 def measure_monitor(
     model: Model, engines: list[EngineName], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return how much longer a tick takes with the monitor, for each engine and kind of tick.
+    """Return how much longer a tick (control step) takes with the identity monitor.
 
-    All signals are permuted every 100 steps. After each episode every channel repeats readings of
-    that episode, each channel from another tick, so that no assignment of signals to channels
-    explains them. At least one episode is played.
+    The readings are shuffled among the channels every 100 steps. After each episode every channel
+    repeats readings of that episode, each channel from another tick, so that no assignment of
+    readings to channels explains them. At least one episode is played.
 
     Args:
         model: A model with a monitor.
@@ -43,7 +45,8 @@ def measure_monitor(
 
     Returns:
         One row for each engine and kind of tick, with the median, the 99th percentile and the
-        maximum of the additional time in microseconds; None if there was no such tick.
+        maximum of the additional time in microseconds. A value is None if there was no tick of this
+        kind.
     """
     return [row for engine in engines for row in _measure_engine(model, engine, seconds)]
 
@@ -59,11 +62,12 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
 
     def tick(values: np.ndarray, shown: np.ndarray, kind: str) -> np.ndarray:
-        """Step the policy with and without the monitor, and record the additional time.
+        """Step the policy with and without the monitor, and record the difference in time.
 
         Args:
-            values: Readings (N,) in nominal order, for the policy without the monitor.
-            shown: The same readings (N,) as they are permuted for the policy with the monitor.
+            values: Readings (N,) in the order of the model's channels, for the policy without the
+                monitor.
+            shown: The same readings (N,) in shuffled order, for the policy with the monitor.
             kind: Kind of the tick, under which the time is recorded.
 
         Returns:
@@ -102,10 +106,13 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
 
 
 def _summarise_costs(costs_ns: list[int]) -> dict[str, float | None]:
-    """Return the median, 99th percentile and maximum in microseconds, by name; None without values.
+    """Return the median, the 99th percentile and the maximum in microseconds, by name.
 
     Args:
         costs_ns: Durations in nanoseconds.
+
+    Returns:
+        The three figures by name; each is None if `costs_ns` is empty.
     """
     if not costs_ns:
         return {"p50_us": None, "p99_us": None, "max_us": None}

@@ -1,4 +1,4 @@
-"""Measure how many steps per second training plays, also with code like the paper authors' own."""
+"""Measure how many environment steps per second training plays, with several implementations."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from an_control_sim.gym.environments import describe_task, find_environment_id, 
 
 POPULATION, ROLLOUTS = 256, 16
 EPISODES = 10
-"""Number of episodes of a rollout tick by tick."""
+"""Number of episodes that are played in a measurement of code that runs step by step."""
 SHIPPED = "models/cartpole.safetensors"
 NOISE = 0.02
-"""Standard deviation of the population around the shipped policy, as in its training."""
+"""Standard deviation of the random change of each weight of the shipped policy, as in its
+training."""
 
 
 def measure_training(seconds: float) -> dict[str, Any]:
@@ -42,8 +43,9 @@ def measure_training(seconds: float) -> dict[str, Any]:
         seconds: Duration in seconds of each measurement.
 
     Returns:
-        "rows" with the median rate of each way, the settings, and the ratios of the compiled
-        rollouts to the others; a ratio is None if a package is missing.
+        A dict. "rows" holds the median rate of each way to play. Other keys hold the settings, and
+        the rate of the compiled code divided by the rate of each other way; such a ratio is None if
+        a package for it is missing.
     """
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
@@ -52,7 +54,7 @@ def measure_training(seconds: float) -> dict[str, Any]:
     model = people[0]
 
     def add_row(engine: str, rate: float) -> float:
-        """Add a row to the result, and return its rate.
+        """Add a row to the result, and return the rate.
 
         Args:
             engine: Description of the way to play episodes.
@@ -105,15 +107,15 @@ def measure_training(seconds: float) -> dict[str, Any]:
 
 
 def measure_workers(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the steps per second of one and two workers, as processes and with Dask.
+    """Measure the steps per second of one and two worker processes, plain and with Dask.
 
     Args:
-        task: A task known by name, or a gymnasium id.
+        task: Short name of a task, such as "cartpole", or a gymnasium id.
         seconds: Duration in seconds of each measurement.
 
     Returns:
-        "rows" with the rates and their ratios, and "same_numbers", whether all ways gave the same
-        returns to the last bit.
+        A dict. "rows" holds the rates and their ratios. "same_numbers" says whether all ways gave
+        the same returns (sums of rewards) to the last bit.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)
@@ -144,7 +146,7 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _make_population() -> list[Model]:
-    """Return the shipped CartPole policy and variations of its weights, `POPULATION` models."""
+    """Return `POPULATION` models: the shipped CartPole policy with randomly changed weights."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.to_vector(read_model(share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
@@ -163,10 +165,10 @@ def _measure_rate(
 
     Args:
         engine: Plays the episodes.
-        people: The models; each plays every start.
+        people: The models. Each of them plays one episode from every start.
         starts: Initial states of the episodes.
         seconds: Duration of the measurement.
-        clock: Returns the time in seconds; also a clock of processor time.
+        clock: Returns the time in seconds, of the wall clock or of the processor.
     """
     engine.play(people[:2], starts[:2])
     return measure_median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
@@ -180,7 +182,7 @@ def measure_median_rate(
     Args:
         play: Function that plays episodes and returns their number of steps.
         seconds: Total duration of the calls.
-        clock: Returns the time in seconds; also a clock of processor time.
+        clock: Returns the time in seconds, of the wall clock or of the processor.
     """
     rates: list[float] = []
     end = time.perf_counter() + seconds
@@ -192,9 +194,10 @@ def measure_median_rate(
 
 
 def _measure_evojax_rate(seconds: float) -> float:
-    """Return the steps per second of EvoJAX, with its own task, policy and rollout.
+    """Return the steps per second of the package EvoJAX, with its own CartPole and policy.
 
-    EvoJAX computes all steps of all episodes, also after their ends; they all count here.
+    EvoJAX computes the same number of steps for all episodes, also after an episode has ended. All
+    these steps count here.
 
     Args:
         seconds: Duration of the measurement.
@@ -231,16 +234,17 @@ def _measure_evojax_rate(seconds: float) -> float:
 
 
 def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
-    """Return a function that plays episodes with torch modules like those of the paper's authors.
+    """Return a function that plays episodes with torch modules like the paper authors' own.
 
-    As in their code (Tang & Ha 2021), a tick runs torch modules, and projects queries and keys
-    again.
+    As in the authors' code (Tang & Ha 2021), every step runs torch modules, and computes the
+    projections of queries and keys anew.
 
     Args:
         model: The shipped CartPole policy, whose weights are copied into the modules.
 
     Returns:
-        A function that plays `EPISODES` episodes in an environment and returns the number of steps.
+        A function that plays `EPISODES` episodes in the given environment and returns the number of
+        steps.
     """
     import torch
     from torch import nn

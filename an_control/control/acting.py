@@ -12,10 +12,11 @@ from an_control.policy import Model, Policy
 from an_control.wiring import Readings, Wiring
 
 ROUNDING = 1e-6
-"""The largest amount by which an action may exceed 1 because it was sent as float32."""
+"""The largest amount by which an action may exceed 1 because it was rounded to float32 in a
+message."""
 WATCH_S = 1.0
-"""Seconds for which a new model computes on live readings before it takes over. A walker whose new
-policy starts without a memory of the gait stops."""
+"""Seconds for which a new model computes on live readings before it takes over, because a walking
+robot stops if its new policy knows nothing of the gait so far."""
 
 
 class ActionOrder:
@@ -29,15 +30,15 @@ class ActionOrder:
         model: The model, which may name its actuators too.
 
     Raises:
-        WiringError: The model's actuators are not those of the wiring.
+        WiringError: The model and the wiring do not have the same actuators.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self._command = wiring.command
         places = action_places(wiring, model_path, model)
         self.places: np.ndarray | None = None
-        """(A,) for each actuator of the wiring its index in the action; None if both orders are
-        equal."""
+        """(A,) for each actuator of the wiring, its index in the action; None if the model's and
+        the wiring's orders are equal."""
         if places is not None and places != list(range(len(places))):
             self.places = np.array(places, np.intp)
 
@@ -59,13 +60,13 @@ class ActionOrder:
 
 
 class LoadedModel(NamedTuple):
-    """A policy with its model file and the order of its actions.
+    """A policy, the model file that it comes from, and the order of its actions.
 
     Attributes:
         path: The model file.
-        policy: The policy that was loaded from it.
+        policy: The policy that was loaded from the model file.
         order: The conversion of the policy's actions to commands.
-        ticks: The number of control steps before the policy takes over, in which it only computes.
+        ticks: The number of control steps in which the policy only computes, before it takes over.
     """
 
     path: str
@@ -77,15 +78,15 @@ class LoadedModel(NamedTuple):
 class ActingPolicy:
     """The policy that controls the robot.
 
-    It is stepped once a tick and can be replaced at run time. A new policy first watches: for
-    `WATCH_S` it is stepped with the same readings, but its actions are not used.
+    It computes once in each tick (control step) and can be replaced at run time. A new policy first
+    watches: for `WATCH_S` it computes on the same readings, but its actions are not used.
 
     Args:
         wiring: The robot's configuration, which names the actuators.
         model_path: The model file of the first policy.
         policy: The first policy.
-        ramp_s: Seconds in which commands change from the safe command to the policy's; None: the
-            duration that each model was trained with.
+        ramp_s: Seconds in which commands change from the safe command to the policy's; None: for
+            each model, the duration that it was trained with.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ActingPolicy:
         self.new_model = ""
         """The state of the replacement in words, for diagnostics; "" once the new model acts."""
         self.wanted: np.ndarray | None = None
-        """The command (A,) of the last step; None before the first step."""
+        """The command (A,) of the policy's newest step; None before the first step."""
 
     @property
     def model_path(self) -> str:
@@ -112,7 +113,7 @@ class ActingPolicy:
 
     @property
     def newest(self) -> LoadedModel:
-        """The new model that is about to take over, else the model that acts."""
+        """The new model if one is about to take over, else the model that acts."""
         return self._next or self._now
 
     @property
@@ -120,7 +121,7 @@ class ActingPolicy:
         """The duration in seconds of the ramp from the safe command to this policy's commands."""
         model = self.policy.model
         if has_discrete_action(model):
-            return 0.0  # there is nothing between two buttons
+            return 0.0  # choices such as buttons cannot be blended
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def action(self, values: np.ndarray) -> np.ndarray:
@@ -128,14 +129,14 @@ class ActingPolicy:
         return self._now.order.action(values)
 
     def swap(self, model_path: str, policy: Policy) -> None:
-        """Replace the policy once the new one has watched for `WATCH_S`; callable from any thread.
+        """Replace the policy once the new one has computed for `WATCH_S`; callable from any thread.
 
         Args:
             model_path: The new model file.
             policy: The new policy.
 
         Raises:
-            WiringError: The model's actuators are not those of the wiring.
+            WiringError: The model and the wiring do not have the same actuators.
         """
         order = ActionOrder(self._wiring, model_path, policy.model)
         self.new_model = f"watching {model_path}"
@@ -143,19 +144,19 @@ class ActingPolicy:
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: reset the acting policy and a new one that is about to take over."""
+        """Start a new episode: reset the acting policy and, if there is one, its successor."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()
         self.wanted = None
 
     def step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Step the policy and store its command in `wanted`; return whether a new model took over.
+        """Step the policy and store its command in `wanted`. Return whether a new model took over.
 
         Args:
             readings: The sensor readings of this tick, which the policy has not seen yet.
-            sent: The last command (A,) on the robot's topics, whichever node sent it; the policy
-                gets it as its previous action. None if it is unknown.
+            sent: The newest command (A,) on the robot's topics, whichever node sent it; None if it
+                is unknown. The policy gets it as its previous action.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():
             _set_previous_action(self.policy, self._now.order.action(sent))
@@ -167,11 +168,11 @@ class ActingPolicy:
     def _watch(self, readings: Readings, sent: np.ndarray | None) -> bool:
         """Step the new model, if there is one.
 
-        Return whether it has watched long enough and now acts.
+        Return whether the new model has computed long enough and now acts.
 
         Args:
             readings: The sensor readings of this tick.
-            sent: The last command (A,) on the robot's topics, or None if it is unknown.
+            sent: The newest command (A,) on the robot's topics, or None if it is unknown.
         """
         if self._given:
             self._next = self._given.pop()
@@ -180,7 +181,7 @@ class ActingPolicy:
             return False
         if sent is not None:
             _set_previous_action(new.policy, new.order.action(sent))
-        if new.ticks > 0 and self.wanted is not None:  # else nobody knows more than it does
+        if new.ticks > 0 and self.wanted is not None:  # else the old policy knows no more
             new.policy.step_array(readings.values, readings.ids)
             self._next = new._replace(ticks=new.ticks - 1)
             return False
@@ -193,8 +194,9 @@ class ActingPolicy:
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """Give the policy the action (A,) that was really executed, clipped to [-1, 1].
 
-    If an element lies outside, the identity monitor ignores the next tick, as its prediction would
-    start from an action that the policy cannot express.
+    The policy's identity monitor detects rewired sensors by predicting the next readings from the
+    action. If an element of the action lies outside [-1, 1], the monitor ignores the next tick,
+    because it would have to predict from an action that the policy cannot express.
     """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():

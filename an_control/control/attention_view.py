@@ -1,4 +1,4 @@
-"""The policy's attention for display: arrays ordered by channel, and coloured camera frames."""
+"""Show the policy's attention: arrays ordered by channel, and coloured camera frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIDDEN = np.array([60.0, 60.0, 90.0])
 
 
 def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the attention weights (M queries, N) of the last step, with one column for each id.
+    """Return the attention weights (M queries, N) of the newest step, with one column for each id.
 
     Args:
         policy: The policy.
@@ -33,9 +33,9 @@ def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 
 
 def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the attention keys (N, k) of the policy's last step, one row for each id.
+    """Return the attention keys (N, k) of the policy's newest step, one row for each id.
 
-    For a vision policy these are the outputs of its patch encoder.
+    For a policy that reads camera images, the keys are the outputs of its patch encoder.
 
     Args:
         policy: The policy.
@@ -52,9 +52,9 @@ def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 
 
 def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
-    """Return the first camera's newest frame with the attention drawn on it, rgb (H, W, 3).
+    """Return the first camera's newest frame with attention drawn on it, rgb (H, W, 3).
 
-    Patches that the policy did not get are covered.
+    Patches (squares of the image) that the policy did not get are covered.
 
     Args:
         policy: The policy, after a step.
@@ -77,9 +77,10 @@ def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
 
 
 def _places(policy: Policy, ids: Sequence[str]) -> list[int] | None:
-    """Return the indices of `ids` in the policy's `channel_order`, or None if one is missing there.
+    """Return the indices of `ids` in the policy's `channel_order`, or None if it lacks one of them.
 
-    The policy may have got further ids, as the identity monitor estimates missing channels.
+    The policy may have got further ids, because its identity monitor fills in estimates for missing
+    channels.
     """
     place = {name: number for number, name in enumerate(policy.channel_order)}
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
@@ -93,14 +94,15 @@ def attended_picture(
     present: NDArray[np.bool_] | None = None,
     scale: int = 4,
 ) -> NDArray[np.uint8]:
-    """Draw attention on a camera frame and return the enlarged rgb picture (H scale, W scale, 3).
+    """Draw attention on a camera frame; return it enlarged, as rgb (H * scale, W * scale, 3).
 
     Args:
         frame: The frame, grey (H, W) or rgb (H, W, 3).
         patch: The width and height of a patch in pixels.
-        attended: (rows, columns) for each patch the share of queries that attend to it most, as
-            `attention_shares` returns it.
-        present: (rows, columns) False for patches that are to be covered; None covers none.
+        attended: (rows, columns) of patches. For each patch, the share (0 to 1) of the attention
+            queries that attend to it most, as `attention_shares` returns it.
+        present: (rows, columns) of patches, False for each patch that is to be covered; None covers
+            none.
         scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
@@ -118,7 +120,7 @@ def attended_picture(
 def attention_shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return for each of `ids` the share (N,) of attention queries whose largest weight it has.
+    """Return, for each of `ids`, the share (N,) of attention queries that attend to it most.
 
     Args:
         attention: The attention weights (M queries, n channels).

@@ -1,6 +1,7 @@
 """Bring-up: the motion to the start pose before the policy acts.
 
-It applies to actuators that are commanded by position. Units are those of the wiring.
+It applies to actuators that are commanded by position. Positions are in the units of the wiring,
+the YAML file that connects the robot's topics to the policy.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ class BringUpError(RuntimeError):
 class BringUp:
     """A controller that moves the actuators at a limited speed to their start pose.
 
-    Calling it returns the next command (A,). Actuators without a start pose get their safe value.
+    Calling the object returns the next command (A,), one value for each actuator. Actuators without
+    a start pose get their safe value.
 
     Args:
         command: The command section of the wiring, with start pose, speed, tolerance and timeout of
-            each actuator. Without a start pose the motion is done at once.
+            each actuator. If no actuator has a start pose, the motion is done at once.
         step_s: Seconds between two commands.
     """
 
@@ -42,7 +44,7 @@ class BringUp:
         self.done = True
 
     def start(self) -> None:
-        """Start the motion to the start pose, from the positions that are measured next."""
+        """Start the motion to the start pose from the positions that are measured next."""
         self.done = not self._moved.any()
         self._target = None
         self._waited_s = 0.0
@@ -54,7 +56,7 @@ class BringUp:
     def pause(self) -> None:
         """Pause the motion to the start pose while other commands are sent.
 
-        The motion resumes from the positions that are measured then.
+        At the next call the motion resumes from the positions that are measured then.
         """
         self._target = None
 
@@ -63,7 +65,7 @@ class BringUp:
 
         Args:
             measured: The measured positions (A,).
-            periods: The time since the last command, in control periods.
+            periods: The time since the previous command, in control periods.
 
         Raises:
             BringUpError: An actuator did not reach its start pose in time.

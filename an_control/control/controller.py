@@ -1,11 +1,11 @@
 """One control step without ROS: read, estimate, decide, limit, send.
 
-The policy steps on every set of new readings, whether or not its command is sent, with the command
-that was really sent as its previous action; so after a stop it knows what has happened meanwhile.
-With too few channels it does not step, because steps on a few channels spoil its memory: after 1 s
-without the joints' readings 14 of 28 Ants walked again, and 8 of 28 if the policy had stepped on
-the other 12 channels (2026-11-22). All state of a tick is here, and is dropped when the node is
-cleaned up.
+The policy computes a step on every set of new readings, whether or not its command is sent. It gets
+the command that was really sent as its previous action. So after a stop it knows what has happened
+meanwhile. If too few channels (sensor readings) are present it does not step, because steps on a
+few channels spoil its recurrent state. In a test on 28 simulated Ants that got no joint readings
+for 1 s, 14 walked again if the policy paused, and 8 if it stepped on the remaining 12 channels
+(2026-11-22). All state of a tick is here, and is dropped when the node is cleaned up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from an_control.wiring import (
 from an_control.wiring.checked_yaml import Description
 
 Decide = Callable[[int | None], np.ndarray]
-"""Returns the command (A,) to send at the given time in ns (see `Controller.command`)."""
+"""A function that takes a time in ns and returns the command (A,) to send at that time (see
+`Controller.command`)."""
 
 
 class Controller:
@@ -49,19 +50,20 @@ class Controller:
     Args:
         wiring_path: The YAML file that connects the robot's topics to the policy.
         model_path: The model file.
-        engine: The implementation that computes the policy, see `load_policy`.
-        monitor: The reaction to sensors that are rewired unannounced, see `load_policy`; None: as
-            the model file says.
-        recovery: A robot counts as standing still if its readings change by less than this in a
-            tick, and then gets random actions that make it move; 0: never, None: the model's value.
+        engine: The implementation that computes the policy (see `load_policy`).
+        monitor: The reaction to sensors whose readings arrive on other channels without notice (see
+            `load_policy`); None: as the model file says.
+        recovery: The change of the readings in a tick below which the robot counts as standing
+            still. It then gets random actions that make it move. 0: never; None: the model's value.
         ramp_s: Seconds in which commands change from the safe command to the policy's, after
-            activation and after every safe command; 0: no ramp, None: as the model was trained.
+            activation and after every safe command; 0: no ramp; None: the duration that the model
+            was trained with.
         estop: The e-stop; while it is set all commands are the safe command.
 
     Raises:
-        WiringError: The wiring is invalid or does not fit the model; names file, key, value and
-            what is allowed.
-        ModelError: The model file is invalid; names the file and the reason.
+        WiringError: The wiring is invalid or does not fit the model. The text names file, key,
+            value and what is allowed.
+        ModelError: The model file is invalid. The text names the file and the reason.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Controller:
     ) -> None:
         self.table = ChannelTable(load_wiring(wiring_path))
         self.messages = command_messages(self.wiring.command, wiring_path)
-        """The messages that carry a command."""
+        """The message objects that together carry a command, one for each topic."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
         self.check(model_path, policy.model)
         self.acting = ActingPolicy(self.wiring, model_path, policy, ramp_s)
@@ -88,42 +90,44 @@ class Controller:
         self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
-        """The reason why the last command was the safe one; "" if it was the policy's."""
+        """The reason why the previous command was the safe command; "" if it was the policy's."""
         self.safe_cause = ""
-        """The same reason without figures that may change at each tick, to recognise a change of
-        reason."""
+        """The text of `safe_reason` without figures that change from tick to tick, so that a new
+        reason can be recognised."""
         self.repeats = 0
-        """The number of ticks without a new reading, which repeated the last action."""
+        """The number of ticks without a new reading, in which the previous action was repeated."""
         self.stepped_ns: int | None = None
-        """In lockstep with a simulator, the stamp of the readings that the policy last stepped
-        on."""
+        """In lockstep with a simulator, the time stamp of the readings on which the policy made its
+        newest step."""
         self.stepped = False
-        """Whether the policy stepped in the last tick."""
+        """Whether the policy stepped in the newest tick."""
         self.seen = -1
-        """The number of the command that the policy's last step took as its previous action."""
+        """The number of the command that the policy's newest step took as its previous action; -1
+        for none."""
 
     @property
     def wiring(self) -> Wiring:
-        """The wiring by which the table reads."""
+        """The wiring by which the channel table reads sensor messages."""
         return self.table.wiring
 
     def check(self, model_path: str, model: Model) -> None:
-        """Check that the wiring fits this model (see `check_fit`).
+        """Check that the wiring fits a model (see `check_fit`).
 
         Raises:
-            WiringError: It does not.
+            WiringError: The wiring does not fit the model.
         """
         check_fit(self.wiring, self.table.ids, model_path, model)
 
     def tick(
         self, now_ns: int, stamp_ns: int | None, send: Callable[[Decide], object] | None
     ) -> Readings:
-        """Run one control step (read, estimate, decide, limit, send) and return the readings.
+        """Run one control step (read, estimate, decide, limit, send). Return its readings.
 
         Args:
             now_ns: The time, from which the age of readings counts.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
-            send: Sends what `command` returns; called once in each tick. None: nothing is sent.
+            send: A function that sends a command. It is called once in each tick with `command`,
+                which computes that command. None: nothing is sent.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
@@ -142,13 +146,14 @@ class Controller:
         return readings
 
     def command(self, now_ns: int | None) -> np.ndarray:
-        """Return the command (A,) in physical units to be sent after the last tick.
+        """Return the command (A,) in physical units that is to be sent in the newest tick.
 
         It is the safe command, a step of the bring-up to the start pose, or the policy's command,
         each within the limits of the gate.
 
         Args:
-            now_ns: The time; None: one control period since the last command, as in lockstep.
+            now_ns: The time of sending. None: one control period after the previous command, as in
+                lockstep.
 
         Raises:
             BringUpError: An actuator did not reach its start pose in time.
@@ -168,14 +173,15 @@ class Controller:
     def prepare(self) -> None:
         """Compute in advance what the policy needs in the next tick (control step).
 
-        Call it once the command of this tick is sent, so that it does not delay it.
+        Call this once the command of this tick is sent, so that the computation does not delay the
+        command.
         """
         self.acting.policy.prepare()
 
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        Channels that match a wildcard of the wiring and are present now are expected from now on.
+        Channels that match a wildcard (`*`) of the wiring and are present now are expected to stay.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.
@@ -190,26 +196,26 @@ class Controller:
     def stop(self) -> np.ndarray:
         """Stop acting and end the bring-up.
 
-        Return the safe command (A,), which must be sent last.
+        Return the safe command (A,). The caller must send it as the final command.
         """
         self.bring_up.cancel()
         return self.gate.safe()
 
     def reset(self) -> None:
-        """Start a new episode: reset policy, monitor and readings."""
+        """Start a new episode: reset policy, detector of rewired sensors, and readings."""
         self.acting.reset()
         self.table.reset()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """Return the channel table of a changed wiring, to be passed to `rewire`.
+        """Return the channel table for a changed wiring, to be passed to `rewire`.
 
         Args:
             wiring: The changed wiring: other topics, fields or channels.
 
         Raises:
-            WiringError: The wiring differs in something that cannot change while the node runs.
+            WiringError: The new wiring differs in something that cannot change while the node runs.
         """
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
@@ -232,7 +238,7 @@ class Controller:
         self.table = table
 
     def summary(self) -> str:
-        """Return model, wiring, number of channels and rate as text for a log line."""
+        """Return text for a log line: model, wiring, number of channels and control rate."""
         wildcards = sum("*" in one.id for one in self.wiring.channels)
         channels = f"{len(self.table.ids)} channels"
         if wildcards:
@@ -243,21 +249,22 @@ class Controller:
         )
 
     def rate_refusal(self) -> str:
-        """Return the reason why the policy should not run at the wiring's control rate, or ""."""
+        """Return why the policy should not run at the wiring's control rate, or "" if it may."""
         return rate_refusal(self.wiring, self.acting.policy.model)
 
     def monitor_warning(self) -> str:
-        """Return why the identity monitor is off although nobody asked for that, or "".
+        """Return why the identity monitor is off although no setting says so, or "".
 
         The monitor detects that sensors were rewired.
         """
         return monitor_warning(self.acting.policy.model, self._asked_monitor)
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes on differences between wiring and model, unused sources and the monitor.
+        """Return sentences for the log about the wiring, the model and the identity monitor.
 
-        Each is a sentence for the log. Channels that match a wildcard count if they are present
-        now.
+        They tell how the wiring's channels and actuators differ from the model's, and which sources
+        (subscribed topics) feed no channel. Channels that match a wildcard count if they are
+        present now.
         """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
@@ -267,17 +274,18 @@ class Controller:
         return (*said, *unread_sources(self.wiring).values(), *([warning] if warning else ()))
 
     def _last_command(self) -> np.ndarray | None:
-        """Return the last command (A,) on the robot's topics, whichever node sent it.
+        """Return the newest command (A,) on the robot's topics, whichever node sent it.
 
-        While it is unknown return the safe command, or None before the policy's first step.
+        While that command is unknown return the safe command, or None before the policy's first
+        step.
         """
         sent, self.seen = self.gate.last.numbered
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
-        """Return whether the policy should step on these readings.
+        """Return whether the policy should make a step on these readings.
 
-        Count the ticks without a new reading.
+        Also count the ticks without a new reading, in `repeats`.
         """
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns
@@ -287,10 +295,11 @@ class Controller:
         return new
 
     def _why_not_act(self, readings: Readings) -> tuple[str, str]:
-        """Return the reason why the policy should not act on these readings, or ("", "").
+        """Return the reason why the policy should not act on these readings, in two versions.
 
         Returns:
-            The reason without figures that change from tick to tick, and the reason with them.
+            A pair: the reason without figures that change from tick to tick, and the reason with
+            these figures; ("", "") if the policy should act.
         """
         if missing := self.table.missing():
             reason = f"required source {missing[0]!r} is missing"

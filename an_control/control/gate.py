@@ -1,11 +1,12 @@
 """Everything between the policy and the robot: the safety gate, the e-stop and the watchdog.
 
-Every command of the policy passes the gate, which keeps it finite, within the actuators' limits and
-within their rate of change, whichever node sent the command before. After every safe command the
-gate can also blend in a ramp from that command to the policy's. The safe command itself is sent at
-once, however far it is from the last command. The e-stop stays set until it is reset. The watchdog
-has a thread of its own, uses the steady clock, and sends the safe command while nothing else sends
-commands. Units are those of the wiring.
+Every command of the policy passes the safety gate. The gate keeps each value finite, within its
+actuator's limits, and within that actuator's largest change from the previous command, whichever
+node sent that. After every safe command the gate can also blend gradually from the safe command to
+the policy's commands (a ramp). The safe command itself is sent at once, however far it is from the
+previous command. The e-stop (emergency stop) stays set until it is reset. The watchdog has a thread
+of its own, uses the steady clock, and sends the safe command while nothing else sends commands.
+Commands are in the physical units of the wiring, the robot's configuration file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from an_control.wiring import CommandConfig
 
 Values = NDArray[np.float64]
 Limits = tuple[Values, Values]
-"""The lowest values (A,) and the highest values (A,) of the actuators."""
+"""A pair: the lowest values (A,) and the highest values (A,) that the A actuators may get."""
 
 
 @dataclass
@@ -32,7 +33,7 @@ class GateCounts:
     Attributes:
         not_finite: Commands with NaN or infinity, replaced by the safe command.
         limited: Commands beyond an actuator's limits.
-        rate_limited: Commands that changed faster than an actuator's largest rate.
+        rate_limited: Commands that changed faster than an actuator's largest rate of change.
         ramped: Commands that were blended with the safe command by the ramp.
     """
 
@@ -45,8 +46,8 @@ class GateCounts:
 class LastCommand:
     """The newest command (A,) on the robot's topics, whichever node sent it, and its time.
 
-    This is the only record of it: the gate limits changes from it, and the policy gets it as its
-    previous action. All methods may be called from any thread.
+    No other object records it. The safety gate limits how far a command may differ from it, and the
+    policy gets it as its previous action. All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -58,13 +59,13 @@ class LastCommand:
     def values(self) -> Values | None:
         """The newest command (A,) on the robot's topics, which must not be modified.
 
-        The result is None if unknown.
+        It is None while the newest command is unknown.
         """
         return self.numbered[0]
 
     @property
     def numbered(self) -> tuple[Values | None, int]:
-        """The newest command (A,) and its number, counted from 1; (None, -1) while it is unknown.
+        """A pair: the newest command (A,) and its number, counted from 1; (None, -1) if unknown.
 
         The array must not be modified.
         """
@@ -84,21 +85,22 @@ class LastCommand:
     def age_ns(self, now_ns: int) -> int | None:
         """Return the age of the newest command in ns, or None while it is unknown.
 
-        The age is negative if the clock was set back since.
+        The age is negative if the clock has been set back since that command.
         """
         known = self._known
         return None if known is None else now_ns - known[1]
 
 
 class SafeCommand:
-    """The command that does no harm: fixed values, or for "hold" the measured positions.
+    """The command that does no harm: for each actuator a fixed value or its measured position.
 
-    An actuator with "hold" keeps the position that was measured when the safe command was first
-    asked for, until `release` is called. All methods may be called from any thread.
+    An actuator whose safe value is "hold" keeps the position that was measured when the safe
+    command was first asked for, until `release` is called. All methods may be called from any
+    thread.
 
     Args:
         command: The command section of the wiring, with the safe value of each actuator.
-        limits: The bounds of the values; None: those of the wiring.
+        limits: The lowest and the highest values; None: the limits in the wiring.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
@@ -115,13 +117,14 @@ class SafeCommand:
 
     @property
     def known(self) -> bool:
-        """Whether the safe command is known: positions that it has to hold have been measured."""
+        """Whether the safe command is known: all positions that it has to hold were measured."""
         return bool(np.isfinite(self()).all())
 
     def __call__(self) -> Values:
         """Return the safe command (A,), which must not be modified.
 
-        It has NaN for an actuator that has to hold its position before that has been measured.
+        It has NaN for an actuator that has to hold its position while that position has not been
+        measured.
         """
         held = self._held
         if held is None:
@@ -141,20 +144,21 @@ class SafeCommand:
 
 
 class SafetyGate:
-    """The filter of commands (A,), to be called with each, that keeps them within the limits.
+    """A filter that is called with each command (A,) and keeps it within the limits.
 
-    The rate of change is limited from the last command that was sent, whichever node sent it
-    (`last`), or from the nearest allowed value if that command is out of bounds. While it is
-    unknown, because nothing is sent yet, the gate's own last result takes its place, and at the
-    start the safe command. A command that is not finite is replaced by the safe command.
+    How far a command may change is counted from the previous command that was sent, whichever node
+    sent it (attribute `last`), or from the nearest allowed value if that one is out of bounds.
+    While no command has been sent, the gate's previous result is used instead, and at the start the
+    safe command. A command that is not finite is replaced by the safe command.
 
     Args:
-        command: The command section of the wiring, with limits, largest rates and safe values.
+        command: The command section of the wiring, with the limits, the largest rates of change and
+            the safe values of the actuators.
         step_s: Seconds between two commands.
         ramp_s: Seconds of the ramp from the safe command to the policy's, at the start and after
             every safe command; 0: no ramp.
-        limits: Narrower limits than the wiring's, if the messages cannot represent those exactly
-            (see `sendable_limits`).
+        limits: Narrower limits than the wiring's, for messages that cannot represent the wiring's
+            limits exactly (see `sendable_limits`).
     """
 
     def __init__(
@@ -180,7 +184,7 @@ class SafetyGate:
     def set_ramp(self, ramp_s: float) -> None:
         """Set the seconds in which commands change from the safe command to the policy's.
 
-        It applies from the next safe command on.
+        The new duration applies from the next safe command on.
         """
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
@@ -189,7 +193,7 @@ class SafetyGate:
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self.authority = 0.0
-        """The policy's share (0..1) in the last command; the rest is the safe command."""
+        """The policy's share (0..1) in the previous command; the rest is the safe command."""
 
     def start(self) -> None:
         """Prepare for new commands: start from a safe command that holds the present positions."""
@@ -202,11 +206,14 @@ class SafetyGate:
         return self._given.copy()
 
     def periods_since_last(self, now_ns: int | None) -> float:
-        """Return the time since the last command in control periods, at most 1; 1 if it is unknown.
+        """Return the time since the previous command in control periods, at most 1.
 
         Args:
-            now_ns: The time. None means that one period has passed, as between two steps of a
+            now_ns: The time now. None means that one period has passed, as between two steps of a
                 simulator that waits for each command.
+
+        Returns:
+            The number of periods; 1 if the time of the previous command is unknown.
         """
         age_ns = None if now_ns is None else self.last.age_ns(now_ns)
         return 1.0 if age_ns is None else min(max(age_ns / 1e9 / self._step_s, 0.0), 1.0)
@@ -214,12 +221,13 @@ class SafetyGate:
     def __call__(
         self, command: Values, now_ns: int | None = None, *, ramped: bool = True
     ) -> Values:
-        """Return the allowed command (A,) that is nearest to the wanted one, as a new array.
+        """Return the allowed command (A,) that is nearest to the wanted one, in a new array.
 
         Args:
             command: The wanted command (A,); if it is not finite, the safe command is returned.
-            now_ns: The time, which bounds the change by the largest rate times the time since the
-                last command, at most one period. None: one period has passed.
+            now_ns: The time now. An actuator may change by its largest rate times the time since
+                the previous command, but at most by one period's change. None: one period has
+                passed.
             ramped: Whether the ramp applies to this command.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
@@ -247,17 +255,18 @@ class SafetyGate:
         return allowed.copy()
 
     def _limit_rate(self, allowed: Values, periods: float) -> Values:
-        """Return `allowed` (A,) with a limited change from the last command, by each largest rate.
+        """Return `allowed` (A,), moved towards the previous command where it changes too fast.
 
-        Both commands lie within the actuators' limits, and so does every value between them.
+        `allowed` and the previous command lie within the actuators' limits, and so does every value
+        between them.
 
         Args:
             allowed: The wanted command (A,), within the limits.
-            periods: The time since the last command, in control periods.
+            periods: The time since the previous command, in control periods.
         """
         last = self.last.values
         if last is None:
-            known = np.isfinite(self._given)  # at the start a position to hold may be unknown
+            known = np.isfinite(self._given)  # at first a position to hold may be unknown
             last = self._given if known.all() else np.where(known, self._given, self.safe_command())
         last = np.minimum(np.maximum(last, self._low), self._high)
         change = self._change * periods
@@ -272,20 +281,24 @@ def command_limits(command: CommandConfig) -> Limits:
 
 
 class EStop:
-    """An emergency-stop latch: once set it stays set until `reset` is called."""
+    """An emergency stop: once set it stays set until `reset` is called."""
 
     def __init__(self) -> None:
         self.reason = ""
         """The reason for which the e-stop was set; "" if it is not set."""
 
     def latch(self, reason: str) -> bool:
-        """Set the e-stop for this reason unless it is set already; return whether it was clear."""
+        """Set the e-stop unless it is set already. Return whether this call has set it.
+
+        Args:
+            reason: The reason why it is set, for the log and the diagnostics.
+        """
         clear = not self.reason
         self.reason = self.reason or reason
         return clear
 
     def reset(self) -> bool:
-        """Clear the e-stop; return whether it was set."""
+        """Clear the e-stop. Return whether it was set before."""
         latched, self.reason = bool(self.reason), ""
         return latched
 
@@ -293,20 +306,22 @@ class EStop:
 class Watchdog:
     """A thread that sends the safe command while no other command is sent.
 
-    It trips once the last command is `timeout_s` old. From then on, and while the e-stop is set, it
-    sends the safe command every `period_s`, until `command_sent` reports another command. It also
-    sends the safe command between `start` and the first command, which does not count as a trip.
+    It trips (starts to act) once the newest command is `timeout_s` old. From then on, and while the
+    e-stop (emergency stop) is set, it sends the safe command every `period_s`, until `command_sent`
+    reports another command. It also sends the safe command between `start` and the first command,
+    but that does not count as a trip.
 
     Args:
-        send_safe: Sends the safe command and returns whether that was possible; it is not while a
-            position to hold has not been measured. Called on the watchdog's thread.
+        send_safe: Sends the safe command and returns whether that was possible. It is impossible
+            while a position that the command has to hold has not been measured. Called on the
+            watchdog's thread.
         period_s: Seconds between two commands.
-        timeout_s: The largest age in seconds of the last command; 0: the watchdog never trips and
-            acts for the e-stop only.
+        timeout_s: The age in seconds of the newest command at which the watchdog trips; 0: it never
+            trips and acts for the e-stop only.
         estop: The e-stop.
         tripped: Called on the watchdog's thread after the first safe command of each trip; its
             argument says whether the command could be sent.
-        started: Called on the watchdog's thread whenever that starts.
+        started: Called on the watchdog's thread whenever that thread starts.
     """
 
     def __init__(
@@ -324,12 +339,12 @@ class Watchdog:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self.begun = True
-        """Whether a command has been sent since the start."""
+        """Whether a command has been sent since the watchdog was started."""
         self.tripped = False
         self.trips = 0
         self.longest_s = 0.0
-        """The longest time between two commands that exceeded `timeout_s`, whether or not it
-        tripped."""
+        """The longest time in seconds between two commands that exceeded `timeout_s`, whether or
+        not the watchdog tripped; 0 if none did."""
         self.sent = 0
         """The number of safe commands that the watchdog has sent."""
 
@@ -342,7 +357,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; it sends no safe command once this has returned."""
+        """Stop the thread. It sends no safe command once this method has returned."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -355,14 +370,14 @@ class Watchdog:
         A trip is the time in which the watchdog sends the safe command because no other is sent.
         """
         silent_s = now_s - self._fed_s
-        overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
+        overdue = self.begun and 0.0 < self.timeout_s < silent_s  # this thread may be late too
         if self.tripped or overdue:
             self.longest_s = max(self.longest_s, silent_s)
         self._last_s = self._fed_s = now_s
         self.begun, self.tripped = True, False
 
     def check(self, now_s: float) -> float:
-        """Send the safe command if it is due; return the seconds until the next check."""
+        """Send the safe command if it is due. Return the seconds until the next check."""
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf

@@ -1,9 +1,10 @@
-"""Checks whether a wiring fits a model: names of channels and actuators, images, and control rate.
+"""Check whether a wiring fits a model: channels, actuators, images and control rate.
 
 The wiring is the YAML file that connects a robot's topics to the policy. A model file may name the
-channels and actuators of its task. Without such names nothing is compared and the order in the
-wiring counts; this also holds for actuators that a model only numbers (``action.0``, ``action.1``,
-...). The checks run when the node is configured, for each new model, and in `an-control check`.
+channels and actuators of its task. Without such names nothing is compared, and the first actuator
+of the wiring is the first of the model, and so on. The same holds for actuators that a model only
+numbers (``action.0``, ``action.1``, ...). The checks run when the node is configured, for each new
+model, and in `an-control check`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ChannelNames(NamedTuple):
         unknown: The ids in the wiring that the model does not know.
         missing: The ids in the model that the wiring lacks and that none of its wildcards can
             match.
-        of: The number of channels that the model names; 0 if it names none.
+        of: The total number of channels that the model names; 0 if it names none.
     """
 
     unknown: tuple[str, ...]
@@ -42,9 +43,10 @@ class ChannelNames(NamedTuple):
 def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
     """Check that a wiring has the channels and actuators that a model needs.
 
-    It needs one actuator for each of the model's actions, with the same name if the model names
-    them, and channels of the right kind (numbers or image patches). A model that needs its channels
-    in order needs exactly the channels that it was trained with.
+    There must be one actuator for each element of the model's action, with the same name if the
+    model names its actuators. The channels must be of the right kind: numbers or image patches. A
+    model that needs its channels in a fixed order needs exactly the channels that it was trained
+    with.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
@@ -61,7 +63,7 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
 
 
 def rate_refusal(wiring: Wiring, model: Model) -> str:
-    """Return the reason why a model should not run at the wiring's control rate, or ""."""
+    """Return why a model should not run at the wiring's control rate, or "" if it may."""
     trained_s = model.task.step_s
     if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""
@@ -73,7 +75,7 @@ def rate_refusal(wiring: Wiring, model: Model) -> str:
 
 
 def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
-    """Return a warning if a ramp is longer than those in the model's training, or "".
+    """Return a warning if a ramp is longer than in the model's training, else "".
 
     Args:
         ramp_s: Seconds in which commands change from the safe command to the policy's.
@@ -90,15 +92,15 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
 
 
 def trained_ramp_s(model: Model) -> float:
-    """Return the longest ramp in seconds that a model was trained with.
+    """Return the longest ramp from the safe command, in seconds, that a model was trained with.
 
-    The result is 0 if the file names none.
+    The result is 0 if the model file names no ramp.
     """
     return model.task.ramp_s
 
 
 def has_discrete_action(model: Model) -> bool:
-    """Return whether the model chooses one of several actions, as for the buttons of a game."""
+    """Return whether the model's action is one of several choices, such as buttons of a game."""
     return bool(getattr(model.sizes, "choice", False))
 
 
@@ -111,7 +113,8 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
         model: The model.
 
     Raises:
-        WiringError: They are not, or the images have another patch size or number of frames.
+        WiringError: The channels are of the wrong kind, or the images have another patch size or
+            number of frames.
     """
     images, file = wiring.images, wiring.file
     sizes = model.sizes
@@ -131,7 +134,7 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
 
 
 def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
-    """Return for each of the wiring's A actuators its index in the model's action.
+    """Return, for each of the wiring's A actuators, its index in the model's action.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
@@ -139,10 +142,11 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         model: The model.
 
     Returns:
-        The indices (A,), or None if the model names no actuators, so that both orders are the same.
+        The indices (A,). None if the model names no actuators; the wiring's order is then the
+        model's.
 
     Raises:
-        WiringError: The model's actuators are not those of the wiring.
+        WiringError: The model and the wiring do not have the same actuators.
     """
     names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:
@@ -165,9 +169,10 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
 
 
 def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
-    """Return descriptions of actuators whose scale or offset differs from the model file's.
+    """Return sentences about actuators whose scale or offset differs from the model file's.
 
-    Only a model file that was converted from another framework can give scales and offsets.
+    Scale and offset convert an action to physical units. Only a model file that was converted from
+    another framework can hold them.
     """
     layout = None if model.network is None else model.network.layout
     if layout is None or not layout.action_scale:
@@ -189,7 +194,7 @@ def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[
 
 
 def actuator_names(model: Model) -> Sequence[str]:
-    """Return the actuators' names (A,) in the action's order, or () if the model names none."""
+    """Return the actuators' names in the order of the model's action; () if it names none."""
     names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
@@ -217,7 +222,7 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
 
 def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """Check that a model that needs its channels in order gets exactly those of its training.
+    """Check that a model that needs a fixed order of channels gets those of its training.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
@@ -226,7 +231,7 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         model: The model; one that takes its channels in any order is not checked.
 
     Raises:
-        WiringError: A channel is missing or not known to the model.
+        WiringError: A channel is missing, or the model does not know it.
     """
     if not isinstance(model.sizes, OrderedSizes):
         return
@@ -243,7 +248,7 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
 
 
 def describe_differences(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
-    """Return sentences that say how a wiring's channels differ from the model's and what follows.
+    """Return sentences on how a wiring's channels differ from the model's, and what follows.
 
     Args:
         found: The differences, as `compare_channels` returns them.
@@ -270,7 +275,7 @@ def unread_sources(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
     Returns:
-        The notes by the name of the topic's entry (source).
+        A mapping from the name of the source (the topic's entry in the wiring) to the note.
     """
     read = {channel.source for channel in wiring.channels}
     read |= {measured.source for measured in wiring.command.measured}
@@ -283,7 +288,7 @@ def unread_sources(wiring: Wiring) -> dict[str, str]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join names with commas to one text that lists at most `SHOWN` of them."""
+    """Join names with commas to one text, which lists at most `SHOWN` of them."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more

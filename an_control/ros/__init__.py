@@ -1,3 +1,3 @@
-"""The policy node and its parts: the only folder of the package that imports rclpy."""
+"""The policy node, which controls a robot; the only folder of an_control that imports rclpy."""
 
 import an_control.system.threads  # noqa: F401

@@ -1,11 +1,12 @@
-"""Diagnostics of a running control loop once a second, and log lines when something changes.
+"""Publish diagnostics of a running control loop once a second; log what changes.
 
 The topic /diagnostics shows states; a status names the most serious problem first. The log has one
-line for each change and repeats nothing. A source (subscribed topic) that has never sent a message
-is not reported as lost: one line names the awaited sources after WAIT_S, and a warning names a
-source without a message after START_S, at the start and when a rewiring adds a source. If a source
-or another subject of log lines changes repeatedly, LINES changes are logged in WINDOW_S and the
-others only counted. A source that is lost FLAPS times within WINDOW_S gets one line that says why.
+line for each change and repeats nothing. A source is a topic that the node subscribes to. A source
+without any message so far is not reported as lost. Instead one line names all such sources after
+WAIT_S, and a warning names each after START_S. These times count from the start, or from when a new
+wiring adds the source. If the same thing changes repeatedly, at most LINES changes are logged in
+WINDOW_S, and the further ones only counted. A source that is lost FLAPS times within WINDOW_S gets
+one line that says why.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
 SETTLING_REPORTS = 5
-"""Reports after configuring during which errors in the ROS graph are not logged yet.
+"""Number of reports after the node is configured in which errors about other nodes are not logged
+yet.
 
-A node that misses DDS's first announcements gets the next ones after 3 s."""
+A node that misses the first announcements of other nodes by DDS gets the next ones after 3 s."""
 SHOWN = 8
 """Maximum number of missing channels that a status lists."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
@@ -54,14 +56,14 @@ RATE_REPORTS = 3
 
 
 class TickTimes:
-    """A record of the newest ticks (control steps): durations, missed deadlines, ages of readings.
+    """A record of the newest ticks (control steps): duration, missed deadlines, age of readings.
 
     A tick misses its deadline if it takes longer than a control period. A tick that a timer starts
     also misses it if it starts over half a period late.
 
     Args:
         step_s: The control period in seconds.
-        paced: Whether a timer starts the ticks.
+        paced: Whether a timer starts the ticks, so that they can start late.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -77,9 +79,10 @@ class TickTimes:
         """Record a tick.
 
         Args:
-            begin_s: The time of its start, on the same clock as `end_s`.
-            end_s: The time of its end.
-            age_s: The age of its readings when the command was sent; NaN if there were no readings.
+            begin_s: The time at which the tick started, on the same clock as `end_s`.
+            end_s: The time at which the tick ended.
+            age_s: The age of the tick's sensor readings when the command was sent; NaN if there
+                were no readings.
         """
         self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
         self._ages_s[self.count % KEPT_TICKS] = age_s
@@ -115,12 +118,13 @@ class DiagnosticsReport:
 
     Args:
         node: The node that owns publishers and subscriptions.
-        controller: The controller, with policy, monitor, gate and wiring.
+        controller: The controller, with policy, identity monitor, safety gate and wiring.
         ticks: The times of the newest ticks.
         watchdog: The loop's watchdog.
         inputs: The loop's subscriptions.
         output: The loop's publishers of commands.
-        real_time: Whether sources should send at the control rate, by this machine's clock.
+        real_time: Whether sources should send at the control rate, measured by this machine's
+            clock.
         recorder: The recorder, whose state is reported; None: nothing is recorded.
     """
 
@@ -141,13 +145,15 @@ class DiagnosticsReport:
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
         self._found: dict[tuple[str, str], tuple[bytes, str]] = {}
-        """Level and text of each problem in this report, by (part of the node, kind of problem)."""
+        """Level and text of each problem in this report. The key is a pair: part of the node, and
+        kind of problem."""
         self._problems: set[tuple[str, str]] = set()
-        """(part, kind) of each problem in the last report."""
+        """The key (part of the node, kind of problem) of each problem in the previous report."""
         self._logged: set[tuple[str, str]] = set()
-        """(part, kind) of each problem that has been logged."""
+        """The key (part of the node, kind of problem) of each problem that has been logged."""
         self._counts: dict[str, deque[tuple[int, int]]] = {}
-        """Time in ns and number of messages of each source at the newest reports."""
+        """For each source, a pair for each of the newest reports: the time in ns, and the number of
+        messages by then."""
         self._reports = 0
 
     def make_message(self, active: bool, now_ns: int) -> DiagnosticArray:
@@ -155,7 +161,7 @@ class DiagnosticsReport:
 
         Args:
             active: Whether the node is active.
-            now_ns: The time, from which ages count.
+            now_ns: The time now, against which ages are measured.
         """
         self._found = {}
         sources = self._controller.table.status(now_ns)
@@ -209,7 +215,10 @@ class DiagnosticsReport:
         )
 
     def _monitor_statuses(self) -> list[DiagnosticStatus]:
-        """Return the status of the identity monitor, which detects rewired sensors, if it is on."""
+        """Return the status of the identity monitor, or [] if it is off.
+
+        The identity monitor detects sensors that are rewired while the robot runs.
+        """
         report = self._controller.acting.policy.monitor_report
         if report is None:
             warning = self._controller.monitor_warning()
@@ -285,9 +294,12 @@ class DiagnosticsReport:
         return self._make_status("recording", OK if fine else WARN, text, values)
 
     def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
-        """Return the status of the wiring: of its sources, and of who else commands the robot.
+        """Return the status of the wiring: the state of its sources, and other commanding nodes.
 
-        Another publisher of commands, or another node with the same name, is an error.
+        It is an error if another node publishes commands to the robot, or has this node's name.
+
+        Args:
+            sources: The states of the wiring's sources, which are the subscribed topics.
         """
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
@@ -317,8 +329,8 @@ class DiagnosticsReport:
             type_: The message type of the commands.
 
         Returns:
-            The number of publishers that command; errors about several of them; and warnings about
-            nodes with another message type or quality of service.
+            Three values: the number of publishers that command the robot; errors, if there is more
+            than one; and warnings about nodes with another message type or quality of service.
         """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
@@ -386,9 +398,9 @@ class DiagnosticsReport:
         return self._make_status(part, level, text, values)
 
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
-        """Return the message rates of a source between its newest reports.
+        """Return the message rates of a source (subscribed topic), one for each newest report.
 
-        The result is [] at the first report.
+        Each is measured since the report before. The list is empty at the first report.
         """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -400,11 +412,14 @@ class DiagnosticsReport:
         ]
 
     def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
-        """Return the problems of a source that does send messages, as texts by kind of problem.
+        """Return the problems of a source (subscribed topic) that does send messages.
 
         Args:
             source: The state of the source.
-            rates_hz: The newest message rates if the source has one publisher, else [].
+            rates_hz: The newest message rates if the topic has one publisher, else [].
+
+        Returns:
+            A mapping from the kind of problem to a text.
         """
         rivals = self._inputs.describe_rivals(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
@@ -421,10 +436,10 @@ class DiagnosticsReport:
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
-        """Log each problem that is in this report and in the last one, once.
+        """Log each problem that is in this report and in the previous one, once.
 
-        A single report may be wrong, as the ROS graph needs time to settle: a problem that is
-        absent from one report only is not logged again.
+        Two reports are needed because a single report may be wrong while nodes discover each other.
+        For the same reason a problem that is absent from one report only is not logged again.
         """
         self._reports += 1
         for key, (level, text) in self._found.items():
@@ -448,7 +463,7 @@ class DiagnosticsReport:
             part: The name of the part, such as "gate".
             level: OK, WARN or ERROR.
             text: The status in words.
-            values: Further values by name.
+            values: Further values of the status, by name.
         """
         return DiagnosticStatus(
             name=f"{self._node.get_fully_qualified_name()}: {part}",
@@ -470,24 +485,27 @@ def _is_complete(source: SourceStatus) -> bool:
 
 
 WAIT_S, START_S = 1.0, 5.0
-"""Seconds without a source's first message until the log says that it waits, and that it is
-missing.
+"""Seconds without a source's first message until the log says that the node waits for the source,
+and until it says that the source is missing.
 
-A node that misses DDS's first announcements gets the next ones after 3 s."""
+A node that misses the first announcements of other nodes by DDS gets the next ones after 3 s."""
 FLAPS = 3
-"""Losses of a source within WINDOW_S after which one line says why, instead of a line for each."""
+"""Number of losses of a source within WINDOW_S after which one line gives the reason, in place of a
+line for each loss."""
 LINES, WINDOW_S = 6, 10.0
-"""Maximum number of log lines about one subject, and the seconds for which it holds."""
+"""Maximum number of log lines about one subject, and the seconds within which they are counted."""
 NAMES = "names of channels"
-"""The subject of log lines about channels that the model does not know."""
+"""The subject under which log lines about channels that the model does not know are counted."""
 NO_ATTENTION = "none: the policy needs its channels in order"
-"""Status of a policy without attention: nothing is published on `~/attention` and `~/keys`."""
+"""Text in the diagnostics for a policy without attention, which publishes nothing on `~/attention`
+and `~/keys`."""
 MONITOR = "monitor"
-"""The subject of log lines about signals that the monitor moved."""
+"""The subject under which log lines about rewired sensors, as the identity monitor reports them,
+are counted."""
 
 
 class Throttle:
-    """A limiter that allows LINES log lines about a subject within WINDOW_S and counts the others.
+    """A limiter that allows LINES log lines on a subject within WINDOW_S and counts further ones.
 
     A subject is any text that groups log lines, such as the name of a source.
     """
@@ -497,14 +515,14 @@ class Throttle:
         self._lines: Counter[str] = Counter()
 
     def allow(self, subject: str, now_s: float) -> bool:
-        """Count a log line about a subject (any text), and return whether it may be logged now."""
+        """Count a log line about a subject (any text). Return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
     def take_ended(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield each subject whose time WINDOW_S is over, with its number of suppressed lines."""
+        """Yield each subject whose WINDOW_S are over, with its number of suppressed log lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -512,11 +530,11 @@ class Throttle:
 
 
 class EventLog:
-    """A writer of log lines about everything that has changed since the last tick.
+    """A writer of log lines about everything that has changed since the previous tick.
 
     Args:
         logger: The node's logger.
-        controller: The controller whose sources, commands and monitor are watched.
+        controller: The controller whose sources, commands and identity monitor are watched.
     """
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:
@@ -524,14 +542,14 @@ class EventLog:
         self._named: tuple[object, ...] = (None, None, None)
         self._noted: tuple[str, ...] = ()
         self._moved: dict[str, str] = {}
-        """The moved signals as logged last: by input slot, the id of the channel whose signal
-        arrives there."""
+        """The rewired sensors as logged last: a mapping from the channel on which readings arrive
+        to the channel whose readings they are."""
         self._misfit = False
         self.reset(0.0)
         self._log_names(0.0)
 
     def reset(self, now_s: float) -> None:
-        """Forget what was logged, because the node starts to act.
+        """Forget what was logged, because the node starts to act (control the robot).
 
         Args:
             now_s: The time of the steady clock.
@@ -540,14 +558,16 @@ class EventLog:
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}
-        """For each source without a message, the time since when it is awaited, and its notice."""
+        """For each source without a message, a pair: the time since when it is awaited, and the
+        notice to log."""
         self._said_waiting: frozenset[str] = frozenset()
         self._losses: dict[str, deque[tuple[float, int]]] = {}
-        """Times of each source's last losses, with the number of its messages at that time."""
+        """For each source, a pair for each of its newest losses: the time, and the number of
+        messages received by then."""
         self._flapping_until_s: dict[str, float] = {}
         self._acted = False
         self._logged_cause = ""
-        """Reason of the safe command that was logged last; "" while the policy acts."""
+        """The reason for the safe command as logged last; "" while the policy acts."""
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what has changed in a tick.
@@ -578,7 +598,10 @@ class EventLog:
         self._log_monitor(now_s)
 
     def _log_monitor(self, now_s: float) -> None:
-        """Log which signals the identity monitor reassigned, or that its model does not fit."""
+        """Log which readings the identity monitor moved to other channels.
+
+        If the monitor's model of the robot explains no assignment of readings, log that.
+        """
         report = self._controller.acting.policy.monitor_report
         if report is None:
             return
@@ -606,7 +629,7 @@ class EventLog:
             self._logger.info(f"the monitor moved {len(changed)} signals: {where}")
 
     def _log_names(self, now_s: float) -> None:
-        """Log differences between the channels of wiring and model if either has changed."""
+        """Log how the channels of wiring and model differ, if wiring or model has changed."""
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
@@ -619,7 +642,7 @@ class EventLog:
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
-        """Log that a source was lost or has recovered, unless that is expected or too frequent.
+        """Log that a source was lost or has come back, unless that is expected or too frequent.
 
         Args:
             notice: The change of the source's state.
@@ -640,7 +663,7 @@ class EventLog:
     def _log_waiting(self, now_s: float) -> None:
         """Log which sources have sent no message yet.
 
-        Warn of those that are awaited for too long.
+        Warn of sources that are awaited for too long.
         """
         late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
         if late - self._said_waiting:
@@ -654,7 +677,7 @@ class EventLog:
     def _is_flapping(self, notice: Notice, now_s: float) -> bool:
         """Return whether a source (subscribed topic) is lost repeatedly.
 
-        That is logged once, instead of each loss.
+        If it is, log that once, in place of a line for each loss.
 
         Args:
             notice: The newest change of the source's state.
@@ -697,8 +720,9 @@ class EventLog:
         """Log how many changes of a subject were not logged, and its present state.
 
         Args:
-            subject: The name of a source, NAMES, MONITOR, or "" for commands.
-            count: The number of changes.
+            subject: What the log lines are about: the name of a source, NAMES, MONITOR, or "" for
+                commands.
+            count: The number of changes that were not logged.
         """
         if subject == NAMES:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")

@@ -19,7 +19,7 @@ Jazzy on. Compared with the released sources of rclpy 3.3.21 (Humble), 7.1.6 and
 | a message's `uint8[]` | `array` | `array` | `array` | `array` (*) |
 
 (*) Lyrical can give a `rosidl_buffer.Buffer` instead, but only to a subscription that asks for it
-by `acceptable_buffer_backends`; none here does.
+by `acceptable_buffer_backends`; no subscription in this package asks for it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ __all__ = [
 class SteadyLifecycleNode(LifecycleNode):
     """A LifecycleNode that refuses a transition that its present state does not allow.
 
-    In Jazzy such a request raises an error in the executor, so that any client could end the node.
+    Without this class such a request raises an error in Jazzy's executor, so that any client could
+    end the node.
     """
 
     def _LifecycleNodeMixin__change_state(  # noqa: N802 - rclpy's private method
@@ -93,7 +94,8 @@ def create_deferred_service(
         node: The node that owns the service; it must be run by the events executor.
         type_: The service type.
         name: The name of the service.
-        callback: Takes request and response, and returns the response or a Future of it.
+        callback: Takes the request and an empty response. Returns the filled response, or a Future
+            that will have the response as its result.
     """
     if _awaits_services():
 
@@ -108,7 +110,7 @@ def create_deferred_service(
     send = service.send_response
 
     def send_when_done(reply: Any, header: Any) -> None:
-        """Send the response, or, if it is a Future, arrange that it is sent when it is done."""
+        """Send the response, or arrange that the result of a Future is sent once it is there."""
         if isinstance(reply, Future):
             reply.add_done_callback(lambda future: send(future.result(), header))
         else:

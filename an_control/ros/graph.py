@@ -1,12 +1,13 @@
-"""Nodes without middleware events, and queries of the ROS graph about other nodes.
+"""Nodes that handle no middleware events, and questions about the other nodes (ROS graph).
 
-Each query of the graph takes some 0.1 ms: query it for diagnostics, not in every control step.
+The ROS graph is what the middleware knows about all nodes and their topics. Each query takes some
+0.1 ms, so query it for diagnostics, not in every control step.
 
 A `QuietNode` handles no events of the middleware. By default rclpy asks each publisher and
 subscription for events about incompatible types and quality of service, to log them. If the
-middleware's threads report such an event while the events executor adds or removes it, the process
-can crash (ros2/rclpy#1644) or hang (ros2/rmw_fastrtps#890). The diagnostics report incompatible
-nodes instead.
+middleware's threads report such an event while rclpy's events executor adds or removes the event's
+handler, the process can crash (ros2/rclpy#1644) or hang (ros2/rmw_fastrtps#890). The diagnostics
+report incompatible nodes instead.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False
 
 
 class QuietNode(Node):
-    """A node whose publishers and subscriptions, also rclpy's own, handle no middleware events."""
+    """A node whose publishers and subscriptions handle no middleware events.
+
+    This includes the publishers and subscriptions that rclpy itself creates for the node.
+    """
 
     def create_publisher(self, *args: Any, **options: Any) -> Publisher:
         """Create a publisher as Node does, but without event callbacks unless they are given."""
@@ -48,13 +52,15 @@ class QuietNode(Node):
 
 
 UNKNOWN = "a node whose name is not known yet"
-"""The name that stands for a publisher's or subscription's node until it is discovered."""
+"""The text in place of a node's name if only a publisher or subscription of the node is known
+yet."""
 
 
 def owner_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
 
-    DDS can discover a publisher before it knows the name of its node.
+    It is UNKNOWN because DDS can discover a publisher before it knows the name of the publisher's
+    node.
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN
@@ -67,7 +73,7 @@ def select_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEnd
 
 
 def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
-    """Return a text for the log about endpoints with another message type than `type_`, or "".
+    """Return a text about publishers or subscriptions of a topic with a wrong type, or "".
 
     Args:
         infos: The publishers or subscriptions of a topic.
@@ -85,7 +91,7 @@ def describe_unheard_commands(
 ) -> str:
     """Return a text about nodes that cannot receive this node's commands, or "" if all can.
 
-    It says which nodes those are, why they receive nothing, and what to do.
+    The text says which nodes these are, why they receive nothing, and what to do.
 
     Args:
         subscriptions: The subscriptions of the command topic.
@@ -112,18 +118,22 @@ def describe_unheard_commands(
 
 
 def count_nodes_of_same_name(node: Node) -> int:
-    """Return the number of running nodes with this node's full name, including itself."""
+    """Return the number of running nodes with this node's full name, including this node."""
     own = (node.get_name(), node.get_namespace())
     return node.get_node_names_and_namespaces().count(own)
 
 
 def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
-    """Return the name of a published topic that may be meant, as text after "no publisher", or "".
+    """Return text that suggests another topic, for a topic without a publisher, or "".
 
     Args:
         node: The node whose view of the ROS graph is searched.
         topic: The topic without a publisher.
         type_: The message type of the topic; only topics of this type are considered.
+
+    Returns:
+        Text that follows the words "no publisher" and names a published topic with a similar name;
+        "" if there is none.
     """
     name = node.resolve_topic_name(topic)
     others = [
@@ -138,14 +148,15 @@ def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
 DISCOVERY_S = 10.0
 """Seconds that the discovery of other nodes may take.
 
-A node that misses DDS's first announcements, as on a busy machine, gets the next ones after 3 s."""
+A node that misses the first announcements of other nodes by DDS, as on a busy machine, gets the
+next ones after 3 s."""
 
 
 @contextmanager
 def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
-    """Initialise rclpy and yield a node; both end with the block.
+    """Initialise rclpy and yield a node. At the end of the block both are shut down.
 
-    The caller handles Ctrl-C. The node communicates by UDP, without services and without a log
+    Ctrl-C is left to the caller. The node communicates by UDP, without services and without a log
     topic, so that it does not disturb the nodes that control a robot.
 
     Args:
@@ -153,7 +164,7 @@ def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
         namespace: The namespace of the node.
 
     Raises:
-        ValueError: ROS does not allow this name, or a name that is used in the block.
+        ValueError: ROS does not allow the name of the node, or a name that the block uses.
     """
     try:
         with without_shared_memory():

@@ -1,20 +1,23 @@
-"""Subscriptions to the robot's sensor topics; callbacks only store the newest messages.
+"""Subscribe to the robot's sensor topics; the callbacks only store the newest messages.
 
-A subscription has the quality of service of the topic's publishers, if that is known, and is
-replaced when it changes; the old one is destroyed when the new one has received its first message,
-so that no message is lost. Latched messages are fetched by a separate subscription if other
-publishers of the topic are volatile. A timer looks for changes, since the events executor crashes
-if a subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs on the
-executor's thread.
+A subscription has the quality of service of the topic's publishers, if that is known. When that
+quality changes, a new subscription is made. The old one is destroyed when the new one has received
+its first message, so that no message is lost. Some publishers keep their last message for later
+subscribers (a latched message, durability "transient local"), others do not (durability
+"volatile"). If a topic has publishers of both kinds, a separate subscription fetches the latched
+messages. A timer looks for changes of publishers. Event callbacks are not used for that, because
+rclpy's events executor crashes if a subscription with event callbacks is destroyed (rclpy issue
+1644). Everything here runs on the executor's thread.
 
-The age of a reading counts from when it was published (`Arrivals`). A process that was stopped, or
-did not run for a while, finds the messages of that time in its queues, and by its own clock all of
-them are new. So the publisher's clock is used: a message that took longer than the fastest recent
-one is older by the difference. A constant difference between the two clocks has no effect, and each
-publisher is treated separately.
+The age of a reading counts from when its message was published (`Arrivals`). A process that did not
+run for a while finds the messages of that time in its queues, and by its own clock all of them are
+new. So the times at which the publisher sent them, by the publisher's clock, are compared: a
+message that took longer than the fastest recent message counts as older by the difference. A
+constant difference between the two clocks has no effect, and each publisher is treated separately.
 
-Diagnostics, the log and `an-control check --live` describe problems of a sending source in the same
-words: what was observed, what was expected, and what to do.
+A source is one topic in the wiring file, with the channels that it feeds. Diagnostics, the log and
+`an-control check --live` describe problems of a source that sends messages in the same words: what
+was observed, what was expected, and what to do.
 """
 
 from __future__ import annotations
@@ -44,11 +47,14 @@ from an_control.wiring import (
 )
 
 RATE_RATIO = 1.25
-"""Factor by which the rate of a source may differ from the expected rate before it is reported."""
+"""Factor by which the message rate of a source may differ from the expected rate before the
+difference is reported."""
 NEWS_S = 1.0
-"""Seconds; a source with a larger max_age_s sends when its value changes, not periodically."""
+"""A source whose max_age_s is larger than these seconds is taken to send only when its value
+changes, not periodically."""
 CLOCK_S = 1.0
-"""Maximum seconds between the stamp and the arrival of a message before it is reported."""
+"""Seconds between the time stamp and the arrival of a message beyond which the difference is
+reported."""
 SHOWN = 8
 """Maximum number of channels that one text lists."""
 
@@ -59,12 +65,12 @@ def sends_at_a_rate(config: SourceConfig) -> bool:
 
 
 def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
-    """Return a warning if a source sends at another rate than expected, else "".
+    """Return a warning if a source (topic) sends at another rate than expected, else "".
 
     Args:
         config: The source.
-        rates_hz: The newest measured rates; there is a warning only if all are wrong, so that a
-            source that starts or changes its rate is not reported.
+        rates_hz: The newest measured rates; there is a warning only if all of them are wrong, so
+            that a source that just starts or changes its rate is not reported.
         control_hz: The control rate, which is expected if the source has no `rate_hz`.
     """
     wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
@@ -88,11 +94,11 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
 
 
 def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
-    """Return a warning if stamps differ much from the arrival times of messages, else "".
+    """Return a warning if time stamps differ much from arrival times of messages, else "".
 
     Args:
-        config: The source; the stamps of one that sends latched messages may be old.
-        ahead_s: Seconds by which the stamps are ahead of the arrivals; negative if behind.
+        config: The source. If it sends latched (kept) messages, old stamps are allowed.
+        ahead_s: Seconds by which the stamps are later than the arrival times; negative if earlier.
     """
     if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not sends_at_a_rate(config)):
         return ""
@@ -117,14 +123,14 @@ def describe_rivals(one: str, other: str, channels: Sequence[str]) -> str:
 
 
 MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 10
-"""Minimum time in ns and number of messages for which the fastest message is remembered."""
+"""The fastest message is remembered for at least this time in ns and this number of messages."""
 MAX_PUBLISHERS = 100
 GAP_PERIODS = 2
 NEVER_NS = 1 << 62
 
 
 class MessageDelay:
-    """A meter of the delay of one publisher's messages, relative to its fastest recent message."""
+    """A meter of one publisher's message delay, relative to the fastest recent message."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
@@ -132,10 +138,11 @@ class MessageDelay:
         self._least_ns = self._before_ns = 0
 
     def __call__(self, published_ns: int, now_ns: int) -> int:
-        """Return the delay of a message in ns; the two clocks may differ by a constant.
+        """Return in ns how much longer a message took than the fastest recent message.
 
         Args:
-            published_ns: When the message was published, by the publisher's clock.
+            published_ns: When the message was published, by the publisher's clock, which may differ
+                from this machine's clock by a constant.
             now_ns: When it was received, by this machine's clock.
         """
         delay_ns = now_ns - published_ns
@@ -152,8 +159,9 @@ class MessageDelay:
 class Arrivals:
     """A corrector of the arrival times of messages that had to wait in a queue.
 
-    If the executor does not say when a message was published, messages that arrive in the period
-    after a gap between ticks count as if they had arrived at the start of the gap.
+    The time for which this process did not tick (compute control steps) is called a gap. If the
+    executor does not say when a message was published, messages that arrive in the control period
+    after a gap count as if they had arrived when the gap started.
 
     Args:
         period_ns: The control period.
@@ -176,7 +184,7 @@ class Arrivals:
 
         Args:
             info: rclpy's MessageInfo of the message; None if the executor gives none.
-            now_ns: The time at which it was received.
+            now_ns: The time at which the message was received.
         """
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
@@ -192,17 +200,20 @@ class Arrivals:
 
 
 def wall_clock_ns() -> int:
-    """Return the time of the wall clock in ns, by which publishers stamp their messages."""
+    """Return the time of the wall clock in ns, which publishers put into their messages."""
     return time.time_ns()
 
 
 WATCH_S = 0.2
 FETCH_LOOKS = 10
-"""Number of looks at the ROS graph for which a subscription to latched messages is kept."""
+"""A subscription to latched (kept) messages is destroyed after this number of looks for new
+publishers."""
 PARTS_DEPTH = 10
-"""Queue depth of a topic with several publishers, or with messages that name their elements."""
+"""Queue depth for a topic with several publishers, or with messages that name their elements,
+because each message may then hold a part of the readings."""
 OnStored = Callable[[str, int | None], None]
-"""A function that is called with the name of the source and the stamp of each stored message."""
+"""A function that is called after each stored message, with the name of its source and its time
+stamp."""
 
 
 class Inputs:
@@ -214,15 +225,17 @@ class Inputs:
         node: The node that owns the subscriptions.
         table: The channel table, which stores the messages.
         now_ns: Returns the time of the clock from which the age of messages counts.
-        stored: Called after each message with the source's name and the message's stamp.
-        depth: The queue depth of a topic; more is used if several publishers may each send a part.
-        arrivals: Corrects the arrival of messages that had to wait in a queue; None: no correction.
+        stored: Called after each stored message with the source's name and the message's stamp.
+        depth: The queue depth of a topic. A larger one is used if several publishers may each send
+            a part of the readings.
+        arrivals: Corrects the arrival times of messages that had to wait in a queue; None: no
+            correction.
         informed: Whether the executor passes a MessageInfo to callbacks, which says who sent a
-            message and when. The events executor does not, and must not be asked to.
+            message and when. It must be False for rclpy's events executor, which cannot pass one.
         recorder: Records each message; None: nothing is recorded.
 
     Raises:
-        ValueError: This node already uses a topic with another type; names the source.
+        ValueError: This node already uses a topic with another type. The text names the source.
     """
 
     def __init__(
@@ -245,18 +258,19 @@ class Inputs:
         self._depth = depth
         self._arrivals, self._informed = arrivals, informed
         self.topics: dict[str, str] = {}
-        """The topic of each source."""
+        """The topic of each source, by the source's name."""
         self._readers: dict[str, tuple[str, ...]] = {}
         self._newest: dict[str, tuple[Any, int | None, int]] = {}
         self._unread: set[str] = set()
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
         self._publishers: dict[str, list[TopicEndpointInfo]] = {}
-        """The publishers of each topic, as of the last look at the ROS graph."""
+        """The publishers of each topic, as found at the previous look at the ROS graph."""
         self._senders: dict[str, TopicSenders] = {}
-        """For each topic with several publishers, who sent its newest messages."""
+        """For each topic with several publishers, a record of which publisher sent its newest
+        messages."""
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
-        """The subscription to latched messages of a topic, and the number of looks until it
-        ends."""
+        """For a topic, a pair: a subscription to latched (kept) messages, and the number of looks
+        at the ROS graph after which it is destroyed."""
         self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
@@ -268,7 +282,7 @@ class Inputs:
             table: The channel table that is going to be used.
 
         Raises:
-            WiringError: A source does.
+            WiringError: A source changes to such a topic.
         """
         moved = [s for s in table.wiring.sources if self.topics.get(s.name) != s.topic]
         carried = dict(self._node.get_topic_names_and_types()) if moved else {}
@@ -280,11 +294,11 @@ class Inputs:
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
     def rewire(self, table: ChannelTable) -> set[str]:
-        """Feed this channel table from now on.
+        """Store messages in this channel table from now on.
 
-        Return the sources that read another topic than before. A topic that no source reads any
-        longer stays subscribed for WATCH_S, so that a source that soon returns to it misses no
-        message.
+        Return the names of the sources that read another topic than before. The subscription of a
+        topic that no source reads any longer is kept for WATCH_S, so that a source that soon
+        returns to it misses no message.
 
         Args:
             table: The new channel table, which stores the newest readings.
@@ -315,10 +329,11 @@ class Inputs:
     def deliver_earlier(
         self, sources: Iterable[str], awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store messages that arrived before these sources read their topic, if still needed.
+        """Store the newest earlier message of the topics that these sources now read.
 
         Args:
-            sources: The names of the sources that read another topic now.
+            sources: The names of the sources that read another topic now. Nothing is stored for a
+                source whose topic had no message, or one that is not needed any more.
             awaited: Returns whether a message with the given stamp is still needed.
         """
         for source in sources:
@@ -331,7 +346,7 @@ class Inputs:
                 self._stored(source, newest[1])
 
     def describe_rivals(self, source: str) -> list[str]:
-        """Return a warning for each pair of nodes that send the same channels of a source.
+        """Return a warning for each pair of nodes that send readings for the same channels.
 
         The list is empty if the executor does not say who sent a message.
         """
@@ -379,7 +394,7 @@ class Inputs:
             raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
 
     def _subscribe(self, topic: str, cls: Any) -> None:
-        """Subscribe to a topic; an older subscription stays until the new one receives a message.
+        """Subscribe to a topic. An older subscription stays until the new one gets a message.
 
         Args:
             topic: The topic.
@@ -422,7 +437,7 @@ class Inputs:
     def _follow_publishers(self) -> None:
         """Subscribe again to topics whose publishers have changed their quality of service.
 
-        Topics that no source has read since the last look are unsubscribed.
+        Topics that no source has read since the previous look at the ROS graph are unsubscribed.
         """
         unread = self._subscriptions.keys() - self._readers.keys()
         for topic in unread & self._unread:
@@ -447,16 +462,18 @@ class Inputs:
         before: Iterable[TopicEndpointInfo],
         infos: Iterable[TopicEndpointInfo],
     ) -> None:
-        """Subscribe also to latched messages of new publishers of a volatile subscription's topic.
+        """Fetch the kept messages of publishers that are new on a topic.
 
-        A volatile subscription receives from every publisher, but only messages that are sent after
-        it was made.
+        A publisher with durability "transient local" keeps its last messages for later subscribers
+        (latched messages). If this node's subscription is volatile, it gets only messages that are
+        sent after it was made. So another subscription is made for a while, which gets the kept
+        messages.
 
         Args:
             topic: The topic.
-            mine: This node's subscription to it.
-            before: The publishers at the last look at the ROS graph.
-            infos: The publishers now.
+            mine: This node's subscription to the topic.
+            before: The topic's publishers at the previous look at the ROS graph.
+            infos: The topic's publishers now.
         """
         known = {bytes(one.endpoint_gid) for one in before}
         new = [one for one in infos if is_latched(one) and bytes(one.endpoint_gid) not in known]
@@ -478,7 +495,7 @@ class Inputs:
             self._node.destroy_subscription(fetcher)
 
     def _store_latched(self, topic: str, message: Any) -> None:
-        """Store a latched message of a topic, unless a newer message has arrived."""
+        """Store a kept (latched) message of a topic, unless a newer message has arrived."""
         stamp_ns, now_ns = stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)
         if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):
@@ -495,7 +512,7 @@ class Inputs:
             self._stored(source, stamp_ns)
 
     def _depth_of(self, topic: str, cls: Any) -> int:
-        """Return the queue depth for a topic with messages of class `cls`."""
+        """Return the queue depth for a topic whose messages have the class `cls`."""
         several = topic in self._senders or lists_names(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
@@ -522,12 +539,12 @@ def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
 
 
 def is_latched(one: TopicEndpointInfo | Subscription[Any]) -> bool:
-    """Return whether a publisher keeps its last messages, or a subscription asks for kept ones."""
+    """Return whether a publisher keeps its last messages, or a subscription asks for them."""
     return bool(one.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
-    """Return the strongest quality of service that every present publisher of `topic` offers.
+    """Return the strongest quality of service that all present publishers of `topic` offer.
 
     Args:
         node: The node whose view of the ROS graph is used.
@@ -540,7 +557,7 @@ def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
 def strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
     """Return the strongest quality of service that all these publishers offer.
 
-    Without publishers it is the ROS default, reliable and volatile.
+    Without publishers the result is the ROS default: reliable and volatile.
 
     Args:
         infos: The publishers of a topic.

@@ -1,8 +1,8 @@
-"""The decision when to act in lockstep, where node and simulator wait for each other in every step.
+"""Decide when to act in lockstep, where node and simulator wait for each other at each step.
 
 The node acts once for each time stamp: when all sources (subscribed topics) have delivered a
-message with it, or when the wait for them ends. Stamps only increase; a stamp that is more than a
-second lower means that the simulator was restarted.
+message with this stamp, or when the node has waited long enough for them. Stamps only increase. A
+stamp that is more than a second lower than the newest one means that the simulator was restarted.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ RESTART_NS = 1_000_000_000
 
 
 class Lockstep:
-    """A record of which sources have delivered a message with the pending stamp.
+    """A record of which sources have delivered a message with the pending time stamp.
 
-    The pending stamp is the newest one that the node has received. All times are arguments.
+    The pending stamp is the newest one that the node has received. All times are arguments, because
+    no method reads a clock.
 
     Args:
         sources: The names of the sources, which are the subscribed topics.
-        wait_ns: The time to wait for sources that have not delivered a stamp that others have.
+        wait_ns: The time in ns to wait, once one source has delivered a stamp, for the sources that
+            have not.
     """
 
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:
@@ -36,24 +38,30 @@ class Lockstep:
         self._acted = False
 
     def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> int | None:
-        """Wait for these sources from now on; return the stamp to act on if all have it, else None.
+        """Wait for these sources from now on. Return the stamp to act on now, or None.
 
         Args:
             sources: The names of all sources.
-            moved: The names of the sources that now read another topic; they have a stamp once that
-                topic delivers it.
+            moved: The names of the sources that now read another topic; they count as having a
+                stamp once the new topic delivers it.
+
+        Returns:
+            The pending stamp if all these sources have delivered it, else None.
         """
         self._sources = frozenset(sources)
         self._have.difference_update(moved)
         return self._ready_ns()
 
     def record_message(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
-        """Record that a source got a message; return the stamp to act on if all have it, else None.
+        """Record a message. Return the time stamp to act on now, or None.
 
         Args:
-            source: The name of the source.
-            stamp_ns: The message's stamp; None if its type has no stamp.
+            source: The name of the source that got the message.
+            stamp_ns: The message's stamp; None if the message type has no stamp.
             now_ns: The time of the message's arrival.
+
+        Returns:
+            The pending stamp if all sources have delivered it, else None.
         """
         if stamp_ns is None:
             self._unstamped.add(source)
@@ -71,27 +79,30 @@ class Lockstep:
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
     def is_repeated(self, stamp_ns: int | None) -> bool:
-        """Return whether this stamp has been acted on, which means that its command was lost."""
+        """Return whether the node has already acted on the stamp of a new message.
+
+        The simulator sends a stamp again only if the command for it was lost.
+        """
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
     def overdue_stamp_ns(self, now_ns: int) -> int | None:
-        """Return the newest stamp if the wait for other sources' messages has ended, else None."""
+        """Return the pending stamp if the node has waited long enough for sources, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
     def record_action(self) -> None:
-        """Record that a command was sent for the newest stamp."""
+        """Record that a command was sent for the pending stamp."""
         self._acted = True
         self._unstamped.clear()
 
     def _ready_ns(self) -> int | None:
-        """Return the newest stamp if all sources have it and no command was sent, else None."""
+        """Return the pending stamp if all sources have it and no command was sent, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
     def _is_new(stamp_ns: int, pending_ns: int) -> bool:
-        """Return whether a stamp is newer than the pending one, or the simulator was restarted."""
+        """Return whether a stamp is newer than the pending one, or shows a simulator restart."""
         return stamp_ns > pending_ns or stamp_ns < pending_ns - RESTART_NS

@@ -1,12 +1,14 @@
-"""The loop of a configured node: a controller that is connected to topics, and its ticks.
+"""The control loop of a configured node: a controller, its topics, and what makes it tick.
 
-Callbacks store messages; a tick reads, decides and publishes. Both run on the executor's thread,
-only the watchdog has a thread of its own. While the node acts in real time, both threads have
-real-time priority if the system allows it. While inactive or in shadow the node commands nothing,
-but its policy still ticks, with the commands that another node really sends.
+Callbacks store messages; a tick (control step) reads them, decides and publishes a command.
+Callbacks and ticks run on the executor's thread. The watchdog, which sends the safe command (that
+does no harm) when no other command is sent, has a thread of its own. While the node acts in real
+time, the executor's and the watchdog's threads have real-time priority if the system allows it.
+While the node is inactive, or in shadow mode (commands are only proposed), it commands nothing. Its
+policy still computes, with the commands that another node really sends as its previous actions.
 
-A tick that takes a few periods longer than usual makes the watchdog send the safe command, and
-delays the messages that arrive meanwhile. So everything that is slow at its first use is used once
+A tick that takes a few control periods longer than usual makes the watchdog send the safe command,
+and delays messages that arrive meanwhile. So everything that is slow at its first use is used once
 when the node is configured (`prepare_first_ticks`).
 """
 
@@ -53,27 +55,30 @@ from an_control.wiring.messages import stamp_field
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
 TRIP_PERIODS = 1.75
-"""Watchdog timeout in control periods; its thread may take the rest of two periods to wake up."""
+"""Watchdog timeout in control periods. It is less than two because the watchdog's thread may take
+some time to wake up."""
 TOLD_S = 1.0
-"""Minimum time between two log lines about sending that takes too long."""
+"""Minimum time in seconds between two log lines about sending that takes too long."""
 
 
 class Loop:
-    """The loop that feeds a controller from its sources and publishes its commands.
+    """A loop that feeds a controller from subscribed topics and publishes its commands.
 
     Args:
         node: Owns publishers, subscriptions and timers.
         controller: Decides what to command.
-        lockstep_wait_s: Time to wait for all sources of a stamp in lockstep; None: real time.
+        lockstep_wait_s: In lockstep with a simulator, seconds to wait until all sources have sent a
+            message with the same stamp; None: real time.
         failed: Called when a tick raised; must deactivate the node.
-        watchdog_s: Time without a command after which the safe command is sent, 0 = off; None:
-            within two periods in real time, off in lockstep.
-        trigger: In real time, tick when the newest messages of the sources are complete, or by a
-            timer.
-        shadow: Whether to propose commands without sending them.
+        watchdog_s: Seconds without a command after which the safe command is sent, 0 = off. None:
+            within two control periods in real time, off in lockstep.
+        trigger: What starts a tick in real time: a message from every source ("sources"), or a
+            timer ("timer").
+        shadow: Whether to propose commands on another topic without sending them to the robot.
         informed: Whether the executor tells callbacks when a message was published.
-        thread_priority: Real-time priority of ticks while active by the real clock, 0 = none.
-        recorder: Is told of all that happens; None: nothing is recorded.
+        thread_priority: Real-time priority of the thread that ticks, while the node is active in
+            real time; 0 = ordinary priority.
+        recorder: Records all that happens; None: nothing is recorded.
     """
 
     def __init__(
@@ -150,7 +155,13 @@ class Loop:
             self._opened = opened.pop_all()
 
     def _make_ticker(self, node: Node, wait_s: float | None, trigger: Trigger) -> Ticker:
-        """Return what calls the ticks, in lockstep (`wait_s`) or in real time."""
+        """Return the object that calls the ticks, in lockstep or in real time.
+
+        Args:
+            node: Owns the timer.
+            wait_s: In lockstep, seconds to wait for all sources; None: real time.
+            trigger: What starts a tick in real time.
+        """
         names = [source.name for source in self.controller.wiring.sources]
         if wait_s is not None:
             return LockstepTicker(node, names, wait_s, self._act, self._output.repeat)
@@ -158,11 +169,11 @@ class Loop:
 
     @property
     def sent(self) -> np.ndarray | None:
-        """The last command (A,) on the topics, of this or another node; None if none is known."""
+        """The newest command (A,) on the robot's topics, from any node; None if none is known."""
         return self.controller.gate.last.values
 
     def activate(self) -> None:
-        """Start to act; the policy keeps the state of what it has watched."""
+        """Start to act. The policy keeps its state, which it has built up while it watched."""
         self._record.event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.reset()
@@ -172,7 +183,7 @@ class Loop:
         self._guard.priority.request()
 
     def deactivate(self) -> None:
-        """Stop acting, with the safe command as the last one."""
+        """Stop acting. The safe command is sent as the final command."""
         self.active = False
         self._record.event("deactivate")
         try:
@@ -182,7 +193,7 @@ class Loop:
             self._guard.priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
-        """Switch to proposing, or back to commanding; the policy continues with its state."""
+        """Switch to proposing commands, or back to sending them. The policy keeps its state."""
         if shadow == self._output.shadow:
             return
         self._record.event("shadow", on=shadow, active=self.active)
@@ -197,18 +208,18 @@ class Loop:
         self._reports.events.reset(time.monotonic())
 
     def _publish_from_now(self, *, shadow: bool) -> None:
-        """Publish from now on; start the watchdog unless in shadow, where nothing is sent."""
+        """Publish commands from now on; start the watchdog unless they are only proposed."""
         self._output.open(shadow=shadow)
         if not shadow:
             self._guard.watchdog.start()
 
     def _stop_commanding(self) -> None:
-        """Stop the watchdog, and send the safe command as the last one."""
+        """Stop the watchdog, and send the safe command as the final command."""
         self._guard.watchdog.stop()
         self._output.publish(self.controller.stop, self._clock.stamp_ns(), CommandKind.STOP)
 
     def reset(self) -> None:
-        """Start a new episode: reset the state of policy and monitor."""
+        """Start a new episode: reset the policy and its detector of rewired sensors."""
         self._record.event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
         self._ticker.reset()
@@ -217,12 +228,12 @@ class Loop:
             self.controller.gate.reset()
 
     def send_safe_now(self) -> None:
-        """Send the safe command at once, because the e-stop was latched."""
+        """Send the safe command at once, because the e-stop was set."""
         if self.active:
             self._send_safe(self.controller.gate.safe, CommandKind.HALT)
 
     def make_table(self, wiring: Wiring) -> ChannelTable:
-        """Return the table of this wiring for `rewire`.
+        """Return the channel table for a wiring, to be passed to `rewire`.
 
         Raises:
             ValueError: If this wiring cannot take over; the text says why.
@@ -234,7 +245,7 @@ class Loop:
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read from this table from the next tick on; the policy's state stays with its channels.
+        """Read from this channel table from the next tick on.
 
         Raises:
             ValueError: If a topic cannot be subscribed; then nothing is changed.
@@ -246,17 +257,24 @@ class Loop:
         self._inputs.deliver_earlier(moved, self._ticker.is_awaited)
 
     def save(self, why: str) -> str:
-        """Write the black box; return the end of a log line that says where it is, or ""."""
+        """Write the black box (record of the last seconds) into a file.
+
+        Args:
+            why: The reason, which is written too.
+
+        Returns:
+            The end of a log line that says where the file is; "" if nothing is recorded.
+        """
         return self._record.save(why)
 
     def close(self) -> None:
-        """Disconnect; if the node was acting, the safe command is the last one."""
+        """Disconnect from all topics. If the node was acting, send the safe command before that."""
         if self.active:
             self.deactivate()
         self._opened.close()
 
     def _act(self, stamp_ns: int | None) -> None:
-        """Make one tick; any error in it ends in deactivation, and so in the safe command."""
+        """Make one tick. An error in it deactivates the node, which sends the safe command."""
         if self._broken:
             return
         begin_s = self._guard.begin_tick()
@@ -268,14 +286,14 @@ class Loop:
             self._guard.end_tick()
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
-        """Read, decide and publish once, and report it."""
+        """Read messages, decide, publish a command, and report the tick."""
         now_ns = self._guard.ticked_ns = self._clock.now_ns()
         sent_ns = 0
         self._ticker.record_tick(now_ns, stamp_ns)
         self._record.begin_tick(now_ns, stamp_ns)
 
         def send(decide: Decide) -> None:
-            """Send the command and keep its stamp."""
+            """Send the command and remember its stamp."""
             nonlocal sent_ns
             self._record.tick(sends=True)
             sent_ns = self._send(decide, stamp_ns, begin_s)
@@ -291,10 +309,15 @@ class Loop:
         self._reports.tick(readings, now_ns, sent_ns, begin_s, end_s)
 
     def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
-        """Send the command that `decide` returns when it is called, and return its stamp in ns.
+        """Send the command that `decide` computes. Return the stamp of the command in ns.
 
-        The safe command is sent if the tick has taken too long. From step to step of lockstep one
-        period passes.
+        If the tick has taken too long, the safe command is sent instead.
+
+        Args:
+            decide: Computes the command for a time in ns; None: one control period after the
+                previous command, as in lockstep.
+            stamp_ns: The stamp of the readings in lockstep, else None.
+            begin_s: The start of the tick by `time.perf_counter`.
         """
         decided_s = time.perf_counter()
         too_late = self._guard.is_too_long(decided_s - begin_s)  # the readings are too old
@@ -312,7 +335,7 @@ class Loop:
         return sent_ns
 
     def _fail(self, error: Exception) -> None:
-        """Log an error in a tick, deactivate, and do not tick before the next activation."""
+        """Log an error in a tick, deactivate the node, and stop ticking until it is activated."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
         self._record.failure(why)
         then = f"deactivating{self.save(why)}" if self.active else "the node stops watching"
@@ -326,9 +349,13 @@ class Loop:
         safe: Callable[[], np.ndarray] | None = None,
         kind: CommandKind = CommandKind.WATCHDOG,
     ) -> bool:
-        """Send the safe command from any thread; return whether it could be sent.
+        """Send the safe command; return whether it could be sent. Any thread may call it.
 
-        In lockstep it has the stamp of the last command.
+        In lockstep it has the stamp of the previous command.
+
+        Args:
+            safe: Computes the safe command; None: that of the gate, without a reset of the gate.
+            kind: The kind of the command, for a recording.
         """
         stamp_ns = None if self._ticker.lockstep else self._clock.stamp_ns()
         with suppress(RuntimeError):  # rclpy was shut down meanwhile
@@ -341,17 +368,20 @@ class Loop:
 
 
 class LoopGuard:
-    """The watchdog of a loop, the priority of its threads, and the log of ticks that take too long.
+    """The watchdog of a loop, the priority of its threads, and log lines about slow ticks.
 
     Args:
         logger: The node's logger.
-        clock: The time of ticks.
-        send_safe: As for `Watchdog`.
+        clock: Gives the time of ticks.
+        send_safe: Sends the safe command and returns whether that was possible.
         period_s: Control period.
-        timeout_s: As for `Watchdog`.
+        timeout_s: The age in seconds of the newest command at which the watchdog sends the safe
+            command; 0: never.
         estop: The e-stop.
-        save: Writes the black box and returns the end of a log line that says where it is.
-        thread_priority: Real-time priority of ticks, 0 = none; the watchdog has one more.
+        save: Writes the black box (record of the last seconds) and returns the end of a log line
+            that says where it is.
+        thread_priority: Real-time priority of the thread that ticks, 0 = ordinary priority. That of
+            the watchdog's thread is higher by one.
     """
 
     def __init__(
@@ -372,20 +402,21 @@ class LoopGuard:
         )
         self._trips = Throttle()
         self.ticked_ns = 0
-        """Start of the last tick."""
+        """Start of the newest tick in ns."""
         self._began_s: float | None = None
-        """Start of the running tick by `time.perf_counter`; None between ticks."""
+        """Start of the running tick in seconds by `time.perf_counter`; None between ticks."""
         self._refusal = ""
-        """Why the running tick has no real-time priority, at the first such tick."""
+        """Why the running tick has no real-time priority; set only at the first such tick, so that
+        it is logged once."""
 
     def begin_tick(self) -> float:
-        """Give the calling thread its priority; return the time by `time.perf_counter`."""
+        """Give the calling thread real-time priority; return the time by `time.perf_counter`."""
         self._refusal = self.priority.apply()
         self._began_s = time.perf_counter()
         return self._began_s
 
     def end_tick(self) -> None:
-        """Note that no tick is running; log once why ticks have no real-time priority."""
+        """Record that no tick is running; log once why ticks have no real-time priority."""
         self._began_s = None
         if self._refusal:
             self.logger.info(
@@ -395,11 +426,14 @@ class LoopGuard:
             )
 
     def is_too_long(self, duration_s: float) -> bool:
-        """Return whether the watchdog allows no tick or sending of this duration."""
+        """Return whether a tick or the sending of a command is longer than the watchdog allows."""
         return 0.0 < self.watchdog.timeout_s < duration_s
 
     def log_slow_sending(self, send_s: float) -> None:
-        """Log that sending a command took too long, during which rclpy blocked the watchdog too."""
+        """Log that sending a command took too long.
+
+        While rclpy sends, it blocks the watchdog too, which therefore cannot report this itself.
+        """
         if self.is_too_long(send_s):
             self.logger.error(
                 f"the middleware took {send_s:.3f} s to send a command, which delayed all others",
@@ -413,7 +447,11 @@ class LoopGuard:
                 take_real_time_priority(self.priority.priority + 1)
 
     def _log_trip(self, sent: bool) -> None:
-        """Log a trip of the watchdog, on its thread, after the safe command was sent."""
+        """Log a trip: the watchdog had to send the safe command. Runs on its thread.
+
+        Args:
+            sent: Whether the safe command could be sent.
+        """
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
         before = sum(count for _, count in self._trips.take_ended(now_s))
         more = f"; {before} more trips since the line before" if before else ""
@@ -450,17 +488,17 @@ class LoopGuard:
 
 
 class LoopReports:
-    """What a loop reports: diagnostics, log lines on changes, and the policy's insides.
+    """The reports on a loop: diagnostics, log lines on changes, and the policy's attention.
 
     Args:
         node: Owns the publishers.
-        controller: Is reported on, as are `watchdog`, `inputs` and `output`.
+        controller: The controller that is reported on.
         clock: The loop's clock.
         watchdog: The loop's watchdog.
         inputs: The loop's subscriptions.
         output: The loop's command publishers.
         lockstep: Whether ticks wait for a simulator.
-        recorder: Says how recording is doing; None: nothing is recorded.
+        recorder: The recorder, whose state is reported; None: nothing is recorded.
     """
 
     def __init__(
@@ -493,7 +531,7 @@ class LoopReports:
         )
 
     def start(self) -> None:
-        """Log the settings, and report from now on as of a loop that starts to act."""
+        """Log the settings, and forget what was reported before, because the loop starts to act."""
         self.ticks.skip_gap()
         self._log_settings()
         self.events.reset(time.monotonic())
@@ -504,11 +542,11 @@ class LoopReports:
         """Report a tick of an active loop.
 
         Args:
-            readings: Its readings.
+            readings: The sensor readings of the tick.
             now_ns: The time of the tick.
-            sent_ns: The stamp of its command.
-            begin_s: Its start by `time.perf_counter`.
-            end_s: Its end, when the command was sent.
+            sent_ns: The stamp of the tick's command in ns.
+            begin_s: The start of the tick by `time.perf_counter`.
+            end_s: The end of the tick, when the command was sent.
         """
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self.ticks.add(begin_s, end_s, age_s + end_s - begin_s)
@@ -528,7 +566,7 @@ class LoopReports:
         self._node.destroy_publisher(self._publisher)
 
     def _log_settings(self) -> None:
-        """Log which timeouts are off, and a ramp that the model was not trained with."""
+        """Log which timeouts are off, and warn of a ramp that the model was not trained with."""
         logger, sources = self._node.get_logger(), self._controller.wiring.sources
         off = [f"source {source.name!r}" for source in sources if not source.max_age_s]
         if off and not self._lockstep:
@@ -541,10 +579,10 @@ class LoopReports:
 
 
 def _check_has_stamps(table: ChannelTable) -> None:
-    """Check that at least one source has stamps, without which lockstep would wait for ever.
+    """Check that at least one source has time stamps. Without any, lockstep waits for ever.
 
     Raises:
-        WiringError: If none has.
+        WiringError: No source has time stamps.
     """
     if all(stamp_field(cls()) is None for cls in table.message_classes.values()):
         types = Description(", ".join({one.type: None for one in table.wiring.sources}))

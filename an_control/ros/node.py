@@ -1,12 +1,12 @@
 """The policy node: lifecycle, parameters and services around the control loop (`Loop`).
 
-The last command that the node sends is the safe command, after deactivation, an error, shutdown or
-Ctrl-C. So the executable handles signals itself: rclpy's own handler would close the context before
-the command is sent.
+After deactivation, an error, shutdown or Ctrl-C, the final command that the node sends is the safe
+command, which does no harm. So the executable handles signals itself: rclpy's own handler would
+close the context before the command is sent.
 
-A new model can replace the policy while the controller runs (`ModelSwap`). Its size and header are
-checked on the executor's thread, between two ticks. Reading and building the rest can take seconds,
-and happens on a thread of its own.
+A new model can replace the policy while the controller runs (`ModelSwap`). The size and the header
+of the model file are checked on the executor's thread, between two ticks (control steps). Reading
+the rest of the file and building the policy can take seconds, and happens on a thread of its own.
 """
 
 from __future__ import annotations
@@ -54,20 +54,22 @@ from an_control.system.priority import collect_new_garbage, freeze_garbage, take
 from an_control.wiring import ChannelTable, load_wiring
 
 QUICK_HEADER = 2**16
-"""Largest size in bytes of a model file's header that is checked at once: it is parsed in less than
-2 ms."""
+"""Largest size in bytes of a model file's header that is checked between two ticks, because it
+takes less than 2 ms to parse."""
 
 
 class ModelSwap:
-    """A background thread that loads new models and replaces a controller's policy by them.
+    """A background thread that loads new models and replaces a controller's policy with them.
 
     Args:
         controller: The controller whose policy is replaced.
-        engine: The implementation that computes the policy, see `load_policy`.
-        monitor: The reaction to unannounced rewiring, see `load_policy`.
+        engine: The implementation that computes the policy (see `load_policy`).
+        monitor: The reaction to sensors whose readings arrive on other channels without notice (see
+            `load_policy`).
         failed: Called from the background thread with the reason if an accepted model cannot act.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The threshold below which a robot counts as standing still, see `load_policy`.
+        recovery: The change of the readings in a tick below which a robot counts as standing still
+            (see `load_policy`).
         recorder: Records the model file that is going to act; None: nothing is recorded.
     """
 
@@ -92,7 +94,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def why_refused(self, path: str) -> str:
-        """Return the reason why a model cannot replace the policy, judged by its header, or ""."""
+        """Return why a model cannot replace the policy, or "". Only its header is checked."""
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
@@ -102,7 +104,7 @@ class ModelSwap:
         return ""
 
     def start(self, path: str) -> None:
-        """Load this model file in the background; it replaces the policy when it is ready."""
+        """Load this model file in the background. It replaces the policy when it is ready."""
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -134,7 +136,10 @@ class ModelSwap:
             raise ValueError(reason)
 
     def _run(self) -> None:
-        """Load requested models in turn, always on this thread because each thread keeps memory."""
+        """Load requested models in turn.
+
+        One thread loads all models, because each new thread would keep some RAM of its own.
+        """
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._newest is not None or self._closed)
@@ -160,7 +165,7 @@ class ModelSwap:
     def _build(self, path: str) -> Policy | str:
         """Load a model file.
 
-        Return its policy, or the reason why it cannot replace the present one.
+        Return the policy, or text that says why it cannot replace the present policy.
         """
         try:
             model = read_model(path)
@@ -186,7 +191,7 @@ ROS arguments, after --ros-args:
 
 
 class RecordedDeclarations:
-    """A stand-in for a node that only records the parameters that are declared on it."""
+    """An object that replaces a node, and only records the parameters that are declared on it."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
@@ -221,12 +226,13 @@ def print_help_if_asked(
     declare: Callable[[Any], object],
     arguments: Sequence[str] | None = None,
 ) -> bool:
-    """Print the usage of an executable if its arguments ask for help; return whether they do.
+    """Print the usage of an executable if its arguments ask for help. Return whether they do.
 
     Args:
         program: The name of the executable.
         about: A description of the executable.
-        declare: Declares the parameters of its node on the object that it is given.
+        declare: A function that declares the parameters of the executable's node on the object that
+            it is given.
         arguments: The arguments of the executable; None: those of this process.
     """
     if not {"-h", "--help"} & set(sys.argv[1:] if arguments is None else arguments):
@@ -253,7 +259,7 @@ ABOUT = (
 )
 POLL_S = 0.1
 END_S = 5.0
-"""Maximum seconds between a signal to end and the end of the process."""
+"""Maximum seconds from a signal that ends the process to its end."""
 SWITCH_S = 0.0005
 """Maximum seconds for which the thread that loads a model may keep Python's interpreter lock."""
 SHOWN = 8
@@ -289,11 +295,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
-            qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
+            qos = QoSProfile(depth=10, reliability=reliability)  # a publisher matches one of them
             self.create_subscription(Bool, "~/estop", self._receive_estop, qos)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Load wiring and model and connect.
+        """Load the wiring and the model, and connect to the robot's topics.
 
         On invalid input log the reason and stay unconfigured.
         """
@@ -357,16 +363,16 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
 
     def _has_message_info(self, settings: Settings) -> bool:
-        """Return whether subscription callbacks get a MessageInfo.
+        """Return whether subscription callbacks get a MessageInfo (who sent a message, and when).
 
-        The events executor gives none.
+        rclpy's events executor gives none.
         """
         return settings.executor != "events" and (
             self.executor is None or isinstance(self.executor, Executor)
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Start to act, unless the control rate differs from the rate of the model's training."""
+        """Start to act, unless the control rate differs too much from that of the training."""
         loop = self._configured_loop()
         if self._settings.check_rate and (refusal := loop.controller.rate_refusal()):
             self.get_logger().error(refusal)
@@ -375,7 +381,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop acting; the last command sent is the safe one."""
+        """Stop acting. The safe command is sent as the final command."""
         self._configured_loop().deactivate()
         collect_new_garbage()
         return super().on_deactivate(state)
@@ -397,11 +403,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     @property
     def sent(self) -> Any:
-        """The last command (A,) on the robot's topics in physical units; None if it is unknown."""
+        """The newest command (A,) on the robot's topics in physical units; None if unknown."""
         return None if self._loop is None else self._loop.sent
 
     def _configured_loop(self) -> Loop:
-        """Return the control loop, which exists as the node is configured."""
+        """Return the control loop. Call this only while the node is configured."""
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
 
@@ -460,7 +466,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self.get_logger().error(f"{self._estop.reason}{where}")
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
-        """Clear the e-stop on request of a client, which is the only way.
+        """Clear the e-stop on request of a client. It cannot be cleared in any other way.
 
         The policy keeps its state.
         """
@@ -478,7 +484,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Accept or refuse all these parameter changes together, without any effect yet."""
+        """Accept or refuse these parameter changes, all together. They take effect later."""
         for change in changes:
             if change.name != "model" and self._has_value(change):
                 continue  # the file of an unchanged model parameter may have changed
@@ -518,13 +524,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().error(f"not rewired: {error}")
 
     def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
-        """Return the channel table of the wiring with these parameter changes.
+        """Return the channel table for the wiring with these parameter changes.
 
         Returns:
             The table, or None if no change concerns the wiring or the node is not configured.
 
         Raises:
-            ValueError: A new value is not allowed; names the parameter.
+            ValueError: A new value is not allowed. The text names the parameter.
         """
         if self._loop is None:
             return None
@@ -549,7 +555,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
-        """Read the wiring's file again on request of a client, and rewire the node to it."""
+        """Read the wiring file again on request of a client, and let the node use it."""
         if self._loop is None:
             response.success, response.message = False, "not configured"
             return response
@@ -571,14 +577,14 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return response
 
     def _refuse_rewiring(self, error: ValueError, response: Any) -> Any:
-        """Write in log and response why the node was not rewired, and return the response."""
+        """Write into the log and the response why the wiring was refused. Return the response."""
         response.success, response.message = False, str(error)
         self.get_logger().error(f"not rewired: {error}")
         return response
 
 
 def make_executor(name: str, context: Any) -> Executor:
-    """Create the executor with this name, to be driven by `spin_once`.
+    """Create rclpy's executor of this kind, to be driven by `spin_once`.
 
     Args:
         name: "single_threaded" or "events".
@@ -617,7 +623,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: ROS arguments; None: those of this process.
 
     Returns:
-        0 after a stop or --help, 2 after invalid input or a failed autostart.
+        0 after a stop or --help, 2 after invalid input or if the node could not activate itself at
+        the start (`autostart`).
     """
     if print_help_if_asked("policy_node", ABOUT, parameters.declare_parameters, arguments):
         return 0
@@ -660,9 +667,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _limit_shutdown_time() -> None:
     """Ensure that the process ends within END_S after the first signal, even if it hangs.
 
-    Python runs signal handlers on the main thread, which may hang, but writes to the wake-up
-    descriptor at once, on which a thread waits. Until the end the watchdog keeps sending the safe
-    command.
+    Python runs signal handlers on the main thread, which may hang. But it also writes to a file
+    descriptor at once (`signal.set_wakeup_fd`), and a thread waits for that. Until the end of the
+    process the watchdog keeps sending the safe command.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -679,7 +686,7 @@ def _limit_shutdown_time() -> None:
 
 
 def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
-    """Configure and activate the node unless `stopped()`; return whether that succeeded."""
+    """Configure and activate the node unless `stopped()`. Return whether that succeeded."""
     success = TransitionCallbackReturn.SUCCESS
     steps = (node.trigger_configure, node.trigger_activate)
     return all(stopped() or step() == success for step in steps)

@@ -1,8 +1,8 @@
 """Operate a running policy node from outside: its state, e-stop, shadow mode and diagnostics.
 
-Everything goes through the node's own services, parameters and diagnostics. A request that can be
+All this goes through the node's own services, parameters and diagnostics. A request that can be
 repeated without harm is repeated until it is answered, because the first answer of a node that was
-just discovered can be lost; a change of the lifecycle state is requested once.
+just discovered can be lost. A change of the lifecycle state is requested only once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from an_control.ros.graph import temporary_node
 from an_control.ros.parameters import call_until_answered
 
 MARK = "/reset_estop"
-"""End of the name of a service that every policy node offers, and by which it is recognised."""
+"""End of the name of a service that every policy node offers. Policy nodes are recognised by it."""
 SETTLE_S = 0.5
-"""Time for which more policy nodes are looked for once one is found."""
+"""Seconds for which further policy nodes are looked for after the first one is found."""
 SLICE_S = 0.05
 LEVELS = {
     DiagnosticStatus.OK: "ok",
@@ -36,19 +36,19 @@ LEVELS = {
     DiagnosticStatus.ERROR: "error",
     DiagnosticStatus.STALE: "stale",
 }
-"""Names of the diagnostic levels."""
+"""Names of the diagnostic levels, by level."""
 STEPS = {
     ("unconfigured", "active"): (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE),
     ("inactive", "active"): (Transition.TRANSITION_ACTIVATE,),
     ("active", "inactive"): (Transition.TRANSITION_DEACTIVATE,),
 }
-"""Lifecycle transitions from a state to another one."""
+"""The lifecycle transitions to request, in order, by the present state and the wanted state."""
 AFTER = {
     Transition.TRANSITION_CONFIGURE: State.PRIMARY_STATE_INACTIVE,
     Transition.TRANSITION_ACTIVATE: State.PRIMARY_STATE_ACTIVE,
     Transition.TRANSITION_DEACTIVATE: State.PRIMARY_STATE_INACTIVE,
 }
-"""State that a successful transition leads to."""
+"""The lifecycle state to which each transition leads if it succeeds."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class PartStatus:
     Args:
         part: Name of the part, such as "policy", "e-stop" or "source joints".
         level: "ok", "warning", "error" or "stale".
-        text: Summary.
-        values: Figures by name.
+        text: The status in one sentence.
+        values: Further values of the status, by name.
     """
 
     part: str
@@ -74,8 +74,8 @@ class NodeStatus:
 
     Args:
         node: Full name of the node.
-        state: Label of its lifecycle state, or "unknown".
-        parts: Diagnostic status of each part; empty before the first diagnostics.
+        state: Label of the node's lifecycle state, such as "active", or "unknown".
+        parts: Diagnostic status of each part of the node; empty before the first diagnostics.
     """
 
     node: str
@@ -84,7 +84,7 @@ class NodeStatus:
 
     @property
     def failed(self) -> bool:
-        """Return whether a part reports an error."""
+        """Return whether any part reports an error."""
         return any(one.level == "error" for one in self.parts)
 
 
@@ -100,9 +100,10 @@ class Operator:
         self._caller, self._timeout_s = caller, timeout_s
 
     def find_nodes(self) -> list[str]:
-        """Return the full names of all policy nodes on the network, sorted; [] after the timeout.
+        """Return the full names of all policy nodes on the network, sorted.
 
-        Once one is found, others are looked for during `SETTLE_S`.
+        After the first is found, further nodes are looked for during `SETTLE_S`. The result is []
+        if none is found within `timeout_s`.
         """
         until_s, found = time.monotonic() + self._timeout_s, set[str]()
         while time.monotonic() < until_s:
@@ -115,14 +116,14 @@ class Operator:
         return sorted(found)
 
     def trigger(self, node: str, service: str) -> str:
-        """Call a service of type std_srvs/Trigger; return why it failed, or "".
+        """Call a service of type std_srvs/Trigger. Return why it failed, or "".
 
         Args:
             node: Full name of the node.
             service: Name of the service under the node's name, such as "estop".
 
         Raises:
-            TimeoutError: If the node is not there or does not answer.
+            TimeoutError: The node is not there or does not answer.
         """
         client = self._client(Trigger, f"{node}/{service}")
         answer = call_until_answered(
@@ -134,7 +135,7 @@ class Operator:
         """Return the label of the node's lifecycle state.
 
         Raises:
-            TimeoutError: If the node is not there or does not answer.
+            TimeoutError: The node is not there or does not answer.
         """
         client = self._client(GetState, f"{node}/get_state")
         answer = call_until_answered(
@@ -143,10 +144,14 @@ class Operator:
         return str(answer.current_state.label)
 
     def change_state(self, node: str, goal: str) -> str:
-        """Lead a node to the state "active" or "inactive"; return why this failed, or "".
+        """Lead a node to a lifecycle state. Return why this failed, or "".
+
+        Args:
+            node: Full name of the node.
+            goal: The wanted state, "active" or "inactive".
 
         Raises:
-            TimeoutError: If the node is not there or does not answer.
+            TimeoutError: The node is not there or does not answer.
         """
         state = self.read_state(node)
         if state == goal:
@@ -159,10 +164,10 @@ class Operator:
         return ""
 
     def set_shadow(self, node: str, on: bool) -> str:
-        """Set the node's parameter `shadow`; return why this failed, or "".
+        """Set the node's parameter `shadow`. Return why this failed, or "".
 
         Raises:
-            TimeoutError: If the node is not there or does not answer.
+            TimeoutError: The node is not there or does not answer.
         """
         client = AsyncParameterClient(self._caller, node)
         if not client.wait_for_services(timeout_sec=self._timeout_s):
@@ -176,11 +181,11 @@ class Operator:
     def watch(self, node: str) -> Iterator[NodeStatus]:
         """Yield the node's status after each of its diagnostics, once a second.
 
-        A node that sends none within the timeout, as an unconfigured one, is yielded with its
-        lifecycle state alone.
+        If a node sends no diagnostics within `timeout_s`, for example because it is not configured,
+        a status with only its lifecycle state is yielded.
 
         Raises:
-            TimeoutError: If the node is not there or does not answer.
+            TimeoutError: The node is not there or does not answer.
         """
         newest: list[DiagnosticArray] = []
 
@@ -213,10 +218,10 @@ class Operator:
         return time.monotonic() + self._timeout_s
 
     def _client(self, type_: Any, name: str) -> Any:
-        """Return a client of a service that is there.
+        """Wait until a service is there, and return a client of it.
 
         Raises:
-            TimeoutError: If it does not appear in time.
+            TimeoutError: The service does not appear in time.
         """
         client: Any = self._caller.create_client(type_, name)
         if not client.wait_for_service(timeout_sec=self._timeout_s):
@@ -224,9 +229,9 @@ class Operator:
         return client
 
     def _make_transition(self, node: str, transition: int) -> bool:
-        """Request one transition, once; return whether it succeeded.
+        """Request a lifecycle transition, only once. Return whether it succeeded.
 
-        The node's state is read meanwhile, in case that the answer is lost.
+        While the answer is awaited the node's state is read too, because the answer may be lost.
         """
         client = self._client(ChangeState, f"{node}/change_state")
         states = self._client(GetState, f"{node}/get_state")

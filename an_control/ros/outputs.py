@@ -1,6 +1,7 @@
-"""Everything that the node publishes: commands, and on demand the policy's attention and inputs.
+"""Publish commands, and if somebody subscribes also the policy's attention and readings.
 
-Every scalar is cast and every array is passed as bytes, since rclpy checks neither by default.
+Every scalar is converted to the field's type and every array is passed as bytes, because rclpy
+checks neither by default.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ COMMAND_QOS = QoSProfile(
     liveliness=LivelinessPolicy.AUTOMATIC,
     liveliness_lease_duration=Infinite,
 )
-"""The default profile, written out so that it can be compared with those of subscriptions."""
+"""The quality of service of commands: the ROS default, written out so that it can be compared with
+that of subscriptions."""
 LISTENING_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
-"""The profile of subscriptions to commands, which also receive from reliable publishers."""
+"""The quality of service of subscriptions to commands. A best-effort subscription receives from
+reliable publishers too."""
 ARRIVAL_S = 0.5
-"""Maximum seconds to wait for the last command to arrive, as a subscriber may hang."""
+"""Maximum seconds to wait until the final command has arrived, because a subscriber may hang."""
 RETIRE_S = 0.01
-"""Seconds between two checks of whether the last command has arrived."""
+"""Seconds between two checks of whether the final command has arrived."""
 OnCommand = Callable[..., object]
 """A function that is called with each command: its kind, time, stamp and values (A,).
 
@@ -49,7 +52,7 @@ Its keyword `counts` says whether the command is the newest one on the robot's t
 
 
 def to_float64_array(values: np.ndarray) -> array[float]:
-    """Convert an array to a flat array of doubles, as messages with float64[] take it."""
+    """Convert an array to the flat `array` of doubles that a message field float64[] takes."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 
@@ -59,18 +62,19 @@ def set_stamp(stamp: Any, stamp_ns: int) -> None:
 
 
 class CommandOutput:
-    """The publishers of commands (A,) in physical units; may be used from any thread.
+    """The publishers of commands (A,), one value for each actuator in physical units.
 
-    With several topics, all messages of a command are sent together, in the wiring's order. In
-    shadow mode they are sent to `shadow_topics` instead, and this node has no publisher on the
-    robot's topics. While it does not command the robot, it records the commands of other nodes.
+    Any thread may use them. With several topics, all messages of a command are sent together, in
+    the wiring's order. In shadow mode they are sent to `shadow_topics` instead, and this node has
+    no publisher on the robot's topics. While it does not command the robot, it records the commands
+    of other nodes.
 
     Args:
         node: The node that owns publishers and subscriptions.
         command: The command section of the wiring.
         messages: The messages that carry a command, one for each topic.
         last: The record of the newest command, sent by this or another node.
-        now_ns: Returns the time of that record's clock.
+        now_ns: Returns the time, by the clock that `last` uses.
         shadow: Whether to start in shadow mode: compute commands and only propose them.
     """
 
@@ -95,7 +99,7 @@ class CommandOutput:
         ]
         self._publishers: list[Any] = []
         self._retiring: list[tuple[Any, float]] = []
-        """Publishers that no longer send commands, with the time until which they are kept."""
+        """Publishers that no longer send commands, each with the time until which it is kept."""
         self._targets: list[Any] = []
         self._listening: list[Any] = []
         self._heard = np.full(len(command.actuators), np.nan)
@@ -133,7 +137,7 @@ class CommandOutput:
         self._listen()
 
     def forget(self) -> None:
-        """Forget the commands of the last episode."""
+        """Forget the commands of the episode that has ended."""
         self._last.forget()
         self._heard[:] = np.nan
 
@@ -143,16 +147,16 @@ class CommandOutput:
         stamp_ns: int | None,
         kind: CommandKind = CommandKind.POLICY,
     ) -> bool:
-        """Send a command (A,); return whether it was finite and therefore sent.
+        """Send a command (A,) unless it has NaN or infinity. Return whether it was sent.
 
         Only one thread at a time computes and sends a command, so that the limit on the change
-        between commands is applied to the command that was really sent before.
+        between commands counts from the command that was really sent before.
 
         Args:
             decide: Returns the command (A,), which is NaN where it is unknown.
-            stamp_ns: The stamp of the command. With None the messages keep the last stamp, and only
-                those that have a stamp are sent: a simulator in lockstep could not distinguish the
-                others from the answer to its next step.
+            stamp_ns: The stamp of the command. With None the messages keep the previous stamp, and
+                messages without a stamp are not sent, because a simulator in lockstep would take
+                them for the answer to its next step.
             kind: The kind of the command, for a recording.
         """
         with self._lock:
@@ -172,11 +176,11 @@ class CommandOutput:
         return True
 
     def _carried_values(self) -> np.ndarray:
-        """Return the values (A,) that the messages contain, which their types may have rounded."""
+        """Return the values (A,) in the messages, which the field types may have rounded."""
         return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
-        """Send the last command again, on topics whose messages have a stamp that identifies it."""
+        """Send the newest command again, on topics whose messages have a time stamp."""
         with self._lock:
             self._send(stamped_only=True)
 
@@ -198,7 +202,7 @@ class CommandOutput:
             raise failed
 
     def close(self) -> None:
-        """Destroy the publishers, if possible after the last command has arrived."""
+        """Destroy the publishers, if possible after the final command has arrived."""
         self._stop_listening()
         with self._lock:
             self._targets = []
@@ -223,7 +227,7 @@ class CommandOutput:
             ]
 
     def _retire_publishers(self) -> None:
-        """Stop using the publishers of commands; destroy each when its last command has arrived.
+        """Stop using the command publishers; destroy each once its final command has arrived.
 
         A timer checks that, so that the executor does not have to wait.
         """
@@ -233,9 +237,9 @@ class CommandOutput:
         self._destroy_retired()
 
     def _destroy_retired(self) -> None:
-        """Destroy the publishers that are no longer used, once their last command has arrived.
+        """Destroy the publishers that are no longer used, once their final command has arrived.
 
-        A publisher is also destroyed if that takes too long.
+        A publisher whose final command takes too long to arrive is destroyed too.
         """
         kept = []
         for publisher, until_s in self._retiring:
@@ -273,8 +277,8 @@ class CommandOutput:
         """Record a command of another node; ignore one that does not fit the actuators.
 
         Args:
-            carrier: Reads values from a message of this type.
-            span: The indices in the command (A,) of the values that the message has.
+            carrier: The object that reads the actuators' values from a message of this type.
+            span: The part of the command (A,) that the message carries, as indices.
             message: The message.
         """
         with suppress(ValueError):
@@ -294,9 +298,10 @@ def _has_arrived(publisher: Any) -> bool:
 
 
 def shadow_topics(command: CommandConfig) -> tuple[str, ...]:
-    """Return the topic on which each command message is proposed in shadow mode.
+    """Return, for each command message, the topic on which it is proposed in shadow mode.
 
-    It is `~/proposed`, or a topic below it for each of several messages.
+    In shadow mode commands are not sent to the robot. The topic is `~/proposed`; if a command has
+    several messages, each has a topic below that.
     """
     if len(command.messages) == 1:
         return ("~/proposed",)
@@ -304,7 +309,7 @@ def shadow_topics(command: CommandConfig) -> tuple[str, ...]:
 
 
 class InsightOutput:
-    """The publishers that show what the policy reads and attends to, only if somebody subscribes.
+    """Publishers of what the policy reads and attends to; silent if nobody subscribes.
 
     `~/attention` has the attention weights (M queries, N channels), `~/keys` the keys (N, k), and
     `~/channels` the ids and readings of the channels; the reading of an image patch is its mean
@@ -313,7 +318,7 @@ class InsightOutput:
 
     Args:
         node: The node that owns the publishers.
-        sees: Whether the channels are patches of images.
+        sees: Whether the channels are patches of camera images.
     """
 
     def __init__(self, node: Node, *, sees: bool) -> None:
@@ -330,7 +335,7 @@ class InsightOutput:
         table: ChannelTable,
         stamp_ns: int,
     ) -> None:
-        """Publish readings, keys and attention (as numbers and as an image) of one tick.
+        """Publish the readings, the attention and its keys of one tick (control step).
 
         Args:
             readings: The sensor readings of the tick.
@@ -384,16 +389,17 @@ def _make_image(picture: np.ndarray) -> Image:
 def _make_matrix(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
-    """Convert a matrix to a message; one of its axes stands for the channels.
+    """Convert a matrix to a message. One axis of the matrix stands for the channels.
 
-    The message type has no header. So the label of the channels' axis is `channel` and their ids,
-    and the label of the other axis is its name and the stamp in ns, all separated by blanks.
+    The message type has no header, so ids and stamp go into the axis labels. The label of the
+    channels' axis is `channel` and the ids of the channels. The label of the other axis is its name
+    and the stamp in ns. The words of a label are separated by blanks.
 
     Args:
         values: The matrix.
-        labels: The names of its two axes; one is "channel".
+        labels: The names of the matrix's two axes; one is "channel".
         ids: The ids of the channels.
-        stamp_ns: The stamp.
+        stamp_ns: The time stamp in ns.
     """
     rows, columns = values.shape
     words = [

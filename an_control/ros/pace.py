@@ -1,4 +1,4 @@
-"""The decision when to tick in real time: as soon as a set of sensor messages is complete.
+"""Decide when to tick in real time: as soon as a set of sensor messages is complete.
 
 A set is complete when every source (subscribed topic) that sends at about the control rate or
 faster has sent a message in the last half period. Ticks (control steps) follow a schedule with the
@@ -18,31 +18,34 @@ from collections import deque
 from collections.abc import Iterable
 
 EARLY, LATE = 0.25, 0.25
-"""Window of a tick: periods before and after the time at which it is due.
+"""Window of a tick (control step): control periods before and after the time at which it is due.
 
-The window plus all shifts of the schedule in WINDOW periods must be less than a period."""
+The length of this window plus all shifts of the schedule in WINDOW periods must be less than a
+period."""
 WINDOW = 100
-"""Number of periods in which the number of ticks is kept constant."""
+"""Number of periods in which the number of ticks is kept constant, plus or minus one."""
 FOLLOW = 0.25
-"""Share of a set's earliness or lateness by which the schedule is shifted."""
+"""The schedule is shifted by this share of the time by which a complete set is early or late."""
 FIRST_SETS, MAX_SHIFT = 10, 0.005
-"""Number of sets after which a set shifts the schedule by at most MAX_SHIFT periods.
+"""After the first FIRST_SETS complete sets, a set shifts the schedule by at most MAX_SHIFT periods.
 
-So a source that sends at another rate cannot move the schedule."""
+So a source that sends at another rate than the control rate cannot move the schedule."""
 FOLLOWED = 0.9
-"""Minimum mean interval between sets, in periods, for which the schedule follows them."""
+"""The schedule follows complete sets if their mean interval is at least this, in periods."""
 PACED = 1.18
-"""Maximum mean interval between messages of a source, in periods, for which ticks wait for it."""
+"""Ticks wait for a source if the mean interval between its messages is at most this, in periods."""
 SILENT = 2.0
 """Periods without a message after which ticks do not wait for a source."""
 STALL = 0.75
-"""Periods by which a tick may be late; after a later tick the schedule restarts from it.
+"""Periods by which a tick may be late. If a tick is later, the schedule restarts from that tick.
 
-The schedule also restarts if the clock itself moves in such steps, as a simulator's may."""
+It also restarts if the clock itself moves in such large steps, as the clock of a simulator may."""
 FORGET, MAX_INTERVAL = 0.1, 2.5
-"""Weight of a source's newest message interval in the mean, and its maximum in periods.
+"""Weight of a source's newest message interval in the mean interval, and the largest interval that
+is counted, in periods.
 
-The maximum lets ticks wait again for a source soon after it has resumed sending."""
+The largest interval is limited so that ticks wait for a source again soon after it has resumed
+sending."""
 NEVER_NS = 1 << 62
 
 
@@ -59,7 +62,7 @@ class TickSchedule:
     def __init__(self, sources: Iterable[str], period_ns: int) -> None:
         self._period_ns = period_ns
         self._interval_ns = dict.fromkeys(sources, float(period_ns))
-        """Mean interval between the newest messages of each source."""
+        """Mean interval in ns between the newest messages of each source."""
         self.reset()
 
     def reset(self) -> None:
@@ -68,15 +71,17 @@ class TickSchedule:
         """Time at which the next tick is due; None before the first set."""
         self._ticked_ns: int | None = None
         self._ticks_ns: deque[int] = deque(maxlen=WINDOW + 1)
-        """Times of the newest ticks, from after the first sets and after the last stall."""
+        """Times in ns of the newest ticks; empty until the first sets have come, and after a
+        stall."""
         self._newest_ns, self._first_ns = -NEVER_NS, NEVER_NS
-        """Arrival of the newest and of the first message."""
+        """Arrival time in ns of the newest message and of the first message."""
         self._last_ns: dict[str, int] = {}
-        """Arrival of each source's newest message."""
+        """Arrival time in ns of each source's newest message."""
         self._fresh: set[str] = set()
-        """Sources with a message since the last tick."""
+        """Names of the sources that have sent a message since the newest tick."""
         self._set_ns: int | None = None
-        """Completion of the newest set since the last tick."""
+        """Time in ns at which the newest set since the newest tick was complete; None if there is
+        none."""
         self._sets = 0
         """Number of sets that the schedule has followed."""
 
@@ -87,7 +92,7 @@ class TickSchedule:
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
     def record_message(self, source: str, now_ns: int) -> bool:
-        """Record that a source (subscribed topic) got a message; return whether to tick now."""
+        """Record that a source (subscribed topic) got a message. Return whether to tick now."""
         if now_ns < self._newest_ns:  # the clock was set back
             self.reset()
         self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
@@ -131,14 +136,14 @@ class TickSchedule:
         self._fresh.clear()
 
     def _shifted_due_ns(self, due_ns: int, set_ns: int) -> int:
-        """Shift the schedule towards the arrival of a set.
+        """Return the due time of a tick, shifted towards the arrival of a set.
 
         Args:
             due_ns: The time at which the tick is due.
             set_ns: The time at which the set was complete.
 
         Returns:
-            The shifted time at which the tick is due.
+            The shifted due time.
         """
         if self._set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
@@ -173,7 +178,7 @@ class TickSchedule:
     def _set_interval_ns(self) -> float:
         """Return the mean time between two complete sets of messages in ns.
 
-        It is the message interval of the slowest source that ticks wait for.
+        It is the message interval of the slowest source (subscribed topic) that ticks wait for.
         """
         paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))

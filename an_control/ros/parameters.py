@@ -1,10 +1,11 @@
-"""The node's parameters, and rewiring through them, from inside and outside the node.
+"""The node's parameters, and rewiring by them, from inside and outside the node.
 
-To rewire is to change which topic or field feeds a channel of the policy. A parameter that shapes
-the node (which wiring, how it ticks) can be set until the node is configured, `executor` only when
-it is started. At any time `model` replaces the policy and `shadow` switches between proposing and
-sending commands. While a wiring is loaded, the parameters `sources.NAME.topic`,
-`channels.ID.source` and `channels.ID.field` (`Wiring.rewirable`) rewire the node.
+To rewire is to change which topic or field feeds a channel of the policy. Most parameters, such as
+the path of the wiring, can be set until the node is configured, and `executor` only when the node
+is started. Setting `model` replaces the policy at any time. Setting `shadow` switches between
+proposing and sending commands at any time. While a wiring is loaded, the parameters
+`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` (`Wiring.rewirable`) rewire the
+node.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
     Raises:
-        ValueError: A parameter was set to another type or out of its range; names it.
+        ValueError: A parameter was set to another type or out of its range. The text names it.
     """
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
@@ -110,7 +111,8 @@ def _why_not_a_choice(name: str, value: Any) -> str:
 
 
 OUTPUTS = ("~/attention", "~/keys", "~/channels", "~/attended", "/diagnostics")
-"""Topics that the node publishes besides commands; no source and no command may use them."""
+"""Topics that the node publishes besides commands. A wiring may use none of them for sensors or
+commands."""
 PREFIXES = ("sources", "channels")
 
 
@@ -125,19 +127,18 @@ class WiringParameters:
         self._declaring = False
 
     def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
-        """Declare the parameters of this wiring in place of those of an earlier wiring.
+        """Declare the parameters of this wiring. Remove the parameters of an earlier wiring.
 
         Args:
             wiring: The wiring as it is in its file.
-            overridden: Whether values that a launch file has set replace those of the wiring's
-                file.
+            overridden: Whether values from a launch file replace those in the wiring file.
 
         Returns:
-            The wiring with these values.
+            The wiring with the values that the parameters now have.
 
         Raises:
-            ValueError: Such a value is not allowed; names it. The declared parameters are then
-                undefined.
+            ValueError: A value from the launch file is not allowed. The text names it. Some of the
+                parameters may then be declared and others not.
         """
         self.undeclare()
         self._declaring = True
@@ -161,13 +162,13 @@ class WiringParameters:
         return self.wiring_with(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Remove all parameters that rewire the node, also if only some were declared."""
+        """Remove all parameters that rewire the node, also if only some of them were declared."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
     def wiring_with(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
-        """Return the wiring with these changed parameters, or None if none of them belongs to it.
+        """Return the wiring with these changed parameters, or None if none concerns the wiring.
 
         Args:
             wiring: The wiring before the changes.
@@ -187,7 +188,8 @@ class WiringParameters:
         """Check that the node does not publish on a topic that it reads, after ROS remapping.
 
         Raises:
-            WiringError: A topic is used twice; names the key.
+            WiringError: The node would read and publish the same topic. The text names the key in
+                the wiring.
         """
         commands: dict[str, str] = {}
         for topic, key in wiring.command.topics.items():
@@ -218,7 +220,7 @@ class WiringParameters:
             topic: The topic.
 
         Raises:
-            WiringError: It is not a valid topic name.
+            WiringError: The topic is not a valid topic name.
         """
         try:
             resolved = self._node.resolve_topic_name(topic)
@@ -240,12 +242,12 @@ def _describe_key(key: str) -> str:
 
 
 ANSWER_S = 1.0
-"""Seconds after which a call is repeated, as the first answer of a newly discovered node may be
-lost."""
+"""Seconds after which a call is repeated, because the first answer of a newly discovered node may
+be lost."""
 
 
 def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
-    """Set these parameters of a running node, all or none; return why that failed, or "".
+    """Set parameters of a running node, either all or none. Return why that failed, or "".
 
     Args:
         node: The full name of the node.
@@ -275,7 +277,7 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
 
 
 def reload_wiring(node: str, timeout_s: float) -> str:
-    """Make a running node read its wiring file again; return why that failed, or "".
+    """Make a running node read its wiring file again. Return why that failed, or "".
 
     Args:
         node: The full name of the node.
@@ -297,7 +299,7 @@ def reload_wiring(node: str, timeout_s: float) -> str:
 
 
 def _describe_unknown_key(key: str, names: list[str]) -> str:
-    """Describe a parameter that the node does not have, and list the existing names of its kind.
+    """Say that the node does not have a parameter, and list its similar parameters.
 
     Args:
         key: The parameter, such as `sources.imu.topic`.
@@ -330,7 +332,7 @@ def call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: 
     Args:
         caller: The node that calls.
         call: Sends the request and returns the Future of the answer; it may be called repeatedly.
-        until_s: The time of the steady clock until which to wait.
+        until_s: The time of the steady clock in seconds until which to wait.
 
     Raises:
         TimeoutError: There is no answer in time.

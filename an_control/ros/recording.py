@@ -1,4 +1,4 @@
-"""Creates the recorder of a policy node, and passes to it what a loop does."""
+"""Create the recorder of a policy node, and tell the recorder what the control loop does."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from an_control.wiring import Readings, Wiring
 
 MB = 1e6
 FOLDER = "black_boxes"
-"""The folder of the black boxes (the last seconds before a stop) within ROS's log folder."""
+"""The folder, within ROS's log folder, of the black boxes (records of the last seconds before a
+stop)."""
 
 
 def describe_missing_black_box(node: Node) -> str:
-    """Return why a policy node that is to have a black box has none, and what to do, else ""."""
+    """Return why a policy node has no black box although it is to have one, or "".
+
+    A black box is the record of the last seconds before a stop. The text also says what to do.
+    """
     if not node.get_parameter("black_box_s").value or not (missing := missing_package()):
         return ""
     return f"no black box, because mcap is not installed: {missing}, or set black_box_s to 0"
@@ -36,7 +40,7 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
 
     Args:
         node: The policy node.
-        settings: The values of its parameters, which say what is recorded and where.
+        settings: The values of the node's parameters, which say what is recorded and where.
         controller: The controller, whose wiring and model are recorded.
 
     Raises:
@@ -80,12 +84,12 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
 
 
 class LoopRecord:
-    """The record of a loop's ticks, commands and events; without a recorder nothing is kept.
+    """A recorder of the ticks (control steps), commands and events of a control loop.
 
     Args:
         recorder: Writes the record; None: nothing is recorded.
-        controller: Its commands are numbered.
-        clock: The time of events.
+        controller: The controller, which counts the commands.
+        clock: Gives the time of events.
     """
 
     def __init__(
@@ -93,31 +97,31 @@ class LoopRecord:
     ) -> None:
         self.recorder = recorder
         self.decided_ns: int | None = None
-        """The time for which the last command was decided."""
+        """The time in ns for which the newest command was decided; None in lockstep."""
         self._controller, self._clock = controller, clock
         self._tick: tuple[int, int | None] = (0, None)
-        """Time of the last tick, and its stamp in lockstep."""
+        """A pair for the newest tick: its time in ns, and its stamp in lockstep, else None."""
         self._noted = True
-        """Whether the recorder knows of the last tick."""
+        """Whether the recorder was told of the newest tick."""
 
     def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Note the time of a tick, which `tick` records once it is known what it does."""
+        """Remember the time of a tick; `tick` records it once it is known whether it sends."""
         self._tick, self._noted = (now_ns, stamp_ns), False
 
     def tick(self, *, sends: bool) -> None:
-        """Record the tick, and whether it sends a command."""
+        """Record the tick of the newest `begin_tick`, and whether it sends a command."""
         self._noted = True
         if self.recorder is not None:
             self.recorder.tick(*self._tick, sends=sends)
 
     def readings(self, readings: Readings) -> None:
-        """Record the readings of the tick, which end it."""
+        """Record the readings of the tick, and write out everything about the tick."""
         if self.recorder is not None:
             self.recorder.readings(readings, self._tick[0])
             self.recorder.flush()
 
     def failure(self, why: str) -> None:
-        """Record that the tick failed before it was recorded."""
+        """If the tick has not been recorded yet, record that it failed."""
         if not self._noted:
             self.event("failed", tick_ns=self._tick[0], stamp_ns=self._tick[1], why=why)
 
@@ -130,14 +134,22 @@ class LoopRecord:
         *,
         counts: bool,
     ) -> None:
-        """Record a command, under the lock of who sends it."""
+        """Record a command. The caller holds the lock under which commands are sent.
+
+        Args:
+            kind: Which part of the node has computed the command.
+            now_ns: The time of sending.
+            stamp_ns: The stamp of the command; None if it has none.
+            values: The command (A,).
+            counts: Whether it is the newest command on the robot's topics.
+        """
         if self.recorder is not None:
             decided_ns = self.decided_ns if kind == CommandKind.POLICY else None
             number = self._controller.gate.last.count + 1 if counts else None
             self.recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
     def wiring(self, wiring: Wiring, before: Wiring) -> None:
-        """Record another wiring."""
+        """Record that another wiring is used from now on."""
         if self.recorder is not None:
             self.event("rewire", values=wiring.replaced(before))
             self.recorder.wiring(wiring)
@@ -148,5 +160,12 @@ class LoopRecord:
             self.recorder.event(kind, self._clock.now_ns(), **values)
 
     def save(self, why: str) -> str:
-        """Write the black box; return the end of a log line that says where it is, or ""."""
+        """Write the black box (record of the last seconds) into a file.
+
+        Args:
+            why: The reason, which is written too.
+
+        Returns:
+            The end of a log line that says where the file is; "" if nothing is recorded.
+        """
         return "" if self.recorder is None else self.recorder.save(why)

@@ -1,8 +1,9 @@
-"""Detection of nodes that publish on the same topic and overwrite each other's readings.
+"""Detect nodes that publish on the same topic and overwrite each other's readings.
 
-Such a node is a `joint_state_publisher` that was left running. Nodes that share a topic but name
-different elements, as an arm and its gripper do, are not reported; nor is a node that replaces
-another one, as two nodes must have sent alternately. Nothing here reads a clock or the ROS graph.
+An example is a `joint_state_publisher` that was left running beside the robot's own node. Nodes
+that share a topic but name different elements, as an arm and its gripper do, are not reported. A
+node that replaces an earlier one is not reported either, because two nodes count only if they have
+sent alternately. Nothing here reads a clock or asks ROS which nodes there are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 TURN_NS = 5_000_000_000
-"""Time in ns for which it counts that two publishers have sent alternately."""
+"""Two publishers count as sending alternately for this time in ns after they last did."""
 MAX_PUBLISHERS = 20
 
 
@@ -19,9 +20,10 @@ class RivalPair(NamedTuple):
     """Two publishers that send the same readings.
 
     Attributes:
-        first: The id (GID) of one publisher.
+        first: The id of one publisher (its GID in the middleware).
         second: The id of the other publisher.
-        names: The names of the elements that both send; empty if their messages have no names.
+        names: The names of the elements that both publishers send; empty if their messages have no
+            names.
     """
 
     first: bytes
@@ -30,23 +32,24 @@ class RivalPair(NamedTuple):
 
 
 class TopicSenders:
-    """A record of which publishers send on one topic, and in what order their messages come."""
+    """A record of which publishers send on one topic, and in which order."""
 
     def __init__(self) -> None:
         self._count = 0
         self._last: dict[bytes, tuple[int, tuple[str, ...]]] = {}
-        """Number of each publisher's newest message, and the names in it."""
+        """For each publisher, a pair: the number of its newest message, and the names in that
+        message."""
         self._between_ns: dict[tuple[bytes, bytes], int] = {}
-        """Time at which a message of one publisher last came between two messages of another
-        one."""
+        """For each pair of publishers, the time in ns at which a message of one last came between
+        two messages of the other."""
 
     def record(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
         """Record a message.
 
         Args:
-            publisher: The id (GID) of its publisher.
-            names: The names of the elements in it; empty if the message has no names.
-            now_ns: The time of its arrival.
+            publisher: The id of the message's publisher (its GID in the middleware).
+            names: The names of the elements in the message; empty if it has no names.
+            now_ns: The time at which the message arrived.
         """
         if publisher not in self._last and len(self._last) >= MAX_PUBLISHERS:
             self._last.clear()

@@ -1,7 +1,7 @@
-"""The table of the parameters that configure the policy node.
+"""The ROS parameters that configure the policy node, in one table.
 
 The node, the launch files, `an-control run` and `sim`, and the reference page of the parameters are
-made from it. It needs no rclpy, so that the command line can use it too.
+made from it. This module needs no rclpy, so that the command line can use it too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from an_control.policy import Monitor
 Trigger = Literal["sources", "timer"]
 SettableWhen = Literal["start", "unconfigured", "always"]
 UNSET = -1.0
-"""The value of a numeric parameter that stands for its default."""
+"""The value of a numeric parameter that means "not set"."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,14 @@ class Parameter:
 
     Attributes:
         name: The name in ROS.
-        default: The default value, which also fixes the type.
+        default: The default value. Its type is the type of the parameter.
         text: A description of what the parameter does.
         choices: The allowed values, each with its meaning; empty if any value is allowed.
         bounds: The lowest and the highest number.
-        unset: The default in words, if the default value is a placeholder (`UNSET`, "model").
-        when: When it can be set: only at the node's start, until configured, or always.
+        unset: What happens by default, in words, if the default value only means "not set", such as
+            `UNSET`; "" for other parameters.
+        when: When the parameter can be set: only when the node is started ("start"), until the node
+            is configured ("unconfigured"), or "always".
     """
 
     name: str
@@ -75,12 +77,14 @@ def _parameter(
     """Create the dataclass field that describes a parameter of the node.
 
     Args:
-        default: The default value, which also sets the type.
+        default: The default value. Its type is the type of the parameter.
         text: What the parameter does.
         choices: The allowed values with their meanings; None: any value.
         bounds: The lowest and the highest number.
-        unset: The default in words, if the default value is a placeholder.
-        when: When it can be set: at the node's start, until configured, or always.
+        unset: What happens by default, in words, if the default value only means "not set"; "" for
+            other parameters.
+        when: When the parameter can be set: only when the node is started ("start"), until the node
+            is configured ("unconfigured"), or "always".
     """
     about = {"text": text, "choices": choices or {}, "bounds": bounds, "unset": unset, "when": when}
     return field(default=default, metadata=about)
@@ -216,27 +220,27 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The argument `engine` of `load_policy` that these parameters stand for."""
+        """The value of the argument `engine` of `load_policy`, according to these settings."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """The argument `monitor` of `load_policy` that these parameters stand for."""
+        """The value of the argument `monitor` of `load_policy`, according to these settings."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def policy_recovery(self) -> float | None:
-        """The argument `recovery` of `load_policy` that these parameters stand for."""
+        """The value of the argument `recovery` of `load_policy`, according to these settings."""
         return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
-        """The argument `ramp_s` of `Controller` that these parameters stand for."""
+        """The value of the argument `ramp_s` of `Controller`, according to these settings."""
         return None if self.ramp_s < 0.0 else self.ramp_s
 
     @property
     def policy_trigger(self) -> Trigger:
-        """The argument `trigger` of `Loop` that these parameters stand for."""
+        """The value of the argument `trigger` of `Loop`, according to these settings."""
         return cast(Trigger, self.trigger)
 
 
@@ -258,7 +262,7 @@ USE_SIM_TIME = Parameter(
 
 
 def parameter_values(**options: Any) -> dict[str, Any]:
-    """Return the values of the node's parameters for these options; None stands for the default.
+    """Return parameter values for the node from these options; None stands for the default.
 
     Args:
         options: Values by parameter name.

@@ -1,8 +1,8 @@
-"""A way to join a running ROS 2 system without the shared memory of Fast DDS.
+"""Join a running ROS 2 system without the shared memory of Fast DDS.
 
 While a process joins or leaves over shared memory, Fast DDS can delay the messages of all other
-nodes: by 0.33 s in one of ten cases. Over UDP it does not. So programs that start and end beside a
-running robot join by UDP; nodes that control a robot use what their user has chosen.
+nodes, by 0.33 s in one of ten cases. Over UDP it does not. So programs that start and end beside a
+running robot join by UDP. Nodes that control a robot use the transport that their user has chosen.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CHOSEN = (PROFILES, "FASTRTPS_DEFAULT_PROFILES_FILE", TRANSPORTS, "ROS_LOCALHOST
 def without_shared_memory() -> Iterator[None]:
     """Let rclpy and the nodes that are created in this block communicate by UDP.
 
-    They must be the first of the process. Nothing is changed if the user has chosen a transport or
-    uses another middleware than Fast DDS.
+    They must be the first nodes of the process. Nothing is changed if the user has chosen a
+    transport, or uses another middleware than Fast DDS.
     """
     changes = _find_changes()
     before = {name: os.environ.get(name) for name in changes}
@@ -45,9 +45,9 @@ def without_shared_memory() -> Iterator[None]:
 
 
 def _find_changes() -> dict[str, str]:
-    """Return the environment variables that restrict Fast DDS to UDP, without changing its range.
+    """Return the environment variables that restrict Fast DDS to UDP.
 
-    The range is how far other machines are discovered. The result is {} if nothing is to be
+    They leave unchanged which other machines are discovered. The result is {} if nothing has to be
     changed.
     """
     fast_dds = rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps")

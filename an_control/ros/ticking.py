@@ -1,7 +1,8 @@
-"""When a loop ticks: once for each stamp in lockstep, else at the control rate.
+"""Make a control loop tick: once for each stamp in lockstep, else at the control rate.
 
-The decisions are made by `Lockstep` and `TickSchedule`, which know no ROS; here they get their
-messages, their timer and the time.
+A tick is one control step. In lockstep a simulator waits for each command, and all messages of a
+step have the same time stamp. `Lockstep` and `TickSchedule` decide when to tick, without ROS. The
+classes here tell them of messages and of the time, and run a ROS timer for them.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from an_control.ros.pace import TickSchedule
 from an_control.ros.settings import Trigger
 
 OnTick = Callable[[int | None], object]
-"""A function that makes one tick, in lockstep on the readings of this stamp in ns."""
+"""A function that makes one tick. Its argument is the stamp in ns of the readings to use in
+lockstep, else None."""
 
 
 class LoopClock:
-    """The time of a loop: ROS time for stamps, and a clock by which readings age."""
+    """The two clocks of a loop: ROS time for stamps, and a clock for the age of readings."""
 
     def __init__(self, node: Node) -> None:
         self._clock = node.get_clock()
         self.simulated = bool(node.get_parameter("use_sim_time").value)
 
     def now_ns(self) -> int:
-        """Return the time by which readings age: ROS time in a simulation, else steady time."""
+        """Return the time for the age of readings: ROS time in a simulation, else steady time."""
         return self.stamp_ns() if self.simulated else time.monotonic_ns()
 
     def stamp_ns(self) -> int:
@@ -40,27 +42,34 @@ class LoopClock:
 
 
 def make_steady_clock() -> Clock:
-    """Return a steady clock for one timer alone.
+    """Return a steady clock for use by a single timer.
 
-    If a timer is reset while another timer of its clock is due but not yet called, the events
-    executor calls that one twice, and then as much later.
+    Each timer needs its own clock because of a fault in rclpy's events executor. If a timer is
+    reset while another timer on the same clock is due but not yet called, the executor calls that
+    other timer twice, and its next call comes late.
     """
     return Clock(clock_type=ClockType.STEADY_TIME)
 
 
 class Ticker(ABC):
-    """A caller of ticks, which is told of each stored message and of each tick."""
+    """A caller of a loop's ticks. It is told of each stored message and of each tick.
+
+    Args:
+        node: Owns the timer.
+        tick: Makes a tick.
+        timer: The timer, which calls a tick that no message causes.
+    """
 
     lockstep: bool
     arrivals: Arrivals | None = None
-    """The correction of messages' arrival times; None: they are not corrected."""
+    """Corrects the arrival times of messages; None: they are not corrected."""
 
     def __init__(self, node: Node, tick: OnTick, timer: Timer) -> None:
         self._node, self._tick, self._timer = node, tick, timer
 
     @abstractmethod
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Record that a source's message has been stored; tick if it completes what is awaited."""
+        """Record that a source got a message. Tick if no further message is awaited."""
 
     @abstractmethod
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
@@ -75,7 +84,7 @@ class Ticker(ABC):
         """Return whether a message with this stamp, which came earlier, is still to be acted on."""
 
     def reset(self) -> None:
-        """Accept any stamp as new, because acting or an episode starts."""
+        """Accept any stamp as new, because the node starts to act or an episode starts."""
         return
 
     def close(self) -> None:
@@ -84,14 +93,15 @@ class Ticker(ABC):
 
 
 class LockstepTicker(Ticker):
-    """A caller of one tick for each stamp: when all sources have it, or when the wait runs out.
+    """A caller of one tick for each stamp, once all sources have sent it or the wait is over.
 
     Args:
         node: Owns the timer.
         sources: Names of the sources.
-        wait_s: Time to wait for all sources of a stamp.
+        wait_s: Seconds to wait, after the first message with a stamp, for all sources to send it.
         tick: Makes the tick.
-        repeat: Called when a stamp that has been acted on comes again, as its command was lost.
+        repeat: Called when a stamp that has been acted on comes again, because the command for it
+            was lost.
     """
 
     lockstep = True
@@ -109,7 +119,7 @@ class LockstepTicker(Ticker):
         self._stamps, self._repeat = Lockstep(sources, int(wait_s * 1e9)), repeat
 
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Tick as soon as every source has the message's stamp."""
+        """Record a message; tick as soon as every source has sent its stamp."""
         ready_ns = self._stamps.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._tick(ready_ns)
@@ -122,7 +132,7 @@ class LockstepTicker(Ticker):
             self._stamps.record_action()
 
     def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
-        """Wait for these sources from now on; tick if all have the pending stamp."""
+        """Wait for these sources from now on; tick if all have sent the newest stamp."""
         ready_ns = self._stamps.rewire(sources, moved)
         if ready_ns is not None:
             self._tick(ready_ns)
@@ -136,22 +146,23 @@ class LockstepTicker(Ticker):
         self._stamps.reset()
 
     def _tick_if_overdue(self) -> None:
-        """Tick on the messages that are there, if the wait has run out."""
+        """Tick on the messages that have come, if the time to wait for others is over."""
         overdue_ns = self._stamps.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._tick(overdue_ns)
 
 
 class RealTimeTicker(Ticker):
-    """A caller of ticks at the control rate: by the sources' messages, or by a timer alone.
+    """A caller of ticks at the control rate, started by messages or by a timer alone.
 
     Args:
         node: Owns the timer.
         sources: Names of the sources.
-        step_s: Control period.
+        step_s: Control period in seconds.
         tick: Makes the tick.
-        clock: The time by which readings age.
-        trigger: Tick when the newest messages of the sources are complete, or by the timer alone.
+        clock: Gives the time against which the age of readings is measured.
+        trigger: What starts a tick: a message from every source ("sources"), or the timer alone
+            ("timer").
     """
 
     lockstep = False
@@ -170,11 +181,11 @@ class RealTimeTicker(Ticker):
         self._clock, period_ns = clock, int(step_s * 1e9)
         self._schedule = None if trigger == "timer" else TickSchedule(sources, period_ns)
         self._planned_ns = 0
-        """Time of the next tick if no set of messages is complete before."""
+        """Time in ns of the next tick if no complete set of messages comes before."""
         self.arrivals = None if clock.simulated else Arrivals(period_ns)
 
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Tick as soon as a set of messages is complete, else plan a tick without it."""
+        """Record a message. Tick if a set of messages is complete, else plan a later tick."""
         if self._schedule is None:
             return
         now_ns = self._clock.now_ns()
@@ -197,11 +208,14 @@ class RealTimeTicker(Ticker):
             self._schedule.rewire(sources)
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return False: a message that came earlier is late by now."""
+        """Return False, because in real time a message that came earlier is late by now."""
         return False
 
     def tick_in_time(self) -> None:
-        """Tick now, when the timer is due; the events executor would fill in any argument."""
+        """Tick now, when the timer is due.
+
+        It must have no parameters, because rclpy's events executor would pass arguments for them.
+        """
         left_ns = self._planned_ns - self._clock.now_ns()
         if self._schedule is not None and 0 < left_ns <= self._timer.timer_period_ns:
             self._wait(left_ns)  # the timer was due when it was reset, and is called nevertheless
@@ -209,12 +223,12 @@ class RealTimeTicker(Ticker):
             self._tick(None)
 
     def _plan(self, at_ns: int) -> None:
-        """Plan a tick at this time of the clock, unless the sources cause one earlier."""
+        """Plan a tick at this time of the clock, unless the sources' messages cause one before."""
         if at_ns != self._planned_ns:
             self._planned_ns = at_ns
             self._wait(max(1, at_ns - self._clock.now_ns()))
 
     def _wait(self, wait_ns: int) -> None:
-        """Let the timer be due after this time."""
+        """Set the timer to be due after this time in ns."""
         self._timer.timer_period_ns = wait_ns
         self._timer.reset()

@@ -1,9 +1,10 @@
-"""A limit of one BLAS thread while a policy computes, whatever the calling process has set.
+"""A limit of one BLAS thread while a policy computes, whatever number the process has set.
 
-BLAS is numpy's library for matrix products. The products of a tick are small: threads that wait for
-each other at each product take longer than the product itself, on busy cores a hundred times as
-long. Setting the environment before numpy is imported (`threads`) avoids that; the limit here holds
-in every process, for the duration of a call.
+BLAS is numpy's library for matrix products. The matrix products of a tick (control step) are small.
+Several threads would wait for each other at each product, which takes longer than the product
+itself, on busy cores a hundred times as long. The module `threads` avoids that by an environment
+variable, which must be set before numpy is imported. The limit here works in every process, for the
+duration of a call.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ FUNCTIONS = (
 )
 """Names of the functions that read and set the number of threads of a BLAS library.
 
-OpenBLAS as numpy's wheels and as distributions build it, MKL and BLIS."""
+The libraries are OpenBLAS as built for numpy's wheels, OpenBLAS as built by Linux distributions,
+MKL and BLIS."""
 Threads = tuple[Callable[[], int], Callable[[int], Any]]
-"""The functions that read and set the number of threads."""
+"""A pair: the function that reads and the function that sets the number of threads."""
 
 
 class OneBlasThread:
     """A decorator that limits numpy's BLAS library to one thread while a function runs.
 
-    Any number of calls can hold the limit at a time. The number of threads belongs to the whole
-    process: the first holder stores it, and the last one restores it.
+    Several calls may run at the same time, because the number of threads belongs to the whole
+    process: the first call to begin stores it, and the last call to end restores it.
 
     Args:
-        threads: Functions that read and set the number of threads; None: do nothing.
+        threads: The functions that read and set the number of threads; None: limit nothing.
     """
 
     def __init__(self, threads: Threads | None) -> None:
@@ -50,13 +52,13 @@ class OneBlasThread:
         self._before = 1
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return a function that holds the limit while it calls the given one."""
+        """Return a function that calls the given one with the limit in force."""
         if self._threads is None:
             return function
 
         @wraps(function)
         def held(*args: P.args, **kwargs: P.kwargs) -> R:
-            """Call the function while holding the limit."""
+            """Call the function with the limit in force."""
             self._acquire()
             try:
                 return function(*args, **kwargs)
@@ -66,7 +68,7 @@ class OneBlasThread:
         return held
 
     def _acquire(self) -> None:
-        """Set one thread, unless another call already holds the limit."""
+        """Set one thread, unless another running call has already done so."""
         assert self._threads is not None
         with self._lock:
             self._holders += 1
@@ -77,7 +79,7 @@ class OneBlasThread:
                     set_to(1)
 
     def _release(self) -> None:
-        """Restore the number of threads, unless another call still holds the limit."""
+        """Restore the number of threads, unless another call still needs the limit."""
         assert self._threads is not None
         with self._lock:
             self._holders -= 1
@@ -88,7 +90,7 @@ class OneBlasThread:
 def numpy_threads() -> Threads | None:
     """Return the functions that read and set the number of threads of numpy's BLAS library.
 
-    Return None if their names are unknown.
+    Return None if the library has no functions of the known names (`FUNCTIONS`).
     """
     try:
         extension = import_module("numpy.linalg._umath_linalg")

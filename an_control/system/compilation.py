@@ -1,8 +1,8 @@
 """Reports of compilation by numba, which takes up to a minute, and more on a busy machine.
 
-Only numba knows what its cache on disk lacks, so `compiled_cache` reports what is really compiled;
-code that is loaded from disk is not mentioned. This module does not import numba, which need not be
-installed.
+Only numba knows which functions its cache on disk lacks. So the module `compiled_cache` listens to
+numba and reports here what is really compiled; code that is loaded from disk is not mentioned. This
+module does not import numba, which need not be installed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BEGINS = (
 
 
 class Compilation:
-    """A record of the compilations by numba within a block of code; they may be nested.
+    """A record of the compilations by numba within a block of code.
 
     Args:
-        report: Called with a line of text at the first function that is compiled, and with one at
-            the block's end.
+        report: Called with a line of text when the first function is compiled, and with another
+            line at the end of the block.
     """
 
     def __init__(self, report: Callable[[str], object]) -> None:
@@ -32,7 +32,7 @@ class Compilation:
         self._reported = False
 
     def begin(self) -> None:
-        """Record that the compilation of a function starts."""
+        """Record that the compilation of a function starts, possibly within that of another one."""
         if not self._reported:
             self._reported = True
             self._report(BEGINS)
@@ -41,7 +41,7 @@ class Compilation:
         self._depth += 1
 
     def end(self) -> None:
-        """Record that the compilation of the function that started last has ended."""
+        """Record that the newest compilation that has not ended yet has ended."""
         self._depth -= 1
         if not self._depth:
             self._seconds += time.monotonic() - self._begin_s
@@ -56,7 +56,7 @@ _blocks: list[Compilation] = []
 
 
 def innermost_block() -> Compilation | None:
-    """Return the record of the innermost block that compilations are reported to, or None."""
+    """Return the record of the innermost `report_compilation` block, or None if there is none."""
     return _blocks[-1] if _blocks else None
 
 
@@ -64,7 +64,7 @@ def innermost_block() -> Compilation | None:
 def report_compilation(report: Callable[[str], object]) -> Iterator[None]:
     """Report the compilation by numba within this block.
 
-    It is meant for one thread; compilations of other threads are counted too.
+    Use it on one thread at a time. Compilations on other threads during the block are counted too.
 
     Args:
         report: Called with a line of text when the first compilation starts, and with one at the

@@ -2,13 +2,13 @@
 
 numba loads machine code from disk as long as the function's own file is unchanged. The functions
 and constants that it inlined from other files may have changed since, and the results would be
-silently wrong. Here the machine code of a file lies in a folder that is named by a hash of this
-file and of all our files that it imports, directly or not.
+silently wrong. Here the machine code of a source file lies in a folder that is named by a hash of
+the source file and of all files of an_control and an_control_sim that it imports, directly or not.
 
-Every compiled function of an_control and an_control_sim is made by this module's `njit`, which is
-numba's; if numba cannot be imported, it returns the function unchanged. The place of the cache is
-numba's choice: NUMBA_CACHE_DIR, else beside the source, else, if that is not writable, the user's
-cache folder.
+Every compiled function of an_control and an_control_sim is decorated with this module's `njit`,
+which is numba's decorator `njit`. If numba cannot be imported, the decorator returns the function
+unchanged. numba chooses where the cache lies: in NUMBA_CACHE_DIR if that is set, else beside the
+source, else, if that is not writable, in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from an_control.system.compilation import Compilation, innermost_block
 
 
 def _return_unchanged(*functions: Any, **options: Any) -> Any:
-    """Return the decorated function unchanged, or a decorator that does."""
+    """Return the decorated function unchanged, or a decorator that returns it unchanged."""
     return functions[0] if functions else lambda function: function
 
 
 njit: Any = _return_unchanged
 Listener: Any = object
 COMPILES = False
-"""Whether `njit` compiles; if not, it returns plain Python functions."""
+"""Whether `njit` compiles; if False, `njit` returns plain Python functions."""
 with suppress(ImportError):
     import numba
     from numba.core import caching, config, event
@@ -47,7 +47,8 @@ __all__ = ["COMPILES", "njit", "sources_hash"]
 
 PACKAGES = ("an_control", "an_control_sim")
 KEPT = 3
-"""Number of folders of other hashes that are kept, as a change of branch may need them again."""
+"""Number of older cache folders of a source file that are kept, because a return to another git
+branch needs them again."""
 IMPORTED = re.compile(
     rf"^\s*(?:from|import)\s+((?:{'|'.join(PACKAGES)})(?:\.\w+)*)\b", re.MULTILINE
 )
@@ -55,7 +56,7 @@ IMPORTED = re.compile(
 
 @functools.cache
 def sources_hash(path: str) -> str:
-    """Return a hash of a source file and of all our files that it imports, directly or not.
+    """Return a hash of a source file and of all files of this project that it imports.
 
     Args:
         path: The path of the source file.
@@ -88,9 +89,10 @@ def _module_files(module: str) -> list[str]:
 
 
 class _HashedLocator:
-    """A mix-in for numba's cache locators that names cache folders by a hash of the sources.
+    """A mix-in for numba's cache locators that puts a hash of the sources into folder names.
 
-    It is for functions of our packages only.
+    A cache locator decides where numba caches one function. This one serves only functions of
+    an_control and an_control_sim.
     """
 
     _cache_path: str
@@ -102,13 +104,13 @@ class _HashedLocator:
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> Any:
-        """Return the locator of a function, or None for a function of another package."""
+        """Return the locator of a function, or None for a function of a foreign package."""
         if function.__module__.partition(".")[0] not in PACKAGES:
             return None
         return super().from_function(function, path)  # type: ignore[misc]
 
     def ensure_cache_path(self) -> None:
-        """Make the folder, and remove the oldest folders of the same file."""
+        """Make the cache folder, and remove the oldest cache folders of the same source file."""
         new = not os.path.isdir(self._cache_path)
         super().ensure_cache_path()  # type: ignore[misc]
         if new:
@@ -130,13 +132,13 @@ def _remove_old(folder: Path) -> None:
 
 
 class _Reporter(Listener):
-    """A listener that reports each function of our packages that numba compiles."""
+    """A listener that reports each function of this project that numba compiles."""
 
     def __init__(self) -> None:
         self._blocks: list[Compilation | None] = []
 
     def on_start(self, compiled: event.Event) -> None:
-        """Report the start of a compilation; numba holds its compiler's lock until the end."""
+        """Report the start of a compilation, during which numba holds the lock of its compiler."""
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
         block = innermost_block() if ours else None
@@ -154,7 +156,7 @@ class _Reporter(Listener):
 def _install_in_numba() -> None:
     """Make numba name its cache folders by hash, and report what it compiles.
 
-    Functions of other packages are cached as before.
+    Functions of packages other than an_control and an_control_sim are cached as before.
     """
     event.register("numba:compile", _Reporter())
     known: list[Any] = caching.CacheImpl._locator_classes

@@ -1,7 +1,8 @@
-"""Output of environments and libraries: kept out of the terminal, in a file of the run's folder.
+"""Keep the output of gymnasium environments and libraries out of the terminal, in a file.
 
-An environment may print at every step, and a library warns once a process. All of that, and the
-tracebacks of errors in environments, goes to `environment.log`; the command reports this once.
+An environment may print at every step, and a library may warn once in each process. All of that,
+and the tracebacks of errors in environments, goes to `environment.log` in the folder of the
+training run. The command says once that there is such output.
 """
 
 from __future__ import annotations
@@ -18,23 +19,24 @@ from typing import Any, NamedTuple
 FILE = "environment.log"
 PRINTED = "printed"
 MAX_CHARACTERS = 1_000_000
-"""Maximum length of a run's file; more output is counted, but not kept."""
+"""Maximum length of `environment.log` in characters; further output is counted, but not kept."""
 
 
 class BrokenEnvironmentError(Exception):
-    """An error of an environment, or a result of it that no policy can be trained with.
+    """An error in an environment, or a result of an environment that training cannot use.
 
-    The message names the environment, what it did, and the line of its code if that is known.
+    The message names the environment, what the environment did, and the line of the environment's
+    code if that is known.
     """
 
 
 class PrintedOutput(NamedTuple):
-    """Output since the last call of `take`.
+    """Output since the previous call of `EnvironmentOutput.take`.
 
     Attributes:
         text: The beginning of the output.
-        lines: Number of lines of all of it.
-        notes: Sentences for the user, and their kinds.
+        lines: Number of lines of the whole output.
+        notes: Sentences for the user, each with its kind (see `EnvironmentOutput.note`).
     """
 
     text: str = ""
@@ -48,7 +50,7 @@ class EnvironmentOutput(io.TextIOBase):
         with OUTPUT:
             env.step(action)
 
-    It is not for several threads. It may be entered again while it is entered.
+    Use it on one thread only. Such blocks may be nested.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class EnvironmentOutput(io.TextIOBase):
         self._waiting: list[str] = []
         self._kept = self._taken = 0
         self._saved: Path | None = None
-        """The file that was written last."""
+        """The file to which output was last appended."""
         self._notes: dict[str, tuple[str, bool]] = {}
 
     def __enter__(self) -> EnvironmentOutput:
@@ -81,7 +83,7 @@ class EnvironmentOutput(io.TextIOBase):
     def suspended(self) -> Iterator[None]:
         """Show output in this block, even while an environment's code runs.
 
-        It is meant for signal handlers.
+        It is meant for signal handlers, which interrupt such code.
         """
         before = sys.stdout, sys.stderr
         if self._streams:
@@ -92,11 +94,11 @@ class EnvironmentOutput(io.TextIOBase):
             sys.stdout, sys.stderr = before
 
     def write(self, text: str, lines: int | None = None) -> int:
-        """Store a text, unless too much is stored already; return its length.
+        """Store a text unless too much is stored already. Return the length of the text.
 
         Args:
             text: The text.
-            lines: Its number of lines; None: they are counted.
+            lines: The number of lines in the text; None: count them.
         """
         self.lines += text.count("\n") if lines is None else lines
         if not self.first:
@@ -116,12 +118,13 @@ class EnvironmentOutput(io.TextIOBase):
 
         Args:
             text: The sentence.
-            kind: Its kind, of which only the first sentence is stored; "": no kind.
+            kind: A name that similar sentences share. Only the first sentence of a kind is stored;
+                "": the sentence is always stored.
         """
         self._notes.setdefault(kind or text, (text, False))
 
     def notes(self) -> list[str]:
-        """Return the notes that were not returned before."""
+        """Return the sentences of `note` that were not returned before."""
         if self._saved is not None and not self._saved.exists():  # the run never started
             self._notes.pop(PRINTED, None)
         fresh = [text for text, given in self._notes.values() if not given]
@@ -132,10 +135,10 @@ class EnvironmentOutput(io.TextIOBase):
     def saved_to(self, folder: Path) -> Iterator[None]:
         """Append earlier and later output to a file in a folder, within this block.
 
-        Inside another such block, the outer one's file is used.
+        Inside another such block, the file of the outer block is used.
 
         Args:
-            folder: The folder, in which the file is `environment.log`.
+            folder: The folder in which `environment.log` is written.
         """
         if self._file is not None:
             yield
@@ -149,10 +152,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Print the remaining notes after this block, and how much output was not stored in a file.
+        """Print the remaining notes after this block, and how much output is in no file.
 
-        Nothing is printed if the block ends by an environment's failure or a refusal, whose message
-        says more.
+        Nothing is printed if the block ends with an error of an environment or a refused
+        environment, because the message of that exception says more.
         """
         try:
             yield
@@ -178,7 +181,7 @@ class EnvironmentOutput(io.TextIOBase):
             print(note, file=sys.stderr)
 
     def take(self) -> PrintedOutput:
-        """Return the output of a worker's environments since the last call."""
+        """Return the output of this worker process's environments since the previous call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = PrintedOutput("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
@@ -193,7 +196,7 @@ class EnvironmentOutput(io.TextIOBase):
             self.note(text, kind)
 
     def _save(self) -> None:
-        """Append output that was not saved yet to the file, if there is one."""
+        """Append output that is not in the file yet to the file, if a file was set."""
         if self._file is None or not self._waiting or not self._file.parent.is_dir():
             return
         try:

@@ -1,4 +1,4 @@
-"""Safe access to files: read without blocking, written completely or not at all; folder locks."""
+"""Safe access to files: reads that do not block, writes that complete or fail; folder locks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STREAMS = ("/dev/", "/proc/")
 
 
 class WriteError(OSError):
-    """An error in writing a file; the message names the file and the reason."""
+    """An error in writing a file. The message names the file and the reason."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
@@ -40,11 +40,12 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
-    """Return the content of a regular file; raise errors as `open_regular` does.
+    """Return the content of a regular file. Errors are those of `open_regular`.
 
     Args:
         path: The path of the file.
-        limit: At most `limit` + 1 bytes are read; None: all.
+        limit: Read at most `limit` + 1 bytes, so that the caller sees whether the file is longer
+            than `limit`; None: read all.
     """
     with BufferedReader(open_regular(path)) as file:
         return file.read(-1 if limit is None else limit + 1)
@@ -58,7 +59,7 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
         content: The content; text is written as UTF-8.
 
     Raises:
-        WriteError: That fails; the file is then as before.
+        WriteError: Writing fails; the file is then as before.
     """
     with replace_file(path) as beside, open(beside, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -72,10 +73,10 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     pipe is written to directly.
 
     Args:
-        path: The path of the file that is replaced; the temporary one has the same suffix.
+        path: The path of the file that is replaced; the temporary path has the same suffix.
 
     Raises:
-        WriteError: An OSError has occurred.
+        WriteError: The block or the replacement has raised an OSError.
     """
     try:
         target = Path(path)
@@ -100,7 +101,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock an existing folder against other processes within this block.
 
-    On a file system without such locks, as NFS may be, nothing is locked.
+    On a file system that cannot lock, such as some NFS shares, the block runs without a lock.
 
     Args:
         folder: The folder.

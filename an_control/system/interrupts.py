@@ -1,6 +1,7 @@
-"""Signals and child processes: how commands end early, and their child processes with them.
+"""How commands end early on a signal, and how their child processes end with them.
 
-`entry_points` imports this before numpy, ROS 2 and the simulators, so it imports little.
+The module `entry_points` imports this module before numpy, ROS 2 and the simulators, so that Ctrl-C
+works from the start. So this module imports little.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ INTERRUPTED = 130
 def exit_on_signal(status: int, *numbers: int) -> None:
     """End the process at once at a signal.
 
-    No exception is raised, which running code could swallow; so use it only while there is nothing
-    to clean up.
+    No exception is raised, because running code could swallow it. So use this only while there is
+    nothing to clean up.
 
     Args:
         status: The exit status of the process.
-        *numbers: The signals; SIGINT if there are none.
+        *numbers: The numbers of the signals; SIGINT if none are given.
     """
     for number in numbers or (signal.SIGINT,):
         signal.signal(number, lambda signum, frame: os._exit(status))
@@ -32,11 +33,11 @@ def exit_on_signal(status: int, *numbers: int) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt in this block, and restore its handler after it.
+    """Let SIGINT raise KeyboardInterrupt in this block, and restore the old handler afterwards.
 
-    An import that is interrupted may turn KeyboardInterrupt into an error of its own; the block
-    raises KeyboardInterrupt nevertheless. It is for the main thread only; an ignored SIGINT stays
-    ignored.
+    If code in the block, such as an interrupted import, turns KeyboardInterrupt into another error,
+    the block raises KeyboardInterrupt nevertheless. Use it on the main thread only. If the process
+    ignores SIGINT, that stays so.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
@@ -63,7 +64,8 @@ def interruptible() -> Iterator[None]:
 def bind_to_parent(command: Sequence[str]) -> list[str]:
     """Return a command line whose process gets SIGTERM when its parent ends, even by SIGKILL.
 
-    It uses setpriv of util-linux; without that, the command is returned unchanged.
+    The command line starts the program by `setpriv` of util-linux. If `setpriv` is not installed,
+    the command is returned unchanged.
 
     Args:
         command: The program and its arguments.

@@ -1,4 +1,4 @@
-"""Measures against delays in a process that must respond in time: priority, garbage collection."""
+"""Avoid delays in a process that must respond in time, by priority and garbage collection."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from contextlib import suppress
 NICE = -10
 """Nice value of a process that must respond in time; ordinary processes have 0."""
 MAX_SHARE, SHARE_S = 0.8, 1.0
-"""Maximum share of a core of a thread at real-time priority, and time over which it is measured.
+"""The share of a core that a thread at real-time priority may use, and the seconds of a
+measurement.
 
-Above it the threads that receive messages may starve."""
+A thread that uses more of a core can keep the threads that receive messages from running."""
 FROZEN_AT_START = gc.get_freeze_count()
-"""Number of objects that were frozen before; CPython 3.12 freezes some hundred of its own."""
+"""Number of objects that were frozen (excluded from garbage collection) before this module was
+imported; CPython 3.12 freezes some hundred of its own."""
 REMEDY = (
     "allow it by a line such as '@robot - rtprio 99' in /etc/security/limits.conf"
     " (docs/how-to/deploy.md), or set thread_priority to 0"
@@ -23,10 +25,10 @@ REMEDY = (
 
 
 def take_priority() -> bool:
-    """Make this process run before ordinary ones; return whether the system allows it.
+    """Raise the priority of this process above ordinary ones; return whether that succeeded.
 
-    A process that was started with a nice value keeps it. Threads that run already keep theirs, so
-    call this before the middleware starts its own.
+    A process that was started with a nice value keeps that value. Threads that run already keep
+    their priority, so call this before the ROS middleware starts its threads.
     """
     if os.getpriority(os.PRIO_PROCESS, 0):
         return False
@@ -40,9 +42,10 @@ def take_priority() -> bool:
 def freeze_garbage() -> None:
     """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
-    A collection that visits everything that was imported delays a tick by 20 ms. The second
-    collection counts what is left: Python visits all new objects only once their number has grown
-    by a quarter, and keeps the memory of deleted tuples until then.
+    A collection that visits everything that was imported delays a tick (control step) by 20 ms.
+    After the freeze the function collects once more, so that Python counts the objects that are
+    left. Python does its next full collection only once that number has grown by a quarter, and
+    keeps the memory of deleted tuples until then.
     """
     gc.unfreeze()  # objects that were frozen before may be garbage by now
     gc.collect()
@@ -51,7 +54,7 @@ def freeze_garbage() -> None:
 
 
 def freeze_garbage_again() -> None:
-    """Freeze objects made since `freeze_garbage`; do nothing if that was not called.
+    """Freeze objects made since `freeze_garbage`; do nothing if that was never called.
 
     Call it while nothing waits for this process.
     """
@@ -60,7 +63,7 @@ def freeze_garbage_again() -> None:
 
 
 def collect_new_garbage() -> None:
-    """Collect garbage made since `freeze_garbage`; do nothing if that was not called.
+    """Collect garbage made since `freeze_garbage`; do nothing if that was never called.
 
     Call it while nothing waits for this process. It also frees the tuples that Python keeps for
     reuse, up to 2,000 of each length.
@@ -70,16 +73,18 @@ def collect_new_garbage() -> None:
 
 
 def take_real_time_priority(priority: int) -> bool:
-    """Make the calling thread run before all ordinary ones; return whether that changed anything.
+    """Give the calling thread real-time priority; return whether that changed anything.
 
-    A thread with other scheduling than the default keeps it. Threads and processes that the calling
-    thread starts have ordinary scheduling.
+    The thread then runs before all ordinary threads. A thread that already has a scheduling policy
+    other than the default keeps it. Threads and processes that the calling thread starts have
+    ordinary scheduling.
 
     Args:
         priority: Priority of SCHED_FIFO, 1 to 99.
 
     Raises:
-        PermissionError: The system, or how the process was started, does not allow it; says why.
+        PermissionError: The system, or how the process was started, does not allow it; the text
+            says why.
     """
     if not hasattr(os, "sched_setscheduler"):
         raise PermissionError("this system has no real-time priority for single threads")
@@ -123,15 +128,15 @@ class RealTimePriority:
         self.priority, self._wanted = priority, False
         self._lock = threading.Lock()
         self._measured: dict[int, tuple[float, float]] = {}
-        """For each thread with the priority: the time of the last measurement, and its processor
-        time then."""
+        """For each thread with real-time priority, by its native id: the time of the newest
+        measurement, and the processor time that the thread had used by then."""
 
     def request(self) -> None:
         """Allow the threads that call `apply` to get real-time priority from now on."""
         self._wanted = self.priority > 0
 
     def apply(self) -> str:
-        """Give the calling thread real-time priority; return the reason if that fails, else "".
+        """Give the calling thread real-time priority. Return why that failed, or "".
 
         A thread that uses more than MAX_SHARE of a core loses the priority. A reason is returned
         only once, and nothing more is tried before the next `request`.
@@ -176,10 +181,10 @@ class RealTimePriority:
 
 
 def _check_processor_share(share: float) -> None:
-    """Check that a thread with the priority does not use too much of a core.
+    """Check that a thread with real-time priority does not use too much of a core.
 
     Args:
-        share: The share (0 to 1) of a core that it used.
+        share: The share (0 to 1) of a core that the thread used.
 
     Raises:
         PermissionError: The share is larger than allowed.

@@ -1,6 +1,7 @@
-"""Checks of the ROS 2 that this process would import, made without importing it.
+"""Check which ROS 2 installation this process would import, without importing it.
 
-A mixture of two distributions is refused before rclpy loads the libraries of both.
+A mixture of two ROS 2 distributions is refused before rclpy loads the libraries of both
+distributions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["describe_ros_problem", "rclpy_version"]
 
 
 def rclpy_version() -> tuple[int, ...]:
-    """Return the version of the installed rclpy, empty if unknown."""
+    """Return the version of the installed rclpy as numbers, such as (7, 1, 6); () if unknown."""
     try:
         version = importlib.metadata.version("rclpy")
     except importlib.metadata.PackageNotFoundError:
@@ -24,7 +25,7 @@ def rclpy_version() -> tuple[int, ...]:
 
 
 def describe_ros_problem() -> str:
-    """Return the reason why the available ROS 2 cannot be used, as one line, or "" if it can."""
+    """Return in one line why the available ROS 2 cannot be used, or "" if it can be used."""
     sourced, wheels = _sourced_rclpy(), _wheels_folder()
     if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):
         return (
@@ -42,7 +43,7 @@ def describe_ros_problem() -> str:
 
 
 def _sourced_rclpy() -> Path | None:
-    """Return the folder of the rclpy that a sourced ROS 2 has put on PYTHONPATH, or None."""
+    """Return the folder of rclpy if a sourced ROS 2 has put it on PYTHONPATH, else None."""
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         if entry and (path := Path(entry, "rclpy")).is_dir():
             return path

@@ -1,7 +1,8 @@
 """Paths of the files that ship with the code: config/, recipes/, models/ and launch/.
 
-In a source tree (also behind an editable or symlinked install) they lie beside the package; an
-installation by pip or colcon puts them into `share/an_control` of the prefix that holds the code.
+In a source tree these folders lie beside the package, and an editable or symlinked install uses
+them there. An installation by pip or colcon puts them into `share/an_control` below the
+installation prefix.
 """
 
 import os
@@ -14,10 +15,10 @@ def share_path(relative: str) -> Path:
     """Return the absolute path of a file or folder that ships with the code.
 
     Args:
-        relative: Its path in the source tree, such as `config/ant.yaml`.
+        relative: The path of the file or folder in the source tree, such as `config/ant.yaml`.
 
     Raises:
-        FileNotFoundError: There is none; names every folder that was searched.
+        FileNotFoundError: No folder has it; the text names every folder that was searched.
     """
     places = _list_folders()
     for place in places:
@@ -29,7 +30,7 @@ def share_path(relative: str) -> Path:
 
 
 def _list_folders() -> list[Path]:
-    """Return the folders to search, this installation's own before those of ROS 2."""
+    """Return the folders to search: first that of this installation, then those of ROS 2."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():
         return [tree]

@@ -1,4 +1,4 @@
-"""Text for a mean over episodes with its standard error, as every command prints it."""
+"""Format a mean over episodes with its standard error, as every command prints it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def format_mean(mean: float, sd: float, count: int) -> str:
 
     Args:
         mean: The mean.
-        sd: The standard deviation of the episodes (with ddof 0).
+        sd: The standard deviation over the episodes, which divides by `count` (numpy's ddof 0).
         count: The number of episodes.
     """
     if count < 2:

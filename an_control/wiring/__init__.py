@@ -1,9 +1,10 @@
-"""The wiring of a robot: from ROS messages to channel readings, and from actions to commands.
+"""Wiring of a robot: from ROS messages to a policy's inputs, from its actions to commands.
 
-`load_wiring` reads a robot's YAML file into a frozen `Wiring`. A `ChannelTable` stores the messages
-of its sources and reads all channels once a tick. `command_messages` makes the objects that write
-commands into ROS messages. Nothing here imports rclpy, and nothing reads a clock: time is always an
-argument.
+`load_wiring` reads a robot's YAML file into a frozen `Wiring`. The file names sources (topics to
+subscribe to), channels (the numbers and image patches that the policy reads) and actuators. A
+`ChannelTable` stores the messages of the sources and reads all channels once a tick (control step).
+`command_messages` makes the objects that write commands into ROS messages. Nothing here imports
+rclpy, and nothing reads a clock: time is always an argument.
 
 Example:
     >>> from an_control.system.share import share_path

@@ -1,9 +1,11 @@
-"""Read camera images: crop them, convert them to gray, resize them, and stack the newest frames.
+"""Read camera images: crop, convert to gray, resize, and stack the newest frames.
 
-An image that does not match the wiring (its size, encoding, length), and one that is all black,
-makes all its patches missing, with the reason. The stack of frames is filled with one frame after
-such an image, at the start of an episode and after a long pause; the stack of a patch also when the
-patch was hidden. So a patch never shows a change that was not observed.
+An image is cut into square patches, each of which is one channel (input) of the policy and shows
+the newest frames (the stack). An image whose size, encoding or length does not match the wiring
+file makes all its patches missing, and so does one that is all black; the reason is kept. After
+such an image, at the start of an episode and after a long pause, all frames of the stack become
+copies of the next frame. This is done for a single patch after it was hidden. So a patch never
+shows a change that was not observed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from an_control.wiring.messages import ALL
 from an_control.wiring.readers import Reader, Row
 
 BLACK = 8
-"""An image counts as black if no pixel is at least this bright, of 255."""
+"""An image counts as black if all its pixels are darker than this, of 255."""
 LARGEST_IMAGE = 2**25
 """Maximum number of pixels of a compressed image; a larger one is not unpacked."""
 PIXEL_BYTES = {"mono8": 1, "mono16": 2, "rgb8": 3, "bgr8": 3, "rgba8": 4, "bgra8": 4}
@@ -49,9 +51,11 @@ class CameraReader(Reader):
     """Reader of one source's images as patches, one channel for each patch.
 
     Args:
-        config: The channel entry of the wiring, with `image`.
-        fields: Names of the message's fields, by which Image and CompressedImage are distinguished.
-        limit_ns: Pause between two images in ns after which the stack is filled with one frame.
+        config: The channel's entry in the wiring file, with the settings `image`.
+        fields: Names of the message's fields, which tell whether it is an Image or a
+            CompressedImage.
+        limit_ns: Pause in ns between two images after which the stack starts anew, from copies of
+            one frame.
     """
 
     invalid = "the patch is missing"
@@ -66,13 +70,14 @@ class CameraReader(Reader):
         self._limit_ns = limit_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
-        """(stack, height, width) newest frames, newest last."""
+        """The newest frames, as an array (stack, height, width) with the newest frame at the
+        end."""
         self.patches = cut_patches(self.frames, image.patch)
-        """(N, stack, patch, patch) patches, in the order of `ids`."""
+        """The N patches in the order of `ids`, as an array (N, stack, patch, patch) of pixels."""
         self.reset()
 
     def reset(self) -> None:
-        """Discard all earlier frames for a new episode; the next image then fills the stack."""
+        """Discard all frames for a new episode; the next image then starts a new stack."""
         self._stamp_ns: int | None = None
 
     def copy_state(self, other: Reader) -> None:
@@ -82,11 +87,12 @@ class CameraReader(Reader):
             self._stamp_ns, self._hidden = other._stamp_ns, other._hidden
 
     def read(self, message: Any, row: Row) -> None:
-        """Add the message's image to the frames; write 0 for visible and NaN for hidden patches.
+        """Add the message's image to the frames; mark in `row` which patches are visible.
 
         Args:
             message: An Image or CompressedImage.
-            row: Receives one number (N,) for each patch; the pixels are in `patches`.
+            row: An array (N,) that gets one number for each patch: 0 if the patch is visible, NaN
+                if it is hidden. The pixels are in `patches`.
 
         Raises:
             ValueError: The image does not match the wiring, or is black.
@@ -99,7 +105,7 @@ class CameraReader(Reader):
             row[self._hidden] = np.nan
 
     def _add_frame(self, message: Any, stamp_ns: int) -> None:
-        """Add a message's image to the frames; after an error the next image fills the stack.
+        """Add a message's image to the frames; after an error the next image starts a new stack.
 
         Args:
             message: An Image or CompressedImage.
@@ -126,11 +132,11 @@ class CameraReader(Reader):
         self._stamp_ns = stamp_ns
 
     def _update_hidden(self, alpha: Gray | None) -> None:
-        """Update which patches are hidden; fill the stack of each patch that is visible again.
+        """Update which patches are hidden; start a new stack for each that is visible again.
 
         Args:
-            alpha: Opacity of the image's pixels (H, W); a patch with 0 everywhere is hidden. None
-                if the image has no opacity.
+            alpha: Opacity of the image's pixels (H, W); a patch whose pixels all have opacity 0 is
+                hidden. None if the image has no opacity channel.
         """
         before, self._hidden = self._hidden, None
         if alpha is not None:
@@ -149,11 +155,11 @@ class CameraReader(Reader):
 
 
 def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of an Image in gray (H, W), and its opacity (H, W) or None.
+    """Return the used part of an Image in gray (H, W), and the opacity of that part or None.
 
     Args:
         message: The Image.
-        image: Settings of the wiring, which say what part is used.
+        image: Image settings in the wiring file, which say what part is used.
 
     Raises:
         ValueError: The message's encoding, size or length is not allowed.
@@ -180,14 +186,14 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
 
 
 def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of a CompressedImage in gray (H, W), and None for its opacity.
+    """Return the used part of a CompressedImage in gray (H, W), and None for the opacity.
 
     Args:
         message: The CompressedImage.
-        image: Settings of the wiring, which say what part is used.
+        image: Image settings in the wiring file, which say what part is used.
 
     Raises:
-        ValueError: The data is no image of the size that the wiring names.
+        ValueError: The data is no image of the size in the wiring file.
     """
     import cv2
 
@@ -205,15 +211,15 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
 
 
 def _check_size(height: int, width: int, image: ImageConfig) -> None:
-    """Check that an image has the size that the wiring names.
+    """Check that an image has the size in the wiring file.
 
     Args:
         height: Height in pixels.
         width: Width in pixels.
-        image: Settings of the wiring.
+        image: Image settings in the wiring file.
 
     Raises:
-        ValueError: The size is another one.
+        ValueError: The image has another size.
     """
     expected = image.frame or image.size
     if (height, width) != expected:
@@ -229,10 +235,11 @@ def _crop(picture: Gray, image: ImageConfig) -> Gray:
 
 
 def _resize(gray: Gray, size: tuple[int, int]) -> Gray:
-    """Return a picture (H, W) in another size; each pixel becomes the mean of the area it covers.
+    """Return a picture (H, W) in another size.
 
     Args:
-        gray: The picture.
+        gray: The picture. A pixel of the result is the mean of the area of this picture that it
+            covers.
         size: Height and width of the result in pixels.
     """
     if gray.shape == size:

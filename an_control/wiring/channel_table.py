@@ -1,8 +1,10 @@
-"""The channel table: stores the newest message of each source and reads all channels once a tick.
+"""The channel table stores the newest messages and reads all channels once a tick.
 
-`store` only keeps a message; `read` extracts the numbers, once a message, on the thread that ticks.
-Both must be called from one thread. Time is an argument: the table reads no clock. A channel whose
-message has not come, is stale, or holds no finite number counts as missing, never as zero.
+A source is a subscribed topic, a channel is one number (or image patch) from its messages that the
+policy reads, and a tick is one control step. `ChannelTable.store` only keeps a message.
+`ChannelTable.read` extracts the numbers, once for each message. Call both on the same thread. Time
+is an argument, because the table reads no clock. A channel whose message has not come, is too old,
+or holds no finite number counts as missing, never as zero.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from an_control.wiring.readers import GrowingReader, Reader
 
 
 class _Group(NamedTuple):
-    """A group of channels that share a weight; with `weight` None each of them weighs 1."""
+    """A group of channels that share a weight. If `weight` is None each of them weighs 1."""
 
     weight: float | None
     places: NDArray[np.intp]
@@ -43,9 +45,11 @@ class _Group(NamedTuple):
 
 
 class ChannelWeights:
-    """The weights of a table's channels, in the table's layout.
+    """The weights of a table's channels, in the order in which the table holds the channels.
 
-    A source's weight is shared by its channels, the weight of an entry with a `*` by its elements.
+    The weights decide what share of the channels counts as present. The weight of a source
+    (subscribed topic) is shared by its channels. The weight of a channel entry with a `*` is shared
+    by the array elements that the `*` stands for.
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
@@ -58,7 +62,7 @@ class ChannelWeights:
                 self._add_entries(feed)
 
     def _add_entries(self, feed: Feed) -> None:
-        """Add one group for each weighted entry and one for all channels of weight 1."""
+        """Add a group for each channel entry of a source with a weight, and one for the rest."""
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
         readers: dict[int, list[Reader]] = {}
@@ -80,7 +84,11 @@ class ChannelWeights:
             self._groups.append(_Group(weight, np.array(places[key], np.intp), None, mine, fixed))
 
     def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
-        """Return the total weight of the channels that are `ok` (N,), and of the expected ones."""
+        """Return the total weight of the valid channels, and that of the expected channels.
+
+        Args:
+            ok: Which of the table's N channels are valid, as bools (N,).
+        """
         there = of = 0.0
         for group in self._groups:
             expected = group.expected()
@@ -93,37 +101,38 @@ class ChannelWeights:
 
 
 def has_weights(feeds: Iterable[Feed]) -> bool:
-    """Return whether any source or channel of these feeds has a weight."""
+    """Return whether the wiring gives a weight to any of these sources or their channels."""
     return any(feed.config.weight is not None or _has_own_weights(feed) for feed in feeds)
 
 
 def _has_own_weights(feed: Feed) -> bool:
-    """Return whether any channel of a source has a weight of its own."""
+    """Return whether the wiring gives a weight to any single channel of a source."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
 
 
 class MeasuredPositions:
-    """The positions of the actuators, read from the messages of the sources that the command names.
+    """The measured positions of the actuators, read from sensor messages.
 
-    Only actuators that hold their position or are moved to a start pose are read.
+    The command section of the wiring names the sources (subscribed topics) that measure them. Only
+    the positions of actuators that hold their position or are moved to a start pose are read.
 
     Args:
         command: The wiring's command.
-        classes: The message class of each source.
-        resolve: Returns the message class of a type's name.
+        classes: The message class of each source, by the source's name.
+        resolve: A function that returns the message class of a type's name.
         file: The wiring's file, for errors.
 
     Raises:
-        WiringError: If a `measured.field` leads to no number.
+        WiringError: A `measured.field` in the file leads to no number.
     """
 
     def __init__(
         self, command: CommandConfig, classes: Mapping[str, Any], resolve: Resolver, file: str
     ) -> None:
         self.values: NDArray[np.float64] = np.full(len(command.actuators), np.nan)
-        """(A,) last finite position of each actuator, in the units of the commands.
+        """(A,) newest finite position of each actuator, in the units of the commands.
 
         NaN before the first position, and for actuators whose position is not needed.
         """
@@ -154,7 +163,7 @@ class MeasuredPositions:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of the sources that measure positions."""
+        """Names of the sources (subscribed topics) that measure positions."""
         return tuple(self._readers)
 
     @property
@@ -163,13 +172,16 @@ class MeasuredPositions:
         return bool(np.isfinite(self.values[self.needed]).all())
 
     def read(self, source: str, message: Any) -> None:
-        """Update `values` from a message; positions that it lacks or are not finite stay."""
+        """Update `values` from a message of a source.
+
+        A position that the message lacks, or that is not finite, keeps its earlier value.
+        """
         for positions in self._readers[source]:
             self.values = positions.read(message, self.values)
 
 
 def _with_actuator_name(field: str, name: str) -> str:
-    """Return a field path with the actuator's name for the `*`, in quotes where it needs them."""
+    """Return a field path with the `*` replaced by an actuator's name, quoted if needed."""
     before, starred, after = field.partition("[*]")
     return element_path(before, name) + after if starred else field.replace("*", name)
 
@@ -177,7 +189,7 @@ def _with_actuator_name(field: str, name: str) -> str:
 class _PositionReader:
     """A reader of the positions in one message of a source.
 
-    `places` gives the index in the command for each actuator's name.
+    The argument `places` maps the name of each actuator to its index in the command.
     """
 
     def __init__(
@@ -189,7 +201,7 @@ class _PositionReader:
         self._row = np.full(len(found), np.nan)
 
     def read(self, message: Any, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a copy of `before` (A,), updated with the finite positions of this message."""
+        """Return a copy of the positions `before` (A,), updated with those in this message."""
         start = 0
         try:
             for names in self._names:
@@ -205,25 +217,25 @@ class _PositionReader:
 
 
 _ROUNDING = 1e-10
-"""Tolerance of a share when it is compared with its minimum, as sums of weights are rounded."""
+"""Tolerance when a share of channels is compared with the required share, because sums of weights
+are rounded."""
 
 
 class Readings(NamedTuple):
     """The values of the present channels at one tick.
 
     Attributes:
-        values: Readings of the present channels, float32 (N,) and all finite; for cameras the
-            patches,
-            uint8 (N, stack, patch, patch).
-        ids: Ids (N,) of these channels; the same tuple object for as long as the same are present.
-        expected: Number of channels that should be present; a wildcard that has matched nothing yet
-            counts as one.
+        values: Readings of the N present channels, float32 (N,) and all finite; for cameras the
+            pixels of the patches, uint8 (N, stack, patch, patch).
+        ids: Ids of these N channels. It is the same tuple object for as long as the same channels
+            are present.
+        expected: Number of channels that should be present. A channel entry with a `*` that has
+            matched nothing yet counts as one.
         new: Whether any message came since the previous read.
-        since_ns: Arrival of the oldest message that came since the previous read; if none came,
-            arrival of the newest message of all.
-        weights: Total weight of the present and of the expected channels, or None if the wiring has
-            no
-            weights.
+        since_ns: Arrival time of the oldest message that came since the previous read. If none
+            came, arrival time of the newest message.
+        weights: A pair: the total weight of the present channels, and that of the expected
+            channels. None if the wiring has no weights.
     """
 
     values: NDArray[Any]
@@ -240,7 +252,7 @@ class Readings(NamedTuple):
         return there / of if of else 1.0
 
     def has_share(self, share: float) -> bool:
-        """Return whether any channel and at least `share` (0..1) of the expected are present."""
+        """Return whether at least `share` (0..1) of the expected channels, and any, are present."""
         there, of = self.weights or (len(self.ids), self.expected)
         return bool(self.ids) and there >= (share - _ROUNDING) * of
 
@@ -250,11 +262,12 @@ _KEPT_PATTERNS = 16
 
 
 class Conversion:
-    """The raw numbers (N,) of all channels, and the conversion to values.
+    """The numbers (N,) of all channels as in the messages, and their conversion to readings.
 
     Args:
         readers: The readers of all channels, in the table's order.
-        like: The conversion of an earlier layout, whose `ids` stay the same object if none differs.
+        like: The object that is replaced, or None. If its ids are the same, its tuple `ids` is used
+            again.
     """
 
     def __init__(self, readers: Sequence[Reader], like: Conversion | None) -> None:
@@ -265,9 +278,9 @@ class Conversion:
         if like is not None and like.ids == self.ids:
             self.ids = like.ids
         self.raw = np.full(len(self.ids), np.nan)
-        """(N,) numbers of the messages, written by the feeds."""
+        """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
-        """(N,) readings as of the last conversion."""
+        """(N,) readings from the newest call of `convert`."""
         self._curves = _find_curves(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
@@ -276,10 +289,10 @@ class Conversion:
         self._present: dict[bytes, tuple[str, ...]] = {}
 
     def convert(self) -> NDArray[np.bool_]:
-        """Apply curve, scale, offset and clip to all raw numbers; return which are valid (N,).
+        """Convert all raw numbers to readings. Return which are valid, as bools (N,).
 
-        A value is valid if it is a finite float32. Angles are wrapped or turned into sines and
-        cosines before scale and offset are applied.
+        Where the wiring says so, angles are brought into -pi..pi or turned into sines or cosines.
+        Then scale, offset and clip are applied. A reading is valid if it is a finite float32.
         """
         raw = self.raw
         if self._curves:
@@ -294,7 +307,12 @@ class Conversion:
         return ok
 
     def present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Return the ids of the channels that are `ok` (N,); `pattern` holds the same as bytes."""
+        """Return the ids of the valid channels.
+
+        Args:
+            pattern: The bytes of `ok`, by which earlier results are found again.
+            ok: Which channels are valid, as bools (N,).
+        """
         ids = self._present.get(pattern)
         if ids is None:
             if len(self._present) >= _KEPT_PATTERNS:
@@ -304,15 +322,16 @@ class Conversion:
 
 
 class ChannelTable:
-    """The readings of a wiring's channels.
+    """The readings of all channels (inputs of the policy) that a wiring file names.
 
     Args:
         wiring: The robot's wiring.
-        resolve: Returns the message class of a type's name.
-        like: An earlier table, whose state is copied (see `rewired`).
+        resolve: A function that returns the message class of a type's name.
+        like: An earlier table, whose stored messages and state are copied (see `rewired`); None for
+            a new table.
 
     Raises:
-        WiringError: If a message type is not installed, or a field path leads to no number.
+        WiringError: A message type is not installed, or a field path leads to no number.
     """
 
     def __init__(
@@ -339,7 +358,12 @@ class ChannelTable:
         self._lay_out(like)
 
     def _lay_out(self, like: ChannelTable | None) -> None:
-        """Assign every channel its place in the arrays; keep what `like` knows of it by its id."""
+        """Assign every channel an index in the arrays.
+
+        Args:
+            like: An earlier table or None. What it knows of a channel is copied to the channel with
+                the same id.
+        """
         feeds = self._feeds.values()
         readers = [reader for feed in feeds for reader in feed.readers]
         self._conversion: Conversion = Conversion(
@@ -352,10 +376,10 @@ class ChannelTable:
         self._weights = ChannelWeights(feeds) if has_weights(feeds) else None
 
     def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
-        """Keep a source's newest message. This is cheap and never fails on a message's content.
+        """Store a source's newest message. This is cheap and never fails on a message's content.
 
-        A message that repeats the last stamp does not count as newer, so a frozen source grows
-        stale.
+        A message that repeats the previous time stamp does not count as newer. So a source that
+        repeats one reading for ever becomes too old.
 
         Args:
             source: Name of the source.
@@ -364,20 +388,26 @@ class ChannelTable:
             arrival_ns: Time of arrival, on the clock of `now_ns` in `read`.
 
         Raises:
-            KeyError: If there is no such source.
+            KeyError: There is no such source.
         """
         self._feeds[source].received.store(message, stamp_ns, arrival_ns)
 
     def has_step(self, stamp_ns: int) -> bool:
-        """Return whether every source has its message of the step with this stamp (lockstep)."""
+        """Return whether every source has sent a message for a step in lockstep.
+
+        In lockstep a simulator waits for each command.
+
+        Args:
+            stamp_ns: Time stamp of the step.
+        """
         return all([feed.is_in_time(0, stamp_ns) for feed in self._feeds.values()])
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
         """Return the readings of this tick.
 
-        In real time (`stamp_ns` None) a message counts until it is older than its maximum age. In
-        lockstep only messages with exactly this stamp count; of a source without stamps, the
-        message that came since the previous read counts.
+        In real time (`stamp_ns` None) a message is used until it is older than its maximum age. In
+        lockstep with a simulator only messages with exactly this time stamp are used. If the
+        messages of a source have no stamp, one that came since the previous read is used.
 
         Args:
             now_ns: Time of the tick, on the clock of the arrival times.
@@ -400,7 +430,7 @@ class ChannelTable:
         return Readings(values, ids, max(self.expected, len(ids)), bool(new_ns), since_ns, weights)
 
     def _extract(self, feeds: Iterable[Feed], lockstep: bool) -> NDArray[np.bool_]:
-        """Convert the numbers of all unread messages to values; return which are valid (N,)."""
+        """Convert the numbers of all unread messages to readings. Return which are valid (N,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.received.unread and feed.scan(lockstep) for feed in feeds]):
                 self._lay_out(self)
@@ -414,20 +444,20 @@ class ChannelTable:
             return self._conversion.convert()
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """Return a table for another wiring, with the messages of each source of the same type.
+        """Return a table for another wiring, with the stored messages of this table.
 
-        A source that moved to another topic keeps its old message, too, which counts until a
-        message comes from the new topic or its age or stamp rules it out. This table is not
-        changed.
+        A source keeps its messages if its message type is the same, also if it reads another topic
+        now. An old message is used until one comes from the new topic, or until it is too old or
+        has the wrong stamp. This table is not changed.
 
         Raises:
-            WiringError: As from the constructor.
+            WiringError: As from the constructor of the class.
         """
         return ChannelTable(wiring, self._sources.resolve, self)
 
     @property
     def message_classes(self) -> dict[str, Any]:
-        """The message class of each source."""
+        """The message class of each source, by the source's name."""
         return self._sources.message_classes
 
     @property
@@ -437,7 +467,7 @@ class ChannelTable:
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:
-        """Entry of the wiring that each channel comes from, by the channel's id."""
+        """Entry in the wiring file from which each channel comes, by the channel's id."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return {
             id_: config
@@ -451,9 +481,9 @@ class ChannelTable:
         return sum([feed.expected for feed in self._feeds.values()])
 
     def expect_present(self) -> None:
-        """Stop expecting wildcard elements that have not come lately.
+        """Stop expecting channels of entries with a `*` that have not come lately.
 
-        The elements that are present now become the expected ones.
+        Those channels of such entries that are present now become the expected ones.
         """
         for feed in self._feeds.values():
             for reader in feed.growing:
@@ -465,51 +495,57 @@ class ChannelTable:
             feed.reset()
 
     def ids_with_names(self, source: str, names: Collection[str]) -> list[str]:
-        """Return the ids of a source's channels that messages with these names hold.
+        """Return the ids of the channels that come from messages with certain element names.
 
-        All channels of the source are returned if `names` is empty.
+        Args:
+            source: Name of the source (subscribed topic).
+            names: Names of the elements in the messages; empty returns all channels of the source.
         """
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.ids_with_names(names)]
 
     def missing(self) -> list[str]:
-        """Return the names of the required sources that were missing at the last read."""
+        """Return the names of the required sources that were missing at the newest read."""
         return self._missing.required_sources()
 
     def why_missing(self, now_ns: int) -> dict[str, list[str]]:
-        """Return the ids of the channels that were missing at the last read, by reason."""
+        """Return a mapping from each reason to the ids of the channels missing for that reason.
+
+        The channels are those that were missing at the newest read.
+        """
         return self._missing.reasons(now_ns)
 
     def why_late(self, source: str, now_ns: int) -> str:
-        """Return the reason why a source's newest message does not count, in real time."""
+        """Return the reason why a source's newest message is not used, in real time."""
         return self._feeds[source].why_late(now_ns, None)
 
     def status(self, now_ns: int) -> list[SourceStatus]:
-        """Return the state of each source as of the last read, for diagnostics."""
+        """Return the state of each source at the newest read, for diagnostics."""
         return self._missing.status(now_ns)
 
     def take_notices(self) -> list[Notice]:
-        """Return and clear the notices of what was lost and what came back since the last call."""
+        """Return and clear the notices of what was lost or came back since the previous call."""
         return self._missing.take_notices()
 
     def reset_notices(self) -> None:
-        """Clear all notices, so that the next read reports everything that is lost by then."""
+        """Clear all notices. The next read then gives a notice of everything that is lost."""
         self._missing.reset_notices()
 
 
 def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return angles (n,) brought into -pi..pi; angles in that range keep every bit."""
+    """Return angles (n,) brought into -pi..pi; angles that are in that range stay unchanged."""
     wrapped: NDArray[np.float64] = angles - math.tau * np.round(angles / math.tau)
     return wrapped
 
 
 Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 _CURVES: dict[str, Curve] = {"wrap": _wrap_angles, "sin": np.sin, "cos": np.cos}
-"""Functions of an angle (rad) that an entry of the wiring may ask for; applied before scale."""
+"""Functions of an angle (rad) that a channel's entry may ask for, by name; they are applied before
+the scale."""
 
 
 def _find_curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
-    """Return the functions to apply to readings, each with the places (n,) of its readings."""
+    """Return the functions to apply, each with the indices (n,) of the readings it applies to."""
     names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []
     for name, function in _CURVES.items():

@@ -2,9 +2,10 @@
 
 Only plain data is accepted: tags, anchors and aliases, duplicate keys, deep nesting and large files
 are refused, and the document is built without recursion. Scalars follow YAML 1.2's core schema
-(`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text. An `Entry` knows
-its place in the file; its checks, and the checks below it that parts of the wiring share, raise a
-`WiringError`.
+(`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text. An `Entry` is a
+value together with its key in the file, so that errors can name both. The methods of `Entry`, and
+the functions at the end of this module that several parts of the wiring share, check values and
+raise a `WiringError`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from an_control.system.files import read_regular
 from an_control.wiring.messages import SYNTAX, parse_field
 
 _SHOWN = 80
-"""Maximum number of characters of a value in an error."""
+"""Maximum number of characters of a value in the text of an error."""
 
 
 class WiringError(ValueError):
@@ -32,9 +33,10 @@ class WiringError(ValueError):
 
     Args:
         file: Path of the wiring file.
-        key: Dotted place in the file (`channels.height.scale`); "" for the whole file.
-        value: The value that is not allowed, or a `Description` of it; a long one is shortened.
-        allowed: Description of what is allowed there.
+        key: Dotted key in the file, such as `channels.height.scale`; "" for the whole file.
+        value: The value that is not allowed, or a `Description` of the value. A long one is
+            shortened.
+        allowed: Description of what is allowed for this key.
     """
 
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
@@ -59,18 +61,18 @@ def shorten_error(error: Exception) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Return a text, cut to `_SHOWN` characters."""
+    """Return a text, cut to at most `_SHOWN` characters."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 class Description(str):
-    """Description of a value in words, which an error prints without quotes."""
+    """Description of a value in words, which a `WiringError` prints without quotes."""
 
     __slots__ = ()
 
 
 class MissingItem(Description):
-    """Name or description of something that is needed but missing, for an error."""
+    """Name or description of something that is needed but missing, as the value in an error."""
 
     __slots__ = ()
 
@@ -150,28 +152,33 @@ def _build_document(events: Iterable[yaml.Event]) -> object:
 
 
 class _Sequence:
-    """List of a YAML document while it is being filled.
+    """List of a YAML document while it is being built.
 
     Args:
         value: The list to fill.
-        key: Dotted place in the file, for errors.
+        key: Dotted key of the list in the file, for errors.
     """
 
     def __init__(self, value: list[object], key: str = "") -> None:
         self.value, self.key = value, key
 
     def add(self, event: yaml.Event, value: object) -> None:
-        """Append a value to the list."""
+        """Append a value to the list.
+
+        Args:
+            event: Event of PyYAML's parser; not used.
+            value: The value, as plain data.
+        """
         self.value.append(value)
 
 
 class _Mapping:
-    """Dict of a YAML document while it is being filled by keys and values in turn.
+    """Dict of a YAML document while it is being built from keys and values in turn.
 
-    A key stays text as written, also if it looks like a number.
+    A key stays text as it is written, also if it looks like a number.
 
     Args:
-        parent: Dotted place of the mapping in the file, for errors.
+        parent: Dotted key of the mapping in the file, for errors.
     """
 
     def __init__(self, parent: str) -> None:
@@ -181,18 +188,18 @@ class _Mapping:
 
     @property
     def key(self) -> str:
-        """Dotted place in the YAML file of the mapping's next value."""
+        """Dotted key, in the YAML file, of the mapping's next value."""
         return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
-        """Add the next key, or the value of the key that was added last.
+        """Add the next key, or the value of the key that was added before.
 
         Args:
             event: Event of PyYAML's parser, with the text and the line of a key.
             value: The value, as plain data.
 
         Raises:
-            _RefusedYamlError: A key is no text, or occurs twice.
+            _RefusedYamlError: A key is not text, or occurs twice.
         """
         if self._key is not None:
             self.value[self._key], self._key = value, None
@@ -206,7 +213,7 @@ class _Mapping:
 
 
 def _read_scalar(event: yaml.ScalarEvent) -> object:
-    """Return the value of a scalar without quotes, by YAML 1.2's core schema.
+    """Return the value of a YAML scalar without quotes, by the core schema of YAML 1.2.
 
     Returns:
         A number, a bool, None or text.
@@ -226,9 +233,9 @@ class _RefusedYamlError(Exception):
 
     Args:
         event: Event of PyYAML's parser, which has the line number.
-        problem: Description of what is refused.
+        problem: Description of what was found and is refused.
         allowed: Description of what is allowed instead.
-        key: Dotted place in the file; "" for the whole file.
+        key: Dotted key in the file; "" for the whole file.
     """
 
     def __init__(self, event: Any, problem: str, allowed: str, key: str = "") -> None:
@@ -237,16 +244,17 @@ class _RefusedYamlError(Exception):
 
 
 def join_keys(parent: str, name: str) -> str:
-    """Return the dotted place of the entry `name` in the mapping at the place `parent`."""
+    """Return the dotted key of the entry `name` in the mapping whose dotted key is `parent`."""
     return f"{parent}.{name}" if parent and name else parent or name
 
 
 class Entry:
-    """Value of a YAML file with its place in the file, which every error about the value names.
+    """Value of a YAML file with its key, which every error about the value names.
 
     Args:
         file: Path of the file.
-        key: Dotted place in the file; "" for the whole document.
+        key: Dotted key of the value in the file, such as `channels.height.scale`; "" for the whole
+            document.
         value: The value as plain data.
     """
 
@@ -265,13 +273,13 @@ class Entry:
         )
 
     def items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
-        """Yield the name and the entry of each item of a mapping.
+        """Yield the key and the value (as an `Entry`) of each item of a mapping.
 
         Args:
             allowed: Description of what is allowed, for the error.
 
         Raises:
-            WiringError: The value is no mapping, or an empty one.
+            WiringError: The value is not a mapping, or is an empty one.
         """
         if not isinstance(self.value, dict) or not self.value:
             raise self.error(allowed)
@@ -284,11 +292,11 @@ class Entry:
         optional: tuple[str, ...] = (),
         unneeded: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """Check the keys of a mapping, and return its entries by key.
+        """Check the keys of a mapping. Return a mapping from each key to its value as an `Entry`.
 
         Args:
             required: Keys that must be there.
-            optional: Other keys that may be there.
+            optional: Further keys that may be there.
             unneeded: Keys that users may expect, each with the reason why it does not exist.
 
         Raises:
@@ -323,7 +331,7 @@ class Entry:
             high: Highest allowed number.
 
         Raises:
-            WiringError: The value is no such number.
+            WiringError: The value is not such a number.
         """
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -337,10 +345,10 @@ class Entry:
 
         Args:
             allowed: Description of what is allowed, for the error.
-            bound: Largest allowed absolute value of both numbers.
+            bound: Largest allowed absolute value of each of the two numbers.
 
         Raises:
-            WiringError: The value is no list of two such numbers.
+            WiringError: The value is not a list of two such numbers.
         """
         if not isinstance(self.value, list) or len(self.value) != 2:
             raise self.error(allowed)
@@ -356,10 +364,10 @@ class Entry:
 
         Args:
             allowed: Description of what is allowed, for the error.
-            pattern: Pattern that the whole text must match.
+            pattern: Regular expression that the whole text must match.
 
         Raises:
-            WiringError: The value is no such text.
+            WiringError: The value is not text that matches.
         """
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
             raise self.error(allowed)
@@ -377,16 +385,16 @@ def read_topic(entry: Entry) -> str:
     """Return an entry's value as the name of a ROS topic.
 
     Raises:
-        WiringError: It is none.
+        WiringError: The value is not a topic name.
     """
     return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
 def read_max_age(entry: Entry) -> float:
-    """Return an entry's value as a maximum age in seconds; 0 means off.
+    """Return an entry's value as a maximum age in seconds, where 0 means no maximum.
 
     Raises:
-        WiringError: It is no number in the allowed range.
+        WiringError: The value is not a number in the allowed range.
     """
     return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
@@ -415,7 +423,7 @@ def read_number(
 
 
 def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
-    """Return an entry's value as the name of one of the wiring's sources (topic subscriptions).
+    """Return an entry's value as the name of a source, a subscribed topic of the wiring.
 
     Args:
         entry: Entry of the file.
@@ -434,10 +442,11 @@ def read_field_path(entry: Entry, *, many: bool) -> str:
 
     Args:
         entry: Entry of the file.
-        many: Whether the path must name several numbers, by a `*`, instead of one.
+        many: Whether the path must name several numbers, by a `*`; if False, it must name one
+            number.
 
     Raises:
-        WiringError: The value is no such path.
+        WiringError: The value is not such a path.
     """
     text = entry.text(SYNTAX, _TEXT)
     try:

@@ -1,7 +1,8 @@
-"""Convert actions into the numbers of command messages and back, as the wiring's `command` says.
+"""Convert a policy's actions into command values and back, as the wiring file says.
 
-This file only reads the configuration and converts. The safety gate applies limits, rates of change
-and the watchdog; `CommandMessage` fills the messages.
+This module only reads the section `command` of the wiring file, and converts. Other modules limit
+the commands and their change (`SafetyGate`), watch that they are sent (`Watchdog`), and write them
+into messages (`CommandMessage`).
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ Constant = bool | float | str
 
 @dataclass(frozen=True)
 class ActuatorConfig:
-    """Settings of one actuator; its command is action * scale + offset, in its physical unit.
+    """Settings of one actuator. Its command is action * scale + offset, in its physical unit.
 
     Attributes:
-        name: Name of the actuator, as in the message.
+        name: Name of the actuator, as in the command message.
         scale: Change of the command per unit of action, not 0.
         offset: Command at action 0.
         limits: Lowest and highest command.
-        max_rate: Maximum change of the policy's command per second; 0 means off. The safe command
-            is not limited by it.
-        safe: Command that does no harm, within the limits, or "hold" for the position measured
-            last.
+        max_rate: Maximum change of the policy's command per second; 0 means no maximum. It does not
+            limit the safe command.
+        safe: Safe command (that does no harm), within the limits, or "hold" for the newest measured
+            position.
         start: Command of the pose to which the robot moves before the policy acts, within the
             limits.
-        field: Path of the message field that holds the command; None takes the message's `field`.
+        field: Path of the message field that holds the command; None: the message's `field` is
+            used.
     """
 
     name: str
@@ -65,7 +67,7 @@ class ActuatorConfig:
 
 @dataclass(frozen=True)
 class MeasuredConfig:
-    """Source and field of the actuators' measured positions, in the units of the commands.
+    """Where the positions of the actuators are measured, in the units of the commands.
 
     Attributes:
         source: Name of the source (topic subscription).
@@ -82,8 +84,9 @@ class BringUpConfig:
 
     Attributes:
         max_rate: Maximum change of each command, in its unit per second.
-        tolerance: Maximum distance of each measured position from its start command.
-        timeout_s: Time after which the node deactivates if the start pose is not reached.
+        tolerance: Maximum distance of each actuator's measured position from its `start` at which
+            the start pose counts as reached.
+        timeout_s: Seconds after which the node deactivates itself if the start pose is not reached.
     """
 
     max_rate: float
@@ -93,17 +96,18 @@ class BringUpConfig:
 
 @dataclass(frozen=True)
 class MessageConfig:
-    """Settings of one command message: its topic, and the actuators whose values it carries.
+    """Settings of one command message: its topic, and the actuators whose commands it carries.
 
     Attributes:
         topic: Topic to publish to.
         type: Message type, such as `std_msgs/msg/Float64MultiArray`.
-        field: Field path for the actuators without a field of their own: an array that holds their
-            values, by name if the message has names, else in their order; or a path with a `*` that
-            stands for the actuator's name.
+        field: Field path for the actuators without a field of their own. It names an array that
+            holds one value for each of them, found by name if the message has names, else in the
+            order of `actuators`. Or it is a path with a `*` that stands for the actuator's name.
         actuators: The actuators, in the order of the action.
-        measured: Source of the measured positions of its actuators; None if they are not needed.
-        bring_up: How its actuators move to their start pose; None if they do not.
+        measured: Source of the measured positions of these actuators; None if positions are not
+            needed.
+        bring_up: How these actuators move to their start pose; None if they do not.
         constants: Values of the message's other fields, by field path.
     """
 
@@ -125,7 +129,7 @@ class Actuator(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Path of the message field that holds the command; None takes the message's `field`."""
+        """Path of the message field that holds the command; None: the message's `field` is used."""
 
 
 class MessageFields(Protocol):
@@ -157,9 +161,10 @@ M = TypeVar("M", bound=MessageFields)
 
 @dataclass(frozen=True)
 class CommandMessageList(Generic[M]):
-    """Messages that together carry a command, in the order in which they are sent at every tick.
+    """Messages that together carry one command, in the order in which they are sent.
 
-    Their actuators, one message after the other, are in the order of the action.
+    The actuators of the first message, followed by those of the next and so on, are in the order of
+    the policy's action.
 
     Attributes:
         messages: Settings of the messages.
@@ -168,7 +173,7 @@ class CommandMessageList(Generic[M]):
     messages: tuple[M, ...]
 
     def key(self, number: int) -> str:
-        """Return the dotted place of a message in the wiring file, for errors.
+        """Return the dotted key of a message's settings in the wiring file, for errors.
 
         Args:
             number: Index of the message in `messages`.
@@ -177,7 +182,7 @@ class CommandMessageList(Generic[M]):
 
     @cached_property
     def topics(self) -> dict[str, str]:
-        """Dotted place of each topic in the wiring file, by topic."""
+        """A mapping from each topic to its dotted key in the wiring file."""
         return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
 
     @cached_property
@@ -187,18 +192,18 @@ class CommandMessageList(Generic[M]):
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """For each message, the slice of all values (A,) that it carries."""
+        """For each message, the slice of the command (A,) that it carries."""
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
     def check_unique(self, file: str) -> None:
-        """Check that each topic and each actuator occurs once.
+        """Check that each topic and each actuator occurs only once.
 
         Args:
             file: Path of the wiring file, for the error.
 
         Raises:
-            WiringError: One occurs twice.
+            WiringError: A topic or an actuator occurs twice.
         """
         topics: set[str] = set()
         names: set[str] = set()
@@ -236,7 +241,7 @@ class CommandConfig(CommandMessageList[MessageConfig]):
         """Convert an action to the command in physical units, without limits and checks.
 
         Args:
-            action: Action (A,), usually from -1 to 1.
+            action: Action (A,) of the policy, one number for each actuator, usually from -1 to 1.
 
         Returns:
             The command (A,).
@@ -250,23 +255,24 @@ class CommandConfig(CommandMessageList[MessageConfig]):
         return values * self._scale + self._offset
 
     def action(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Convert a command in physical units to the action that gives it (inverse of `command`).
+        """Convert a command in physical units to the action that gives this command.
 
         Args:
             values: Command (A,).
 
         Returns:
-            The action (A,); beyond -1 to 1 if no action of the policy gives this command.
+            The action (A,). Values outside -1 to 1 mean that no action of the policy gives this
+            command.
         """
         return (np.asarray(values, np.float64) - self._offset) / self._scale
 
     @property
     def measured(self) -> tuple[MeasuredConfig, ...]:
-        """Sources of the measured positions, for each message that needs them."""
+        """The settings `measured` of each message that needs measured positions."""
         return tuple(one.measured for one in self.messages if one.measured is not None)
 
     def safe_command(self) -> NDArray[np.float64]:
-        """Return the wiring's safe command (A,) as a new array, with NaN for "hold"."""
+        """Return the safe command (A,) in the wiring file as a new array, with NaN for "hold"."""
         return np.array(
             [np.nan if actuator.safe == "hold" else actuator.safe for actuator in self.actuators]
         )
@@ -289,7 +295,7 @@ def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> Comm
     Args:
         entry: The entry `command`.
         sources: Names of the wiring's sources (topic subscriptions).
-        rate_hz: Number of command messages on each topic per second.
+        rate_hz: Number of command messages per second on each topic.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -322,7 +328,7 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
     Args:
         entry: Entry of the message in the wiring file.
         sources: Names of the wiring's sources (topic subscriptions).
-        step_s: Period of the commands in seconds, which is the duration of a trajectory.
+        step_s: Period of the commands in seconds. A trajectory message gets this duration.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -355,7 +361,7 @@ def read_shared_field(entry: Entry) -> str:
     """Return the field path that a message has for all its actuators.
 
     Raises:
-        WiringError: The value is no field path, or has a `*` elsewhere than once in brackets.
+        WiringError: The value is not a field path, or has a `*` other than one in brackets.
     """
     text = entry.value
     try:
@@ -370,10 +376,10 @@ def read_shared_field(entry: Entry) -> str:
 
 
 def _read_constants(entry: Entry) -> dict[str, Constant]:
-    """Return the values of other fields of a message, by field path.
+    """Return the values of a message's fields that no actuator commands, by field path.
 
     Raises:
-        WiringError: A value is no number, text or bool.
+        WiringError: A value is not a number, text or bool.
     """
     constants: dict[str, Constant] = {}
     for path, one in entry.items("at least one field path and its value"):
@@ -389,7 +395,7 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
     Args:
         name: Name of the actuator.
         entry: Entry of the actuator in the wiring file.
-        shared: Field path of the message for all its actuators; None if there is none.
+        shared: Field path that the message has for all its actuators; None if there is none.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -414,15 +420,16 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
 
 
 def read_actuator_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
-    """Return the field path of one actuator's value, or None if the message's path is used.
+    """Return one actuator's own field path, or None if the message's shared path is used.
 
     Args:
         actuator: Entry of the actuator, for the error.
         entry: Entry `field` of the actuator; None if there is none.
-        shared: Field path of the message for all its actuators; None if there is none.
+        shared: Field path that the message has for all its actuators; None if there is none.
 
     Raises:
-        WiringError: There is neither path, or the actuator's path does not name one number.
+        WiringError: There is no path of either kind, or the actuator's path does not name one
+            number.
     """
     if entry is None:
         if shared is None:
@@ -473,14 +480,14 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
 
 
 def _check_measured(entry: Entry, config: MessageConfig) -> None:
-    """Check that positions are measured if they are needed, and that all actuators start or none.
+    """Check that positions are measured if needed, and that all actuators have `start` or none.
 
     Args:
         entry: Entry of the message in the wiring file, for the error.
         config: Settings of the message.
 
     Raises:
-        WiringError: `measured`, `bring_up` or a `start` is missing, or the message carries no
+        WiringError: `measured`, `bring_up` or a `start` is missing, or the message does not command
             positions.
     """
     holding = [actuator for actuator in config.actuators if actuator.safe == "hold"]

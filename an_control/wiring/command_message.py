@@ -1,7 +1,8 @@
 """Write the actuators' values into the fields of one command message, and read them back.
 
-The message object is made once and filled at every tick. Every value is cast to exactly its field's
-type: rclpy does not check types, and a wrong one corrupts the number when the message is sent.
+The message object is made once and filled at every tick (control step). Every value is converted to
+exactly the type of its field, because rclpy does not check types, and a value of a wrong type is
+corrupted when the message is sent.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from an_control.wiring.readers import FieldAccess
 
 Values = NDArray[np.float64]
 STARTS_NOW = ("trajectory_msgs/msg/JointTrajectory",)
-"""Types whose stamp is the time to start at, so that it is left zero, which means now.
+"""Message types whose time stamp says when to start. It is left zero, which means "now".
 
 joint_trajectory_controller refuses a trajectory that ends in the past."""
 _UNIT = {"boolean": (0.0, 1.0), "float": (-3.4028234e38, 3.4028234e38)}
@@ -46,24 +47,26 @@ _RANGES = _UNIT | {
     for name, code in ARRAY_CODES.items()
     if code in _WHOLE
 }
-"""Lowest and highest value of the field types that hold less than a float64."""
+"""Lowest and highest value of each field type whose range is smaller than that of float64."""
 LARGEST = float(np.finfo(np.float64).max)
 MAX_DURATION_S = 2**31 - 1
 
 
 @dataclass
 class _ElementArray:
-    """Array of a message whose elements are all commanded by actuators.
+    """An array in a command message. Actuators command all its elements.
 
     Attributes:
         accesses: Fields on the way from the message to the array.
         parent: Part of the message that has the array as a field.
         kind: Type of the field.
-        elements: Index of the actuator by the index of the element.
-        names: Names beside the array; empty if elements are known by their index.
-        order: Index of the actuator for each element; None if both orders are the same.
-        known: Names beside the array in the message of another sender that was read last.
-        places: Index of each element in that message.
+        elements: Mapping from the index of an element to the index of its actuator.
+        names: Names of the elements, which the message lists beside the array; empty if the message
+            has no names.
+        order: Index of the actuator for each element; None if elements and actuators are in the
+            same order.
+        known: Names of the elements in the newest message of another sender.
+        places: Index of each element in that sender's message; None before one was read.
     """
 
     accesses: tuple[FieldAccess, ...]
@@ -77,21 +80,22 @@ class _ElementArray:
 
 
 class CommandMessage:
-    """Message object that the actuators' values (A,) are written into and read from.
+    """Message object into which the actuators' values (A,) are written.
 
-    A message of another sender is read as a whole: if one actuator is missing or one number is not
-    finite, the whole message is refused.
+    It also reads such values from messages of other senders. If one actuator is missing in such a
+    message or one number is not finite, the whole message is refused.
 
     Args:
         config: Topic and type of the message, and a field for each actuator.
         cls: Class of the message.
-        resolve: Function that returns the class of a type's name, for parts of the message.
+        resolve: Function that returns the message class of a type's name. It is used for messages
+            that are parts of this one.
         file: Path of the wiring file, for errors.
-        key: Dotted place of `config` in the file, for errors.
+        key: Dotted key of `config` in the file, for errors.
 
     Raises:
-        WiringError: A field does not exist, cannot hold a number, or is commanded twice, or only
-            some elements of an array are commanded.
+        WiringError: A field does not exist, cannot hold a number, or is commanded by two actuators,
+            or only some elements of an array are commanded.
     """
 
     def __init__(
@@ -117,7 +121,7 @@ class CommandMessage:
 
         Args:
             values: Finite values (A,) of the actuators, in physical units.
-            stamp_ns: Stamp in ns, for types that have one; None keeps the last stamp.
+            stamp_ns: Stamp in ns, for types that have one; None keeps the previous stamp.
         """
         for one in self._arrays.values():
             ordered = values if one.order is None else values[one.order]
@@ -130,9 +134,9 @@ class CommandMessage:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
     def read(self, message: Any) -> Values:
-        """Return the actuators' values (A,) in a message of the same type, also of another sender.
+        """Return the actuators' values (A,) in a message of the same type, from any sender.
 
-        Names may come in another order, and among names of other actuators.
+        The message may list the names in another order, and names of further actuators too.
 
         Raises:
             ValueError: An actuator is missing or a value is not finite; the text names it.
@@ -151,7 +155,7 @@ class CommandMessage:
 
     @property
     def stamped(self) -> bool:
-        """Whether `fill` writes a stamp, which shows the step that the message answers."""
+        """Whether `fill` writes a time stamp. In lockstep it tells which step a message answers."""
         return self._stamp is not None
 
     @property
@@ -160,16 +164,17 @@ class CommandMessage:
         return all(kind.base == "double" for _, kind in self._list_value_types())
 
     def sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
-        """Return the lowest and highest value (A,) within the limits that each field can hold.
+        """Return the lowest and highest values (A,) within the limits that the fields can hold.
 
-        Fields round: without this check a limit of 0.1 would be sent as the next float32 above it,
-        and 1.6 as the whole number 2.
+        They are needed because fields round: a limit of 0.1 would be sent as the next float32 above
+        0.1, and a limit of 1.6 as the whole number 2.
 
         Args:
             command: The wiring's command, which has the limits.
 
         Raises:
-            WiringError: Limits are beyond what a field can hold, or contain no value of its type.
+            WiringError: Limits are beyond what a field can hold, or contain no value of the field's
+                type.
         """
         (message,) = [one for one in command.messages if one.topic == self.topic]
         low, high = np.array([actuator.limits for actuator in message.actuators]).T
@@ -187,14 +192,14 @@ class CommandMessage:
         return low, high
 
     def _list_value_types(self) -> list[tuple[int, FieldType]]:
-        """Return the index of each actuator and the type of the field that holds its value."""
+        """Return, for each actuator, its index and the type of the field that holds its value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
         for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
             kinds.append((place, field_types(type(parent))[name]))
         return kinds
 
     def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
-        """Find the field of an actuator's value, and create the lists and names on the way to it.
+        """Find the field for an actuator's value. Create the lists and names that it lies in.
 
         Args:
             number: Index of the actuator.
@@ -202,7 +207,8 @@ class CommandMessage:
             config: Settings of the message.
 
         Raises:
-            WiringError: The field does not exist, holds no number, or belongs to another actuator.
+            WiringError: The field does not exist, cannot hold a number, or belongs to another
+                actuator.
         """
         own = actuator.field is not None
         key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
@@ -241,10 +247,10 @@ class CommandMessage:
             one.names = names
 
     def _make_actuator_path(self, text: str, number: int, name: str) -> FieldPath:
-        """Return the field path of one actuator's value, made from the path for all actuators.
+        """Return one actuator's field path, made from the path that all actuators share.
 
         Args:
-            text: Field path for all actuators, an array or a path with a `*`.
+            text: The shared path: that of an array, or one with a `*` for the actuator's name.
             number: Index of the actuator.
             name: Name of the actuator.
         """
@@ -265,18 +271,19 @@ class CommandMessage:
         return FieldPath(steps)
 
     def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Return the message part that has an actuator's field, and the names beside that field.
+        """Return the part of the message that has an actuator's field, and its names.
 
-        Names and messages that are missing on the way are appended to their lists.
+        Names and messages on the way that do not exist yet are appended to their lists.
 
         Args:
             accesses: Fields on the way from the message to the value.
 
         Returns:
-            The part of the message, and its list of element names or None.
+            A pair: the part of the message, and the list in it that names its elements, or None.
 
         Raises:
-            IndexError: An element is not the next of its list; the text names the allowed elements.
+            IndexError: An element is neither in its list nor the next one to append. The text names
+                the allowed elements.
         """
         names: Any = None
         node = self.message
@@ -303,10 +310,11 @@ class CommandMessage:
         return node, names
 
     def _check_complete(self, element_array: _ElementArray) -> None:
-        """Check that every element of an array is commanded; spare ones of a fixed size stay 0.
+        """Check that actuators command every element of an array.
 
         Raises:
-            WiringError: An element has no actuator.
+            WiringError: An element has no actuator. Only the elements after the last commanded one
+                of a fixed-size array may have none; they stay 0.
         """
         count = len(element_array.names) or 1 + max(element_array.elements)
         missing = next(
@@ -374,12 +382,12 @@ class CommandMessage:
             setattr(parent, step.name, CASTS[kind.base](value))
 
     def _find_element_indices(self, element_array: _ElementArray, names: Any, count: int) -> Any:
-        """Return the indices of the commanded elements in an array of another sender's message.
+        """Return where another sender's message has the elements of an array, as indices.
 
         Args:
-            element_array: The array of this message.
-            names: Names beside the array in the other message; None if there are none.
-            count: Number of elements in the other message.
+            element_array: The array in this object's own message.
+            names: Names of the elements in the other sender's message; None if it has none.
+            count: Number of elements of the array in the other sender's message.
 
         Raises:
             ValueError: An actuator's element is missing, or the numbers of elements and names
@@ -434,14 +442,14 @@ def command_messages(
 def sendable_limits(
     command: CommandConfig, messages: Sequence[CommandMessage]
 ) -> tuple[Values, Values]:
-    """Return the lowest and highest value (A,) that is within the limits and that can be sent.
+    """Return the lowest and highest values (A,) within the limits that can be sent exactly.
 
     Args:
         command: The wiring's command, which has the limits.
         messages: The message objects of the command, whose fields round.
 
     Raises:
-        WiringError: No allowed value can be sent.
+        WiringError: No allowed value of an actuator can be sent.
     """
     low, high = zip(*(message.sendable_limits(command) for message in messages), strict=True)
     return np.concatenate(low), np.concatenate(high)
@@ -451,7 +459,7 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
     """Return a lower and an upper limit, rounded inwards to values that a field can hold.
 
     Args:
-        limits: Both limits.
+        limits: The lower and the upper limit.
         base: Type of the field, such as "float".
     """
     low, high = limits
@@ -468,7 +476,7 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
 
 
 def _describe_misfit(number: float, base: str) -> str:
-    """Return a description of the allowed values if a field cannot hold a number exactly, else "".
+    """Describe the allowed values if a field cannot hold a number exactly; else return "".
 
     Args:
         number: The number.
@@ -500,7 +508,7 @@ def _to_field_array(values: Values, kind: FieldType) -> Any:
 
 
 def _count_spare(count: int, kind: FieldType) -> int:
-    """Return how many elements of a fixed-size array are not commanded and stay 0.
+    """Return how many elements of a fixed-size array no actuator commands; they stay 0.
 
     Args:
         count: Number of commanded elements.
@@ -539,14 +547,14 @@ def _find_name_index(names: Any, name: str) -> int:
 
 
 def _find_parent(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-    """Return the part of a message that has the last field of a path, and its list of names.
+    """Return the part of a message that has the final field of a path, and its list of names.
 
     Args:
         message: The message.
         accesses: Fields on the way from the message to the value.
 
     Returns:
-        The part, and the list of names or None.
+        A pair: the part, and the list in it that names its elements, or None.
 
     Raises:
         ValueError: An element on the way does not exist.

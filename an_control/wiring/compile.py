@@ -1,6 +1,7 @@
-"""Make readers for the channels of a source from their field paths and the source's message class.
+"""Make the objects that read the channels of a source (topic) from its messages.
 
-Every field path is followed through the message's types, and refused if it leads to no number.
+A channel's field path, such as `pose.position.z`, is followed through the message's types, and
+refused if it leads to no number.
 """
 
 from __future__ import annotations
@@ -45,23 +46,25 @@ from an_control.wiring.readers import (
 )
 
 NAME_LISTS = ("name", "names", "joint_names")
-"""Names of fields that, as lists of strings, name the elements of the arrays beside them."""
+"""Names of message fields that, if they are lists of strings, name the elements of the arrays in
+the same message."""
 _MAX_DEPTH = 16
 _Array = tuple[str, bool, str | None]
-"""Identifies an array: its path, whether it holds octets, the path of its names."""
+"""Identifies an array in a message: its attribute path, whether it holds octets, and the attribute
+path of its list of names or None."""
 
 
 @dataclass(frozen=True)
 class NumberField:
-    """Number in a message that a field path leads to; several numbers if an access has the key `*`.
+    """A number in a message to which a channel's field path leads, or all numbers of an array.
 
     Attributes:
-        config: Channel entry of the wiring that the number belongs to.
+        config: Entry in the wiring file of the channel that the number belongs to.
         accesses: Fields on the way from the message to the number.
         base: Type of the number, such as "double".
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
-        mark: How a message says that the number is not available; None if it cannot.
+        mark: Rule by which a message says that the number is not available; None if it cannot.
     """
 
     config: ChannelConfig
@@ -78,31 +81,31 @@ class NumberField:
 
     @cached_property
     def is_open_ended(self) -> bool:
-        """Whether each message decides how many numbers there are."""
+        """Whether the object stands for several numbers, as many as each message has."""
         return any(access.key == ALL for access in self.accesses)
 
     @cached_property
     def needs_nested_reader(self) -> bool:
-        """Whether only `NestedReader` can read it: in lists of messages, and single octets."""
+        """Whether only `NestedReader` can read the number: it lies in a list, or is an octet."""
         lists = any(access.key is not None for access in self.accesses[:-1])
         on_list = self.function is not None and self.accesses[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)
 
     @property
     def can_be_pooled(self) -> bool:
-        """Whether its elements are known only by index, so that neighbours can be combined."""
+        """Whether it stands for an array without names, so that neighbours can be combined."""
         return self.accesses[-1].key == ALL and not self.needs_nested_reader and self.names is None
 
     @cached_property
     def names(self) -> str | None:
-        """Attribute path of the message's list that names the array's elements, or None."""
+        """Attribute path of the list that names the array's elements, or None."""
         for count in range(len(self.accesses), 0, -1):
             if names := self.accesses[count - 1].names:
                 return ".".join([*(access.name for access in self.accesses[: count - 1]), names])
         return None
 
     def make_id_part(self) -> str:
-        """Return the text for the `*` in the channel's id, as far as known without a message."""
+        """Return the text for the `*` in the channel's id, as far as it is known in advance."""
         return ".".join(
             part
             for access in self.accesses
@@ -114,14 +117,14 @@ class NumberField:
 def follow_field(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[NumberField]:
-    """Return the numbers in a message that a channel's field path (`pose.position.z`) leads to.
+    """Return the numbers in a message to which a channel's field path leads.
 
     Args:
         config: Channel entry of the wiring.
         cls: Class of the source's messages.
         resolve: Function that returns the message class of a type's name.
         file: Path of the wiring file, for errors.
-        field: The field path, if it has been parsed already.
+        field: The field path if it has been parsed already, else None.
 
     Raises:
         WiringError: The path leads to no number.
@@ -151,10 +154,11 @@ def follow_field(
 def _find_mark_on_path(
     accesses: Sequence[FieldAccess], cls: Any, resolve: Resolver
 ) -> UnavailableMark | None:
-    """Return how a message says that a number is not available, or None if it cannot.
+    """Return the rule by which a message says that a number is not available, or None.
 
     Args:
-        accesses: Fields on the way from the message to the number; each may have a mark.
+        accesses: Fields on the way from the message to the number; any of them may have such a
+            rule.
         cls: Class of the message.
         resolve: Function that returns the message class of a type's name.
     """
@@ -171,12 +175,13 @@ def _find_mark_on_path(
 def compile_source(
     number_fields: Sequence[NumberField], taken: set[str]
 ) -> tuple[list[Reader], list[MessageNames]]:
-    """Return the readers of a source's numbers, and the lists of names that they use.
+    """Return the readers of a source's numbers, and the lists of element names that they use.
 
     Args:
         number_fields: The numbers to read.
-        taken: Ids of other channels, including all channels without a `*`. A channel with a `*`
-            makes no channel with one of these ids, and adds its own ids to them.
+        taken: Ids of channels that exist already, including all channels without a `*`. An entry
+            with a `*` makes no channel with one of these ids. The ids of the channels that it does
+            make are added.
     """
     scalars: dict[UnavailableMark | None, list[tuple[Channel, str]]] = defaultdict(list)
     angles: dict[tuple[UnavailableMark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
@@ -219,16 +224,25 @@ def compile_source(
 
 
 def _wrap_with_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
-    """Return a reader that obeys the message's mark of missing numbers, or `reader` if None."""
+    """Return a reader that gives no numbers if a message says they are not available.
+
+    Args:
+        reader: Reads the numbers.
+        mark: The rule by which a message says that its numbers are not available. With None the
+            result is `reader` itself.
+    """
     return reader if mark is None else MarkedReader(reader, mark)
 
 
 def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | None:
-    """Return id and settings of a number's channel and reserve the id, or None if the id is taken.
+    """Reserve the channel id of a number. Return the id and the channel's settings.
 
     Args:
         number_field: The number.
-        taken: Ids of all channels, to which a new id is added.
+        taken: Ids of all channels. The new id is added to them.
+
+    Returns:
+        A pair: the id and the settings; None if the id is taken.
     """
     if ALL not in number_field.config.id:
         return number_field.config.id, number_field.config
@@ -242,12 +256,12 @@ def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | No
 def _make_wildcard_reader(
     number_field: NumberField, names: MessageNames | None, taken: set[str]
 ) -> Reader:
-    """Return the reader of a channel id with a `*`, whose number of channels messages decide.
+    """Return the reader of a channel id with a `*`, which adds channels as messages need them.
 
     Args:
         number_field: The numbers.
-        names: Names of the elements in each message; None if elements are known by index.
-        taken: Ids of all channels, to which the reader adds new ids.
+        names: Reads the names of the elements in each message; None if elements have no names.
+        taken: Ids of all channels. The reader adds new ids to them.
     """
     if number_field.needs_nested_reader:
         wildcard = Wildcard(number_field.config, "", taken, by_name=number_field.names is not None)
@@ -263,36 +277,44 @@ def _make_wildcard_reader(
 
 
 class Sources:
-    """The sources of a wiring at runtime, compiled from the field paths of their channels.
+    """The sources (subscribed topics) of a wiring at runtime, with readers for their channels.
 
     Args:
         wiring: The robot's wiring.
-        resolve: Returns the message class of a type's name.
-        like: The sources of an earlier wiring. Where a source has the same type its state is
-            copied, and where nothing but its topic differs its readers are used again.
+        resolve: A function that returns the message class of a type's name.
+        like: The sources of an earlier wiring, or None. If a source has the same message type as
+            before, its state is copied. If only its topic differs, its readers are used again.
 
     Raises:
-        WiringError: If a message type is not installed, or a field path leads to no number.
+        WiringError: A message type is not installed, or a field path leads to no number.
     """
 
     def __init__(self, wiring: Wiring, resolve: Resolver, like: Sources | None) -> None:
         self.resolve, self._file = resolve, wiring.file
         self.message_classes: dict[str, Any] = {}
-        """The message class of each source."""
+        """The message class of each source, by the source's name."""
         self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
         for channel in wiring.channels:
             self._channels[channel.source].append(channel)
         self._number_fields: dict[int, tuple[ChannelConfig, Any, list[NumberField]]] = {}
-        """Entry, message class and number fields of each channel, by the identity of the entry."""
+        """For each channel entry, by its Python `id()`: the entry, the message class and the number
+        fields."""
         self._taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._open = len(self._taken) < len(wiring.channels)
-        """Whether messages decide which channels there are."""
+        """Whether there are entries with a `*`, so that messages decide which channels there
+        are."""
         self.feeds = {one.name: self._make_feed(one, wiring, like) for one in wiring.sources}
 
     def _make_feed(self, source: SourceConfig, wiring: Wiring, like: Sources | None) -> Feed:
-        """Return the feed of a source, with the state that it has in `like`.
+        """Return the runtime object of a source, with its state from an earlier wiring.
 
-        With wildcards, feeds depend on each other, and every feed is made again.
+        If any channel id has a `*`, every `Feed` is made anew, because the ids that one makes are
+        taken for the others.
+
+        Args:
+            source: Settings of the source.
+            wiring: The robot's wiring.
+            like: The sources of the earlier wiring, or None.
         """
         try:
             cls = self.resolve(source.type)
@@ -319,7 +341,7 @@ class Sources:
         return feed
 
     def _follow(self, channel: ChannelConfig, cls: Any, like: Sources | None) -> list[NumberField]:
-        """Return the number fields of a channel, from `like` if it has the same entry and class."""
+        """Return the number fields of a channel. Take them from `like` if nothing differs."""
         known = None if like is None else like._number_fields.get(id(channel))
         if known is None or known[1] is not cls:
             known = channel, cls, follow_field(channel, cls, self.resolve, self._file)
@@ -329,7 +351,7 @@ class Sources:
     def _make_camera_reader(
         self, channel: ChannelConfig, cls: Any, source: SourceConfig
     ) -> CameraReader:
-        """Return the reader of a camera channel; raise WiringError if it cannot be read."""
+        """Return the reader of a camera channel. Raise WiringError if the camera cannot be read."""
         key = f"channels.{channel.id}.image"
         fields = cls.get_fields_and_field_types()
         if not is_image(fields):
@@ -342,7 +364,7 @@ class Sources:
 
 
 class _FieldFollower:
-    """Walk along one field path through the types of a message.
+    """A follower of one field path through the types of a message.
 
     Args:
         config: Channel entry of the wiring.
@@ -364,13 +386,13 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool = False,
     ) -> Iterator[NumberField]:
-        """Yield the numbers at the end of a field path, from a message on the way on.
+        """Yield the numbers at the end of a field path.
 
         Args:
-            steps: Remaining steps of the path.
+            steps: The steps (fields) of the path that are still to be followed.
             cls: Class of the message in which the remaining path begins.
             accesses: Fields on the way from the source's message to that message.
-            named: Whether a message on the way has a list of names.
+            named: Whether a message on the way has a list that names its elements.
 
         Raises:
             WiringError: The path leads to no number.
@@ -401,13 +423,13 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool,
     ) -> Iterator[NumberField]:
-        """Yield the numbers at the end of a field path, from a field on the way on.
+        """Yield the numbers at the end of a field path, starting from a field on its way.
 
         Args:
-            rest: Remaining steps of the path, behind the field.
+            rest: The steps of the path behind this field.
             type_: Type of the field.
             accesses: Fields on the way from the source's message, including this field.
-            named: Whether a message on the way has a list of names.
+            named: Whether a message on the way has a list that names its elements.
         """
         if type_.message:
             cls = self._resolve_class(type_.message)
@@ -455,10 +477,10 @@ class _FieldFollower:
         Args:
             step: The step.
             type_: Type of the field.
-            named: Whether the message, or one on the way to it, has a list of names.
+            named: Whether the message, or one on the way to it, has a list that names its elements.
 
         Raises:
-            WiringError: It does not fit.
+            WiringError: The index or name does not fit.
         """
         if not type_.array and step.key is not None:
             self._fail(f"no index, as {step.name!r} is a single {type_.base}")
@@ -471,7 +493,7 @@ class _FieldFollower:
             self._fail(f"an index, as in {step.name}[0]: the message has no list of names")
 
     def _expand_key(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
-        """Return all elements' indices for a `*` on an array of fixed size, else the key alone.
+        """Return all indices of a fixed-size array for the key `*`, else the key alone.
 
         Args:
             key: Index, name or `*` of a step in the path; None for a field that is no array.
@@ -516,10 +538,10 @@ def find_name_list(types: dict[str, FieldType]) -> str | None:
 
 
 def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
-    """Return a function that returns the list of names in a message of this class.
+    """Return a function that returns the list of element names in a message of this class.
 
-    The function returns () if the class has no names. None is returned for a class with lists of
-    messages, each of which may come from another sender.
+    The function returns () if the class has no such list. If the class has lists of messages, None
+    is returned instead of a function, because each message in a list may come from another sender.
     """
     types = field_types(cls)
     if names := find_name_list(types):

@@ -1,8 +1,10 @@
-"""The wiring file of a robot: which field of a topic feeds which channel, and where commands go.
+"""The wiring file of a robot: what feeds the policy's inputs, and where its commands go.
 
-There is one YAML file a robot, which is read once and frozen. `load_wiring` and the functions below
-it define what a file may hold. `ChannelTable`, which knows the message classes, checks that the
-message types have the named fields.
+There is one YAML file for each robot, which is read once and frozen. It names sources (topics to
+subscribe to), the channels (numbers and image patches that the policy reads) with the message field
+of each, and the actuators. `load_wiring` and the functions below it define what a file may hold.
+That the message types have the named fields is checked by `ChannelTable`, which knows the message
+classes.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ class SourceConfig:
     """Settings of one source, which is a subscription to a topic.
 
     Attributes:
-        name: Name of the source in the wiring.
+        name: Name of the source in the wiring file.
         topic: Topic to subscribe to.
         type: Message type, such as `sensor_msgs/msg/JointState`.
-        max_age_s: Age above which a message is not used; 0 means off.
+        max_age_s: Age in seconds above which a message is not used; 0 means no maximum.
         required: Whether the safe command is sent while no message of this source can be used.
-        weight: Weight of all its channels together in `min_present_share`; None gives each channel
-            1.
-        rate_hz: Rate at which the source sends; None if it is the control rate.
+        weight: Weight of all channels of this source together, when the share of present channels
+            is compared with `min_present_share`; None gives each channel the weight 1.
+        rate_hz: Rate at which messages come on the topic; None if it is the control rate.
     """
 
     name: str
@@ -74,9 +76,10 @@ class PoolConfig:
     """Rule that combines neighbouring elements of an array into one reading.
 
     Attributes:
-        size: Number of neighbouring elements per reading.
-        by: "min" or "mean" of these elements.
-        elements: First and last (exclusive) index of the elements that are used; None uses all.
+        size: Number of neighbouring elements that give one reading.
+        by: How they are combined: by their minimum ("min") or their mean ("mean").
+        elements: Index of the first element that is used, and the index behind that of the final
+            one; None uses all.
     """
 
     size: int
@@ -86,11 +89,12 @@ class PoolConfig:
 
 @dataclass(frozen=True)
 class ChannelConfig:
-    """Settings of one channel: value = clip(reading * scale + offset), from a field of a message.
+    """Settings of one channel, which is an input of the policy from a field of a message.
 
+    The policy gets clip(reading * scale + offset), where the reading is the number in the message.
     If the field names several numbers, the id holds one `*` (a wildcard), which stands for the
-    element's name or index. With `image` the channels are the patches of the source's images, the
-    `*` stands for ROW.COLUMN, and there is no field.
+    element's name or index. With `image` there is no field. Instead the channels are patches of the
+    source's images, and the `*` stands for ROW.COLUMN of a patch.
 
     Attributes:
         id: Id of the channel.
@@ -99,17 +103,19 @@ class ChannelConfig:
         scale: Factor on the reading, not 0.
         offset: Number added after `scale`.
         clip: Lowest and highest value; None does not clip.
-        max_age_s: Maximum age of a message, instead of the source's; 0 means off.
+        max_age_s: Maximum age of a message in seconds, instead of that of the source; 0 means no
+            maximum.
         image: How images are cut into patches; None if the channel is a number.
         nan: Value used for a reading of NaN; None makes the reading missing.
         inf: Value used for a reading of infinity; None makes the reading missing.
         minus_inf: Value used for a reading of minus infinity; None makes the reading missing.
         valid: Lowest and highest valid reading; None allows all.
         outside: Value used for a reading outside `valid`; None makes the reading missing.
-        pool: How neighbouring elements are combined, after the replacements above and before
-            `scale`.
-        weight: Weight in `min_present_share`, of a wildcard for all elements together; None gives
-            each element 1.
+        pool: How neighbouring elements of an array are combined, after `nan`, `inf`, `minus_inf`
+            and `outside` were applied and before `scale` is; None combines none.
+        weight: Weight of the channel, or of all channels that a `*` stands for together, when the
+            share of present channels is compared with `min_present_share`; None gives each channel
+            the weight 1.
         wrap: Whether the reading is an angle (rad) that is brought into -pi..pi before `scale`.
     """
 
@@ -137,7 +143,7 @@ class ChannelConfig:
 
     @property
     def repaired(self) -> bool:
-        """Whether the settings may replace a reading or make it missing."""
+        """Whether the settings replace some readings by values, or make them missing."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
 
@@ -150,8 +156,8 @@ class Wiring:
         file: Path of the file, for errors.
         robot: Name of the robot.
         rate_hz: Control rate.
-        min_present_share: Share (0..1) of present channels, by weight, below which the safe command
-            is sent.
+        min_present_share: Weighted share (0..1) of channels with a reading below which the safe
+            command (that does no harm) is sent.
         sources: Topic subscriptions.
         channels: Numbers and image patches that the policy can read.
         command: How actions become messages to the actuators.
@@ -169,7 +175,7 @@ class Wiring:
         """Return the source (topic subscription) with this name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no source with this name.
         """
         for source in self.sources:
             if source.name == name:
@@ -178,7 +184,7 @@ class Wiring:
 
     @property
     def rewirable(self) -> dict[str, str]:
-        """Present value of everything that can be rewired while the node runs, by key.
+        """Present value of each setting that can change while the node runs, by key.
 
         Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
         """
@@ -191,7 +197,7 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """Settings that cut each camera's images into patches; empty without a camera."""
+        """For each camera, the settings for cutting its images into patches."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:
@@ -231,16 +237,16 @@ class Wiring:
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def replaced(self, before: Wiring) -> dict[str, str]:
-        """Return the topics, sources and fields of sources and channels that `rewired` changed.
+        """Return the settings in which this wiring differs from an earlier one.
 
-        If both wirings come from one file, `before.rewired` with the returned values gives this
-        wiring.
+        They are topics of sources, and sources and fields of channels. If this wiring and `before`
+        come from one file, `before.rewired` with the returned values gives this wiring.
 
         Args:
-            before: The wiring before `rewired` was called.
+            before: The earlier wiring.
 
         Returns:
-            Present values by key, as in `rewirable`.
+            The values in this wiring, by key as in `rewirable`.
         """
         kept = {*map(id, before.sources), *map(id, before.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
@@ -269,7 +275,7 @@ def load_wiring(path: str | Path) -> Wiring:
         path: Path of the YAML file.
 
     Raises:
-        WiringError: The file cannot be used; the text names file, key, value and what is allowed.
+        WiringError: The file cannot be used. The text names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(
         (
@@ -313,7 +319,7 @@ def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[
     Args:
         file: Path of the wiring file, for the error.
         sources: The wiring's sources.
-        outputs: Topics that the node publishes, each with a description for the error.
+        outputs: A mapping from each topic that the node publishes to a description for the error.
 
     Raises:
         WiringError: A source reads one of these topics.
@@ -421,7 +427,7 @@ def _read_flag(entry: Entry | None) -> bool:
     """Return an optional entry's value as a bool; False if there is no entry.
 
     Raises:
-        WiringError: The value is no bool.
+        WiringError: The value is not a bool.
     """
     if entry is None:
         return False
@@ -434,7 +440,7 @@ def _read_weight(entry: Entry | None) -> float | None:
     """Return an optional entry's value as a weight of 0 or more; None if there is no entry.
 
     Raises:
-        WiringError: The value is no such number.
+        WiringError: The value is not a number of 0 or more.
     """
     return None if entry is None else read_number(entry, 1.0, "a weight of 0 or more", low=0.0)
 
@@ -464,7 +470,7 @@ def _read_pool(entry: Entry) -> PoolConfig:
 def _check_weights(
     entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
 ) -> None:
-    """Check that no channel has a weight if its source has one, which its channels share.
+    """Check that no channel has a weight of its own if its source has a weight.
 
     Args:
         entry: Entry `channels`, for the error.
@@ -472,7 +478,7 @@ def _check_weights(
         channels: The wiring's channels.
 
     Raises:
-        WiringError: A channel has a weight as well.
+        WiringError: A channel and its source both have a weight.
     """
     weighed = {source.name for source in sources if source.weight is not None}
     for channel in channels:
@@ -493,7 +499,7 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
         channels: The wiring's channels.
 
     Raises:
-        WiringError: They are mixed.
+        WiringError: The channels are mixed.
     """
     images = [channel.image for channel in channels if channel.image is not None]
     if images and len(images) < len(channels):
@@ -510,18 +516,19 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
 
 
 MISSING, TWICE = -1, -2
-"""Index in place of a name that the message does not have, or has twice."""
+"""Values in place of an index: for a name that the message does not have, and for one that it has
+twice."""
 KEPT_NAME_LISTS = 16
-"""Maximum number of lists of names that are remembered."""
+"""Maximum number of different lists of names that are remembered."""
 _SHOWN = 5
 """Maximum number of names in one log line."""
 
 
 class NameList:
-    """List of names in a message, with the index of each name.
+    """One list of names in a message, with the index of each name.
 
     Args:
-        number: Number of this list among the lists of a message's names.
+        number: Number by which this list is identified among all lists of names.
         names: The names.
     """
 
@@ -533,11 +540,11 @@ class NameList:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def find_indices(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the index of each name in this list (n,).
+        """Return the indices (n,) of names in this list.
 
         Args:
-            names: Names to look up. One that the list lacks gets MISSING, one that it has twice
-                gets TWICE.
+            names: The n names to look up. A name that the list lacks gets MISSING, one that it has
+                twice gets TWICE.
         """
         try:
             found = itemgetter(*names)(self._places) if names else ()
@@ -547,9 +554,10 @@ class NameList:
 
 
 class MessageNames:
-    """Names beside an array, shared by all arrays of the message.
+    """The names of array elements in a message, shared by all arrays of the message.
 
-    Lists of names that occur repeatedly are remembered, as when several publishers share a topic.
+    Different lists of names are remembered, because several publishers on one topic may send
+    different ones in turn.
 
     Args:
         path: Dotted attribute path of the list of names in the message.
@@ -562,7 +570,7 @@ class MessageNames:
         self.listing = NameList(0, ())
 
     def update(self, message: Any) -> int:
-        """Make a message's names the present ones, and return the number of their list."""
+        """Use a message's names from now on. Return the number that identifies their list."""
         names = self._get(message)
         if names != self.listing.names:
             key = tuple(names)
@@ -578,7 +586,7 @@ class MessageNames:
 
 
 def describe_nearest_name(name: str, names: Sequence[str]) -> str:
-    """Return which name of a message is nearest to a missing one, as text for a log line.
+    """Return text for a log line: which name in a message is most similar to a missing one.
 
     If no name is similar, the text lists the names that the message has.
 
@@ -598,14 +606,14 @@ def describe_nearest_name(name: str, names: Sequence[str]) -> str:
 
 
 def describe_other_spelling(name: str, names: Sequence[str]) -> str:
-    """Return which name of a message is another spelling of a missing one, as text with the remedy.
+    """Return text that names another spelling of a missing name, and what to do.
 
     Args:
         name: The missing name.
         names: Names of the elements in the message.
 
     Returns:
-        The text for a log line; "" if there is no such name.
+        The text for a log line; "" if no name in the message is another spelling of it.
     """
     for alike, difference in _DIFFERENCES:
         for other in names:
@@ -629,7 +637,7 @@ _DIFFERENCES = (
         "case and blanks",
     ),
 )
-"""Tests of whether two names are nearly the same, each with what then differs."""
+"""Functions that tell whether two names are nearly the same, each with a word for what differs."""
 
 
 def _normalise(name: str) -> str:
@@ -638,7 +646,7 @@ def _normalise(name: str) -> str:
 
 
 def _differs_by_prefix(long: str, short: str) -> bool:
-    """Return whether `long` is `short` with a prefix such as "robot/" in front, ignoring case."""
+    """Return whether `long` is `short` with a prefix such as "robot/", ignoring case."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
 

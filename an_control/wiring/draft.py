@@ -1,4 +1,4 @@
-"""Write wiring YAML for people to edit, with short entries and comments beside them."""
+"""Write a first version of a wiring file for people to edit, with comments beside entries."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class DraftLine(NamedTuple):
 
     Attributes:
         name: Key of the entry.
-        fields: The entry's value, as YAML text.
-        comment: Comment behind the entry; "" for none.
+        fields: The value of the entry, as YAML text.
+        comment: Comment behind the entry; "" for no comment.
     """
 
     name: str
@@ -34,15 +34,17 @@ class Draft(NamedTuple):
 
     Attributes:
         robot: Name of the robot.
-        about: Comment lines at the top of the file.
+        about: Comment lines for the top of the file.
         rate_hz: Control rate.
-        rate: Comment on where the rate comes from.
+        rate: Comment that says where the control rate comes from.
         sources: Sources (topic subscriptions), each with a comment.
         channels: Channels, each with a comment.
-        command: Key, value and comment of the entries `topic`, `type` and `field` of the command.
+        command: For each of the entries `topic`, `type` and `field` of the section `command`: key,
+            value and comment.
         actuators: Actuators, each with a comment.
-        aside: Comment lines after the channels.
-        more_commands: Further command messages, each as `command` and `actuators`.
+        aside: Comment lines for the place after the channels.
+        more_commands: For each further command message, a pair of values like `command` and
+            `actuators`.
     """
 
     robot: str
@@ -88,7 +90,13 @@ class Draft(NamedTuple):
 def _command_lines(
     command: Sequence[tuple[str, str, str]], actuators: Sequence[tuple[ActuatorConfig, str]]
 ) -> list[str]:
-    """Return the lines of one command message."""
+    """Return the lines of the draft for one command message.
+
+    Args:
+        command: Key, value and comment of each of the message's entries `topic`, `type` and
+            `field`.
+        actuators: The message's actuators, each with a comment.
+    """
     lines = [
         f"  {key}: {quote_scalar(value)}".ljust(40) + f" # {about}".rstrip(" #")
         for key, value, about in command
@@ -131,7 +139,7 @@ def quote_scalar(text: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Return the shortest text of a number that is read back to the same bits."""
+    """Return the shortest text for a number that gives exactly this number when it is read."""
     return repr(float(value))
 
 

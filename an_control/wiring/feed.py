@@ -1,8 +1,10 @@
-"""One source at runtime: its newest messages, whether they count, and the numbers they hold.
+"""One source (subscribed topic) at runtime: its newest messages and the numbers in them.
 
-Several publishers may share a topic, each sending some of its named elements. Elements that a
-message does not have keep their value of an earlier message, each with an age of its own. In real
-time this needs a maximum age; in lockstep it holds for the messages of one step.
+Each number that the policy reads is a channel of the channel table. Several publishers may share a
+topic, each sending some of the named elements. Elements that a message does not have keep their
+value from an earlier message, and each has an age of its own. In real time this is only done for
+channels with a maximum age. In lockstep, where a simulator waits for each command, it is only done
+among the messages of one step.
 """
 
 from __future__ import annotations
@@ -21,58 +23,66 @@ from an_control.wiring.config import MessageNames, SourceConfig
 from an_control.wiring.readers import ElementReader, GrowingReader, Reader, Row
 
 NEVER_NS = 1 << 62
-"""An age that no message reaches; as a limit, it means no limit."""
+"""An age in ns that no message reaches; as a maximum age it means "no maximum"."""
 _MAX_UNREAD = 64
-"""Maximum number of unread messages where several publishers may share a topic."""
+"""Maximum number of messages that wait to be read, if several publishers may share a topic."""
 _MAX_SHAPES = 16
-"""Maximum number of shapes whose newest message is kept."""
+"""Maximum number of different message shapes (see `MessageShape`) whose newest message is kept."""
 _NO_STAMP = -1
 MessageShape = tuple[int, ...]
-"""Identifies which names a message has and how long its arrays are."""
+"""Identifies which element names a message has and how long its arrays are, so that messages of the
+same shape replace each other."""
 _ALL_CHANNELS: MessageShape = ()
-"""The shape of a message that has all channels, or counts for all."""
+"""The shape of a message that has all channels, or is treated so."""
 
 
 def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
-    """Return the maximum age in ns of a message; a channel's `max_age_s` overrides the source's."""
+    """Return the maximum age of a message in ns.
+
+    Args:
+        source: Settings of the source, with its maximum age.
+        max_age_s: The maximum age that a channel has instead; None if it has none.
+    """
     limit_s = source.max_age_s if max_age_s is None else max_age_s
     return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
 
 
 StoredMessage = tuple[Any, int | None, int]
-"""A message, its stamp and its arrival (ns); a repeated stamp keeps the first one's arrival."""
+"""A message, its time stamp in ns or None, and its arrival time in ns. Messages with the same stamp
+get the arrival time of the first of them."""
 
 
 def _time_ns(stored: StoredMessage, lockstep: bool) -> int:
-    """Return the time of a message: its stamp in lockstep if it has one, else its arrival."""
+    """Return the time of a message: its stamp in lockstep if any, else its arrival time."""
     _, stamp_ns, arrival_ns = stored
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
 
 class ReceivedMessages:
-    """The messages of a source as they come, until they are read.
+    """The messages of a source (subscribed topic) as they come, until they are read.
 
     Args:
-        max_unread: Maximum number of unread messages; older ones are dropped.
+        max_unread: Maximum number of unread messages. If there are more, the oldest are dropped.
     """
 
     def __init__(self, max_unread: int) -> None:
         self.unread: deque[StoredMessage] = deque(maxlen=max_unread)
         """The messages to read, oldest first."""
         self.stamp_ns: int | None = None
-        """Stamp of the newest message, None if it has none."""
+        """Time stamp of the newest message in ns; None if it has none."""
         self.arrival_ns = 0
-        """Arrival of the newest message, or of the first one with its stamp."""
+        """Arrival time in ns of the newest message, or of the first message with the same stamp."""
         self.count = 0
         self.count_read = 0
-        """The count at the last read."""
+        """The value of `count`, the number of messages so far, at the newest read."""
         self.repeats = 0
-        """Messages since the newest one whose stamp was new."""
+        """Number of messages that have repeated the stamp of the message before."""
         self.new = False
-        """Whether a message that repeats no stamp has come since the last read."""
+        """Whether a message with a new stamp, or without a stamp, has come since the newest
+        read."""
 
     def store(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
-        """Keep a message until it is read."""
+        """Store a message until it is read."""
         if stamp_ns is None or stamp_ns != self.stamp_ns:
             self.arrival_ns = arrival_ns
             self.new = True
@@ -84,7 +94,7 @@ class ReceivedMessages:
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
     def age_ns(self, now_ns: int) -> int:
-        """Return the age of the newest message; NEVER_NS if the clock was set back since."""
+        """Return the age of the newest message in ns; NEVER_NS if the clock has been set back."""
         age = now_ns - self.arrival_ns
         return age if age >= 0 else NEVER_NS
 
@@ -95,18 +105,22 @@ class ReceivedMessages:
         return unread
 
     def read_again(self, earlier: Iterable[StoredMessage]) -> None:
-        """Set these earlier messages unread, before those that have not been read."""
+        """Put earlier messages back, to be read before those that have not been read."""
         self.unread = deque([*earlier, *self.unread], self.unread.maxlen)
 
     def copy(self, max_unread: int | None = None) -> ReceivedMessages:
-        """Return a copy that receives messages of its own."""
+        """Return a copy that shares no list of messages with this object.
+
+        Args:
+            max_unread: Maximum number of unread messages in the copy; None: as here.
+        """
         other = copy.copy(self)
         other.unread = deque(self.unread, max_unread or self.unread.maxlen)
         return other
 
 
 class KeptMessages:
-    """The newest read message of each shape: the table's numbers were read from these, in order.
+    """The newest read message of each shape, in the order in which they were read.
 
     Args:
         readers: The source's readers.
@@ -121,7 +135,7 @@ class KeptMessages:
         self._count = itertools.count()
         self._newest: dict[MessageShape, StoredMessage] = {}
         self.max_unread = _MAX_UNREAD if merging else 1
-        """Number of messages that may hold something of the next reading."""
+        """Maximum number of unread messages that are needed for one reading of the table."""
 
     @property
     def messages(self) -> tuple[StoredMessage, ...]:
@@ -129,18 +143,18 @@ class KeptMessages:
         return tuple(self._newest.values())
 
     def update_names(self, message: Any) -> list[int]:
-        """Read the names in a message, and return the number of each list of them."""
+        """Read the lists of names in a message. Return the numbers that identify these lists."""
         return [names.update(message) for names in self.names]
 
     def shape_of(self, message: Any) -> MessageShape:
-        """Return the shape of a message; always a new one if elements are nested in lists."""
+        """Return the shape of a message, by which a newer message can replace an older one."""
         if self._nested:
             return (next(self._count),)
         numbers = self.update_names(message)
         return (*numbers, *[reader.length(message) for reader in self._arrays])
 
     def keep(self, stored: StoredMessage, shape: MessageShape) -> None:
-        """Keep a message that was read, so that it can be read again in another layout."""
+        """Keep a read message, so that it can be read again when the channels are renumbered."""
         if shape == _ALL_CHANNELS:
             self._newest = {shape: stored}
             return
@@ -150,11 +164,11 @@ class KeptMessages:
             del self._newest[next(iter(self._newest))]
 
     def clear(self) -> None:
-        """Drop all messages, as their numbers count no more."""
+        """Drop all messages, because their numbers are not used any more."""
         self._newest.clear()
 
     def newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
-        """Return the messages that no newer one of the same shape replaces."""
+        """Return the newest message of each shape, oldest first."""
         newest: dict[MessageShape | int, StoredMessage] = {}
         for place, stored in enumerate(unread):
             shape: MessageShape | int = place
@@ -165,36 +179,37 @@ class KeptMessages:
         return list(newest.values())
 
     def copy(self) -> KeptMessages:
-        """Return a copy that keeps messages of its own."""
+        """Return a copy that shares no mapping of messages with this object."""
         other = copy.copy(self)
         other._newest = dict(self._newest)
         return other
 
 
 class ChannelAges:
-    """The ages of a source's channels (n,), each of which may come from another message."""
+    """The ages of a source's n channels, which may come from different messages."""
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
         limits = [_limits_of(config, reader) for reader in readers]
         self.limits = np.concatenate([np.zeros(0, np.int64), *limits])
-        """Maximum age (n,) of each channel's message in ns."""
+        """Maximum age in ns of the message of each channel, (n,) for the n channels of the
+        source."""
         own = self.limits if len(self.limits) else np.array([limit_ns(config)])
         self.shortest, self.longest = int(own.min()), int(own.max())
         self.partial = False
         """Whether the channels come from messages of different ages."""
         self.arrivals = np.full(len(self.limits), -NEVER_NS)
-        """Arrival (n,) of each channel's message, where they are of different ages."""
+        """Arrival time in ns of each channel's message (n,); used only while `partial` is true."""
         self._stamps = np.full(len(self.limits), _NO_STAMP)
 
     def set(
         self, mine: NDArray[np.bool_], stored: StoredMessage, before: StoredMessage | None
     ) -> None:
-        """Set the age of the channels in `mine` to this message's, or the first's of its stamp.
+        """Set the arrival time of some channels to that of a message.
 
         Args:
-            mine: Which channels (n,) come from the message.
+            mine: Which of the source's n channels come from the message, as bools.
             stored: The message.
-            before: The message that was read before it.
+            before: The message that was read before this one, or None.
         """
         if not self.partial and before is not None:
             self.arrivals[:] = before[2]
@@ -207,7 +222,7 @@ class ChannelAges:
 
 
 def _limits_of(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
-    """Return the maximum age of a message for each channel of a reader, (n,) ns."""
+    """Return, for each of a reader's n channels, the maximum age of its message in ns."""
     limits = {one.max_age_s: limit_ns(config, one.max_age_s) for one in reader.configs}
     if len(limits) == 1:
         return np.full(len(reader.ids), limits.popitem()[1], np.int64)
@@ -215,7 +230,7 @@ def _limits_of(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
 
 
 class Feed:
-    """One source at runtime: reads its messages into its place in the table."""
+    """One source (subscribed topic) at runtime, which writes its numbers into a channel table."""
 
     def __init__(
         self, config: SourceConfig, readers: Sequence[Reader], names: Sequence[MessageNames]
@@ -231,31 +246,35 @@ class Feed:
         self._settled = sum(r.expected for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
         self._last: StoredMessage | None = None
-        """The message that was read last in this layout."""
+        """The message that was read last since `lay_out`, or None."""
         self.received = ReceivedMessages(self._kept.max_unread)
         self.fresh = True
-        """Whether the source's messages counted at the last read."""
+        """Whether the newest message could be used (was new enough) at the newest read."""
         self.error = ""
-        """Why the newest message could not be read, "" if it could."""
+        """Why the newest message could not be read; "" if it could."""
 
     def lay_out(self, start: int, raw: Row) -> int:
-        """Take a place in the table from `start` on, set all messages unread, return its end."""
+        """Take the part of the table's array `raw` that begins at index `start`.
+
+        All kept messages are then read again. Return the index behind that part.
+        """
         stop = start
         self._reads: list[tuple[Reader, Row, slice]] = []
         for reader in self.readers:
             first, stop = stop, stop + len(reader.ids)
             self._reads.append((reader, raw[first:stop], slice(first - start, stop - start)))
         self.place = slice(start, stop)
-        """The source's channels in the table."""
+        """The part of the table's arrays that holds the source's channels."""
         self.ages = ChannelAges(self.config, self.readers)
         self._last = None
         self.received.read_again(self._kept.messages)
         return stop
 
     def with_config(self, config: SourceConfig) -> Feed:
-        """Return a feed of the same channels for another table, with this feed's state.
+        """Return a copy of this object for another table, with other settings.
 
-        The readers are the same objects: once the other table reads, this feed must not.
+        The channels must be the same. The copy shares its readers with this object, so once the
+        other table reads, this object must not be used.
         """
         feed = copy.copy(self)
         feed.config = config
@@ -263,7 +282,7 @@ class Feed:
         return feed
 
     def copy_state(self, old: Feed) -> None:
-        """Copy the newest messages and the state of another feed of the same message type."""
+        """Copy messages and state from the object of another source with the same message type."""
         self.fresh = old.fresh
         self.received = old.received.copy(self._kept.max_unread)
         self.received.read_again(old._kept.messages)
@@ -285,14 +304,15 @@ class Feed:
         return self._settled + sum([reader.expected for reader in self.growing])
 
     def reported_channels(self) -> NDArray[np.bool_]:
-        """Return for which channels (n,) a loss is reported."""
+        """Return for which of the source's n channels a loss is reported."""
         masks = [reader.reported_channels() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def explained_channels(self) -> NDArray[np.bool_]:
-        """Return for which channels (n,) diagnostics say why they are missing.
+        """Return for which of the source's n channels diagnostics say why they are missing.
 
-        These are the listed channels and all elements that are known by their index.
+        These are the channels that the wiring lists one by one, and all array elements that are
+        identified by their index.
         """
         masks = [
             np.ones(len(reader.ids), bool)
@@ -303,7 +323,7 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def is_in_time(self, now_ns: int, stamp_ns: int | None) -> bool:
-        """Return whether the newest message counts at this tick for at least one channel."""
+        """Return whether the newest message is new enough for at least one channel."""
         received = self.received
         if stamp_ns is None:
             return received.count > 0 and received.age_ns(now_ns) <= self.ages.longest
@@ -312,15 +332,16 @@ class Feed:
         return received.stamp_ns == stamp_ns
 
     def mark_missing(self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None) -> bool:
-        """Clear `ok` for the source's channels whose message does not count, and end the read.
+        """Mark the source's channels whose message is too old as missing, and end the read.
 
         Args:
-            ok: Which channels of the table (N,) have a valid number.
+            ok: Which of the table's N channels have a valid number. Those whose message is too old
+                are set to False here.
             now_ns: Time of the read.
-            stamp_ns: Its stamp in lockstep, None in real time.
+            stamp_ns: Time stamp of the step in lockstep, None in real time.
 
         Returns:
-            Whether the newest message counts for at least one channel.
+            Whether the newest message is new enough for at least one channel.
         """
         received, ages = self.received, self.ages
         in_time = not self.error and self.is_in_time(now_ns, stamp_ns)
@@ -335,7 +356,7 @@ class Feed:
         return in_time
 
     def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Return the reason why `is_in_time` is false, as text for a log line."""
+        """Return why `is_in_time` is false, as text for a log line."""
         received, longest_s = self.received, self.ages.longest / 1e9
         if not received.count:
             return f"no message yet on {self.config.topic}"
@@ -357,9 +378,12 @@ class Feed:
         return f"no message for more than {longest_s:g} s"
 
     def scan(self, lockstep: bool) -> bool:
-        """Update names and wildcards from the unread messages; return whether the ids have changed.
+        """Add channels for new elements in the unread messages. Return whether ids have changed.
 
-        Of several unread messages of one shape, only the newest is kept.
+        Of several unread messages with the same names and array lengths, only the newest is kept.
+
+        Args:
+            lockstep: Whether the table is read in lockstep.
         """
         self.error = ""
         received = self.received
@@ -378,7 +402,11 @@ class Feed:
         return changed
 
     def extract(self, lockstep: bool) -> None:
-        """Write the numbers of the unread messages into the table; call `scan` before."""
+        """Write the numbers of the unread messages into the table. Call `scan` before.
+
+        Args:
+            lockstep: Whether the table is read in lockstep.
+        """
         unread = self.received.take_unread()
         for stored in unread:
             try:
@@ -397,10 +425,10 @@ class Feed:
             self._kept.keep(stored, shape)
 
     def _read(self, stored: StoredMessage, lockstep: bool, after_another: bool) -> MessageShape:
-        """Write one message's numbers into the table, and return the message's shape.
+        """Write one message's numbers into the table. Return the message's shape.
 
-        A number that the message does not have keeps its earlier value where that is allowed: in
-        real time if the channel has a maximum age, in lockstep if the earlier value is of the same
+        A number that the message does not have keeps its earlier value in two cases: in real time
+        if the channel has a maximum age, and in lockstep if the earlier value is from the same
         step.
 
         Args:
@@ -434,7 +462,12 @@ class Feed:
         return self._kept.shape_of(stored[0]) if stays.any() else _ALL_CHANNELS
 
     def why_missing(self, index: int, now_ns: int) -> str:
-        """Return why a channel, by its place in the source, is missing in a fresh source."""
+        """Return why a channel is missing although the source's newest message can be used.
+
+        Args:
+            index: Index of the channel among the source's channels.
+            now_ns: Time of the read.
+        """
         ages = self.ages
         arrival_ns = int(ages.arrivals[index]) if ages.partial else self.received.arrival_ns
         if now_ns - arrival_ns > ages.limits[index] and arrival_ns > -NEVER_NS:
@@ -444,14 +477,22 @@ class Feed:
         return reader.why_absent(place) or reader.why_invalid(place)
 
     def detail(self, index: int) -> str:
-        """Return more about a missing channel, given by its place in the source, or ""."""
+        """Return more about why a channel is missing, or "".
+
+        Args:
+            index: Index of the channel among the source's channels.
+        """
         reader, place = self._reader_of(index)
         if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
             return reader.replacement(place)
         return reader.detail(place) if reader.why_absent(place) else ""
 
     def _reader_of(self, index: int) -> tuple[Reader, int]:
-        """Return the reader of a channel and the channel's place in it."""
+        """Return the reader of a channel, and the channel's index in that reader.
+
+        Args:
+            index: Index of the channel among the source's channels.
+        """
         for reader in self.readers:
             if index < len(reader.ids):
                 return reader, index

@@ -1,4 +1,4 @@
-"""Define the entry `image` of a channel, which cuts a camera's image into one channel per patch."""
+"""Read the entry `image` of a wiring file, which cuts camera images into patches."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ImageConfig:
     """Settings that turn an image into patches; all lengths are in pixels.
 
     Attributes:
-        size: Height and width of the image that is cut into patches; pixels beyond the last whole
-            patch are not used.
+        size: Height and width to which images are resized before they are cut into patches. Pixels
+            beyond the last whole patch are not used.
         patch: Height and width of a patch.
         stack: Number of successive frames that each patch shows, oldest first.
         frame: Height and width that every received image must have; None means `size`.
-        crop: Part of the received image that is used, before it is resized to `size`; None uses
-            all.
+        crop: Part of the received image that is used and then resized to `size`; None uses the
+            whole image.
         black: Parts of the resized image that are made black, because the policy must not see them.
     """
 
@@ -40,11 +40,11 @@ class ImageConfig:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Number of rows and of columns of patches."""
+        """Number of rows and number of columns of patches."""
         return self.size[0] // self.patch, self.size[1] // self.patch
 
     def labels(self) -> list[str]:
-        """Return ``ROW.COLUMN`` of each patch, row by row."""
+        """Return the text ``ROW.COLUMN`` of each patch, row by row."""
         rows, columns = self.grid
         return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
 
@@ -92,11 +92,11 @@ def cut_patches(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
 
 
 def join_patches(patches: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """Join patches to the frame that they were cut from; the inverse of `cut_patches`.
+    """Join patches to the frame from which `cut_patches` has cut them.
 
     Args:
         patches: Patches (N, patch, patch) of one frame, row by row.
-        grid: Number of rows and of columns of patches.
+        grid: Number of rows and number of columns of patches.
 
     Returns:
         The frame (H, W).
@@ -116,7 +116,7 @@ def _read_whole_number(entry: Entry, allowed: str, low: int, high: int) -> int:
         high: Highest allowed number.
 
     Raises:
-        WiringError: The value is no such number.
+        WiringError: The value is not such a number.
     """
     value = entry.number(allowed, low, high)
     if value != int(value):
@@ -133,7 +133,7 @@ def _read_whole_numbers(entry: Entry, count: int, allowed: str) -> tuple[int, ..
         allowed: Description of what is allowed, for the error.
 
     Raises:
-        WiringError: The value is no such list.
+        WiringError: The value is not such a list.
     """
     if not isinstance(entry.value, list) or len(entry.value) != count:
         raise entry.error(allowed)
@@ -145,7 +145,7 @@ def _read_pair(entry: Entry) -> tuple[int, int]:
     """Return an entry's value as a height and a width in pixels.
 
     Raises:
-        WiringError: The value is no list of two such numbers.
+        WiringError: The value is not a list of two allowed numbers.
     """
     what = f"[height, width] in pixels, each 1 to {LONGEST_SIDE}"
     height, width = _read_whole_numbers(entry, 2, what)
@@ -160,10 +160,10 @@ def _read_box(entry: Entry, size: tuple[int, int], container: str) -> Box:
     Args:
         entry: Entry of the file.
         size: Height and width of the image.
-        container: Name of the image, for the error.
+        container: Words for the image in the error.
 
     Raises:
-        WiringError: The value is no rectangle, or reaches beyond the image.
+        WiringError: The value is not a rectangle, or reaches beyond the image.
     """
     what = f"[top, left, height, width] within {container}, {size[0]} x {size[1]}"
     top, left, height, width = _read_whole_numbers(entry, 4, what)

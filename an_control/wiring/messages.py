@@ -1,6 +1,7 @@
-"""Facts about ROS message types: names, field types, stamps, field paths, marks.
+"""Facts about ROS message types: field types, time stamps, paths to numbers in a message.
 
-Works on any class with `get_fields_and_field_types()`, as rosidl generates them; needs no rclpy.
+The functions work on any class with `get_fields_and_field_types()`, as ROS's generator rosidl makes
+them. They need no rclpy.
 
 A field path names numbers in a message:
 
@@ -14,11 +15,11 @@ A field path names numbers in a message:
     gravity_x(orientation)     which way down is, seen from the body; also gravity_y and gravity_z
     sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
 
-A message may mark fields as not available. A driver without an orientation sends an identity
-quaternion and sets the first element of `orientation_covariance` to -1, as the message's definition
-asks; without a check, the robot would seem to stand upright for ever. Fields that a message marks
-in such a way (`UnavailableMark`) are missing. Drivers that send NaN or infinity instead need no
-mark.
+A message may say that some of its fields are not available. For example, an IMU node that knows no
+orientation sends an identity quaternion and sets the first element of `orientation_covariance` to
+-1, as the message's definition asks. Without a check for that, the robot would seem to stand
+upright for ever. So numbers that a message declares unavailable (`UnavailableMark`) count as
+missing. Nodes that send NaN or infinity instead need no such rule.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from typing import Any
 
 MESSAGE_TYPE = re.compile(r"([a-z][a-z0-9_]*)/msg/([A-Z][A-Za-z0-9]*)", re.ASCII)
 Resolver = Callable[[str], Any]
-"""A function from a type's name to its class; it raises LookupError naming what is missing."""
+"""A function that takes the name of a message type and returns its class. It raises a LookupError
+whose text names what is missing."""
 
 TIME = "builtin_interfaces/Time"
 DURATION = "builtin_interfaces/Duration"
@@ -51,7 +53,8 @@ CASTS: dict[str, Callable[[Any], Any]] = {
     "double": float, "float": float, "boolean": bool, "string": str,
     **{name: int for name in NUMERIC if "int" in name},
 }  # fmt: skip
-"""The cast of a value to exactly the type of each kind of field, which rclpy does not check."""
+"""For each kind of field, the function that converts a value to exactly the field's type. It is
+needed because rclpy does not check types."""
 _FIELD_TYPE = re.compile(
     r"sequence<(?P<item>[^<>,]+(?:<\d+>)?)(?:,\s*(?P<bound>\d+))?>"
     r"|(?P<base>[^\[\]]+)(?:\[(?P<size>\d+)\])?"
@@ -61,7 +64,8 @@ _FIELD_TYPE = re.compile(
 def message_class(name: str) -> Any:
     """Import and return the class of a message type such as `sensor_msgs/msg/JointState`.
 
-    Only message packages are imported; a package without a `msg` folder is refused unread.
+    Only message packages are imported. A package without a `msg` folder is refused without an
+    import.
 
     Args:
         name: Name of the type.
@@ -93,7 +97,7 @@ class FieldType:
     Attributes:
         base: Type of a value: `double`, `string`, `geometry_msgs/Vector3`, ...
         array: Whether the field holds several values of this type.
-        size: Maximum number of values, or the exact number if `fixed`; None if unbounded.
+        size: Maximum number of values, or the exact number if `fixed`; None if there is no maximum.
         fixed: Whether the array has a fixed size.
     """
 
@@ -104,7 +108,7 @@ class FieldType:
 
     @property
     def numeric(self) -> bool:
-        """Whether the field holds numbers; a boolean is read as 0 or 1."""
+        """Whether the field holds numbers, or booleans, which are read as 0 or 1."""
         return self.base in NUMERIC
 
     @property
@@ -115,14 +119,14 @@ class FieldType:
 
 
 def field_types(cls: Any) -> dict[str, FieldType]:
-    """Return the type of each field of a message class, by name, in their order."""
+    """Return a mapping from each field name of a message class to the field's type, in order."""
     return {
         name: _parse_field_type(text) for name, text in cls.get_fields_and_field_types().items()
     }
 
 
 def _parse_field_type(text: str) -> FieldType:
-    """Return the type that a text of rosidl describes, such as "sequence<double, 3>"."""
+    """Return the field type that a text such as "sequence<double, 3>" describes."""
     match = _FIELD_TYPE.fullmatch(text)
     if not match:
         return FieldType(text)
@@ -136,8 +140,8 @@ def _parse_field_type(text: str) -> FieldType:
 def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     """Return a function that returns a message's time stamp (`header.stamp` or `stamp`) in ns.
 
-    The function returns None if the type has no stamp, or if the stamp is zero, as in a message
-    that the sender did not stamp.
+    The function returns None if the message type has no stamp, or if the stamp is zero, which means
+    that the sender did not set it.
 
     Args:
         cls: Class of the messages.
@@ -155,7 +159,7 @@ def stamp_field(message: Any) -> Any:
 
 
 def _find_stamp_path(cls: Any) -> str | None:
-    """Return the attribute path of the time stamp in messages of a class, or None without one."""
+    """Return the attribute path of the time stamp in messages of a class, or None."""
     fields = cls.get_fields_and_field_types()
     if fields.get("header") == "std_msgs/Header":
         return "header.stamp"
@@ -170,7 +174,8 @@ def _to_nanoseconds(stamp: Any) -> int | None:
 _STEP = re.compile(r'([A-Za-z]\w*)(?:\["([^"]+)"\]|\[([^\[\]]+)\])?', re.ASCII)
 _CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
 _GIMBAL = 0.99999
-"""Sine of pitch from which roll and yaw cannot be distinguished (PyBullet's threshold)."""
+"""Sine of the pitch angle from which on roll and yaw cannot be distinguished (PyBullet's
+threshold)."""
 
 SYNTAX = (
     "a path such as pose.position.z, data[3], position[JOINT], ranges[*], twist.*, *, "
@@ -180,11 +185,12 @@ SYNTAX = (
 
 @dataclass(frozen=True)
 class Step:
-    """One field of a field path, as it is written in the wiring.
+    """One field of a field path, as it is written in the wiring file.
 
     Attributes:
-        name: Name of the field; `ALL`, as the last step, stands for every number.
-        key: Index or name of an element, `ALL` for every element; None if none is written.
+        name: Name of the field. `ALL` as the final step of a path stands for every number.
+        key: Index or name of an array element, or `ALL` for every element; None if no brackets are
+            written.
     """
 
     name: str
@@ -192,7 +198,8 @@ class Step:
 
 
 ALL = "*"
-"""The key of a step that means every element; the name of a last step that means every number."""
+"""As the key of a `Step` it means every element; as the name of the final step of a path, every
+number."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,7 @@ class FieldPath:
         steps: Fields on the way to the number.
         function: Function of a quaternion that gives the number, one of `QUATERNIONS`; None if the
             field itself is the number.
-        wave: "sin" or "cos" if the number is an angle whose sine or cosine is taken, else None.
+        wave: "sin" or "cos" if the sine or cosine of the number, an angle, is taken, else None.
     """
 
     steps: tuple[Step, ...]
@@ -212,7 +219,7 @@ class FieldPath:
 
     @property
     def computed(self) -> bool:
-        """Whether a function is applied to the field's content."""
+        """Whether a function, such as "yaw" or "sin", is applied to the field's content."""
         return bool(self.function or self.wave)
 
     @property
@@ -225,7 +232,7 @@ def parse_field(text: str) -> FieldPath:
     """Parse a field path, such as `position[hip_1]` or `yaw(orientation)`.
 
     Raises:
-        ValueError: The text is no field path.
+        ValueError: The text is not a field path.
     """
     call = _CALL.fullmatch(text)
     if call and call[1] in WAVES:
@@ -245,10 +252,10 @@ def parse_field(text: str) -> FieldPath:
 
 
 def _parse_steps(text: str) -> tuple[Step, ...]:
-    """Parse the part of a field path without functions and without a last `*`.
+    """Parse a field path that has no function and no `*` as its final step.
 
     Raises:
-        ValueError: The text is no such path.
+        ValueError: The text is not such a path.
     """
     steps, position = [], 0
     while match := _STEP.match(text, position):
@@ -285,8 +292,9 @@ def element_path(field: str, name: str) -> str:
 def roll(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about x (rad, -pi..pi), by fixed axes as in PyBullet.
 
-    The result is 0 at gimbal lock, where the whole rotation counts as yaw, and NaN if the four
-    numbers are no attitude (all zero, or not finite). The quaternion need not be normalised.
+    The result is 0 at gimbal lock, where the whole rotation is attributed to yaw. It is NaN if the
+    four numbers are not an attitude (all zero, or not finite). The quaternion need not be
+    normalised.
     """
     sine = _compute_sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
@@ -299,7 +307,7 @@ def roll(x: float, y: float, z: float, w: float) -> float:
 def pitch(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about y (rad, -pi/2..pi/2), by fixed axes.
 
-    The result is NaN if the four numbers are no attitude (all zero, or not finite).
+    The result is NaN if the four numbers are not an attitude (all zero, or not finite).
     """
     sine = _compute_sine_of_pitch(x, y, z, w)
     if abs(sine) >= _GIMBAL:
@@ -310,7 +318,7 @@ def pitch(x: float, y: float, z: float, w: float) -> float:
 def yaw(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about z (rad, -pi..pi), by fixed axes.
 
-    The result is NaN if the four numbers are no attitude (all zero, or not finite).
+    The result is NaN if the four numbers are not an attitude (all zero, or not finite).
     """
     sine = _compute_sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
@@ -322,15 +330,15 @@ def yaw(x: float, y: float, z: float, w: float) -> float:
 
 
 def _compute_sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
-    """Return the sine of a quaternion's pitch, or NaN if it is no attitude (0 or not finite)."""
+    """Return the sine of a quaternion's pitch; NaN if the quaternion is 0 or not finite."""
     return 2.0 * (w * y - x * z) / _compute_squared_length(x, y, z, w)
 
 
 def gravity_x(x: float, y: float, z: float, w: float) -> float:
     """Return the x component of the unit vector that points down, in the body's frame.
 
-    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the
-    numbers are no attitude.
+    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the four
+    numbers are all zero or not finite.
     """
     return -2.0 * (x * z - w * y) / _compute_squared_length(x, y, z, w)
 
@@ -338,8 +346,8 @@ def gravity_x(x: float, y: float, z: float, w: float) -> float:
 def gravity_y(x: float, y: float, z: float, w: float) -> float:
     """Return the y component of the unit vector that points down, in the body's frame.
 
-    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the
-    numbers are no attitude.
+    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the four
+    numbers are all zero or not finite.
     """
     return -2.0 * (y * z + w * x) / _compute_squared_length(x, y, z, w)
 
@@ -348,13 +356,13 @@ def gravity_z(x: float, y: float, z: float, w: float) -> float:
     """Return the z component of the unit vector that points down, in the body's frame.
 
     It is -1 if the body stands upright. The quaternion (x, y, z, w) is the body's attitude in the
-    world; the result is NaN if the numbers are no attitude.
+    world; the result is NaN if the four numbers are all zero or not finite.
     """
     return -(w * w - x * x - y * y + z * z) / _compute_squared_length(x, y, z, w)
 
 
 def _compute_squared_length(x: float, y: float, z: float, w: float) -> float:
-    """Return the squared length of a quaternion, or NaN if it is no attitude (0 or not finite)."""
+    """Return the squared length of a quaternion; NaN if it is 0 or not finite."""
     square = x * x + y * y + z * z + w * w
     return square if 1e-12 < square < math.inf else math.nan
 
@@ -382,9 +390,10 @@ class UnavailableMark:
     """Rule by which a message of some type says that some of its fields hold no reading.
 
     Attributes:
-        fields: Names of these fields.
-        absent: Function that returns whether a message says so.
-        reason: Explanation for a log line.
+        fields: Names of the fields that the rule is about.
+        absent: Function that takes a message and returns whether it says that these fields hold no
+            reading.
+        reason: Why they hold no reading, as text for a log line.
     """
 
     fields: tuple[str, ...]
@@ -392,10 +401,10 @@ class UnavailableMark:
     reason: str
 
     def apply_to_part(self, path: str) -> UnavailableMark:
-        """Return the same rule for a message that is a part of another message.
+        """Return the same rule for a message that contains such a message as a part.
 
         Args:
-            path: Dotted attribute path of the part in the other message.
+            path: Dotted attribute path of the part in the containing message.
         """
         if not path:
             return self
@@ -406,7 +415,7 @@ class UnavailableMark:
 
 
 def _make_covariance_mark(field: str) -> UnavailableMark:
-    """Return the rule for a field of Imu: the first number of its covariance is -1.
+    """Return the rule for a field of Imu: it holds no reading if its covariance begins with -1.
 
     Args:
         field: Name of the field, such as "orientation".
@@ -436,7 +445,7 @@ _MARKS: dict[str, tuple[UnavailableMark, ...]] = {
 
 
 def find_unavailable_mark(cls: Any, field: str) -> UnavailableMark | None:
-    """Return the rule by which messages of a class say that a field is not available, or None.
+    """Return the rule by which messages of a class say that a field holds no reading, or None.
 
     Args:
         cls: Class of the messages.

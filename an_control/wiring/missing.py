@@ -1,6 +1,7 @@
-"""Which channels are missing and why, as of the last read, and notices of what has changed.
+"""Find which channels (inputs of the policy) are missing and why, and note what changes.
 
-A notice is made once, when a source or some of its channels are lost, come back, or are new.
+A source is a subscribed topic, which feeds channels. A notice is made once, when a source or some
+of its channels are lost, come back, or are new.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ _EXPLAINED = 8
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """The state of a source as of the last read, for diagnostics.
+    """The state of a source (subscribed topic) when the channels were last read.
 
     Attributes:
         name: Name of the source.
-        topic: Its topic.
+        topic: The topic of the source.
         messages: Number of messages received.
-        age_s: Age of the newest message, None before the first.
-        stamp_ns: Stamp of the newest message, None if it has none.
-        fresh: Whether the newest message counts.
-        repeats: Number of messages since the newest one with a new stamp.
+        age_s: Age of the newest message in seconds; None before the first message.
+        stamp_ns: Time stamp of the newest message in ns; None if it has none.
+        fresh: Whether the newest message can be used, because it is not too old.
+        repeats: Number of messages that have repeated the stamp of the message before.
         present: Number of channels with a valid reading.
-        expected: Number of channels that should have one.
+        expected: Number of channels that should have a valid reading.
         missing: Ids of the expected channels that are missing.
-        reasons: Why they are missing, each reason once.
-        unexpected: Number of wildcard elements that have not come long enough to be expected.
-        dropped: Number of wildcard elements that came only briefly.
-        error: Why the newest message could not be read, "" if it could.
+        reasons: Why channels are missing, each reason once.
+        unexpected: Number of channels of a wildcard (`*`) that have not been present long enough to
+            be expected.
+        dropped: Number of channels of a wildcard that were present only briefly.
+        error: Why the newest message could not be read; "" if it could.
     """
 
     name: str
@@ -63,10 +65,12 @@ class Notice:
     """A note, made once, that a source or some of its channels were lost, came back, or are new.
 
     Attributes:
-        kind: "new" is used for elements of a wildcard that were not in its first message.
+        kind: "lost", "recovered" or "new". New are channels of a wildcard (`*`) that the first
+            message did not have.
         source: Name of the source.
         channels: Ids of the channels concerned; empty if the whole source is meant.
-        reason: Why they were lost, as text for a log line.
+        reason: Why the source or the channels were lost, or what "new" means, as text for a log
+            line.
         never: Whether the source has never sent a message.
     """
 
@@ -88,10 +92,10 @@ class Notice:
 
 
 class MissingReport:
-    """The channels of a table that were missing at the last read, and what changed since before.
+    """The channels of a table that were missing at the newest read, and notices of changes.
 
     Args:
-        feeds: The table's sources.
+        feeds: The table's sources (subscribed topics).
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
@@ -99,17 +103,24 @@ class MissingReport:
         self._required = [feed for feed in self._feeds if feed.config.required]
         self._ids: tuple[str, ...] = ()
         self._ok = np.zeros(0, bool)
-        """Which channels (N,) were valid at the last read."""
+        """Which of the table's N channels were valid at the newest read."""
         self._fine = np.zeros(0, bool)
-        """Which channels (N,) are not reported as lost."""
+        """Which of the N channels are fine, so that a notice is due when they become invalid."""
         self._last: tuple[bytes, list[bool]] | None = None
-        """The channels that were valid and the sources that counted, at the last read."""
+        """A pair for the newest read: which channels were valid, as bytes, and which sources could
+        be used. None before it."""
         self._read_ns: int | None = None
-        """Time of the last read in real time."""
+        """Time of the newest read in real time; None in lockstep."""
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
     def lay_out(self, ids: tuple[str, ...], like: MissingReport) -> None:
-        """Follow the channels with these ids (N,), with what `like` knows of them by id."""
+        """Report on the channels with these ids from now on.
+
+        Args:
+            ids: Ids of the N channels.
+            like: An earlier report. What it knows of a channel is copied to the channel with the
+                same id.
+        """
         known = dict(zip(like._ids, like._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
         self._ids, self._ok, self._last = ids, np.zeros(len(ids), bool), None
@@ -117,13 +128,13 @@ class MissingReport:
     def update(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
-        """Follow a read, and add notices of what changed; return `ok` as bytes.
+        """Add notices of what has changed at a read of the table. Return `ok` as bytes.
 
         Args:
-            ok: Which channels (N,) are valid.
-            fresh: Which sources count.
+            ok: Which of the N channels are valid, as bools.
+            fresh: For each source, whether its newest message can be used.
             now_ns: Time of the read.
-            stamp_ns: Its stamp in lockstep, None in real time.
+            stamp_ns: Time stamp of the step in lockstep, None in real time.
         """
         self._read_ns = now_ns if stamp_ns is None else None
         pattern = ok.tobytes()
@@ -147,7 +158,7 @@ class MissingReport:
             self._notices.append(Notice("lost", name, (), reason, not feed.received.count))
 
     def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
-        """Add notices of single channels, one notice for all channels with the same reason."""
+        """Add notices of channels that were lost or came back, one for all with the same reason."""
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
@@ -164,7 +175,7 @@ class MissingReport:
             self._notices.append(Notice(kind, feed.config.name, tuple(changed), reason))
 
     def add_new_notices(self) -> None:
-        """Add notices of the elements that wildcards added after their first message."""
+        """Add notices of channels that a wildcard (`*`) added after the source's first message."""
         for feed in self._feeds:
             new = [id_ for reader in feed.growing for id_ in reader.appeared]
             for reader in feed.growing:
@@ -174,13 +185,13 @@ class MissingReport:
                 self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
 
     def take_notices(self) -> list[Notice]:
-        """Return and clear the notices of what was lost and what came back since the last call."""
+        """Return and clear the notices of what was lost or came back since the previous call."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
     def reset_notices(self) -> None:
-        """Clear all notices, so that the next read reports everything that is lost by then."""
+        """Clear all notices. The next read then gives a notice of everything that is lost."""
         self._notices.clear()
         self._last = None
         self._fine[:] = True
@@ -188,11 +199,11 @@ class MissingReport:
             feed.fresh = True
 
     def required_sources(self) -> list[str]:
-        """Return the names of the required sources that were missing at the last read."""
+        """Return the names of the required sources that were missing at the newest read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def reasons(self, now_ns: int) -> dict[str, list[str]]:
-        """Return the ids of the channels that were missing at the last read, by reason."""
+        """Return a mapping from each reason to the ids of the channels missing for that reason."""
         found: dict[str, list[str]] = {}
         for feed in self._feeds:
             late = "" if feed.fresh and feed.received.count else feed.why_late(now_ns, None)
@@ -205,7 +216,7 @@ class MissingReport:
         return found
 
     def status(self, now_ns: int) -> list[SourceStatus]:
-        """Return the state of each source as of the last read, for diagnostics."""
+        """Return the state of each source at the newest read, for diagnostics."""
         return [
             SourceStatus(
                 name=feed.config.name,
@@ -227,14 +238,17 @@ class MissingReport:
         ]
 
     def _reported(self, feed: Feed) -> list[int]:
-        """Return the places in a source of the channels that should be present and are missing."""
+        """Return the channels that should be present and are missing, as indices in a source."""
         missing: list[int] = np.flatnonzero(
             feed.reported_channels() & ~self._ok[feed.place]
         ).tolist()
         return missing
 
     def _explain(self, feed: Feed) -> tuple[str, ...]:
-        """Return why the first channels of a source are missing; empty if the source is missing."""
+        """Return why the first few missing channels of a source are missing.
+
+        The result is empty if the source itself is missing.
+        """
         if not feed.fresh or not feed.received.count:
             return ()
         read_ns = feed.received.arrival_ns if self._read_ns is None else self._read_ns

@@ -1,15 +1,17 @@
-"""Read message fields fast: each reader writes its channels' numbers into a row of float64.
+"""Read numbers from message fields fast, into a part of an array of float64.
 
-A number that is not finite or not in the message (an array that is too short) is written as NaN,
-never as zero. `Repairs` may then replace NaN, inf, -inf or a value outside the valid range, and
-pooling combines neighbouring elements of an array into one reading. A channel that is still NaN is
-missing.
+A channel is one number that the policy reads. A reader object reads some channels from the messages
+of one source (subscribed topic), and writes them into its row, the part of the array that it is
+given. A number that is not in the message (as in an array that is too short) is written as NaN,
+never as zero. `Repairs` may replace NaN, infinity, minus infinity or a value outside the valid
+range, as the wiring file says. Pooling combines neighbouring elements of an array into one number.
+A channel that is not finite in the end is missing.
 
-The reader of a wildcard (a channel id with a `*`) grows: it adds channels for the elements that
-messages show. An element is expected once it has come for PROVEN_NS, and an element that is not
-expected is dropped when it is too old; so one odd message, or a publisher that keeps inventing
-names, has no lasting effect. Time is taken from the source's messages, so a source that sends
-nothing loses no channels.
+The reader of a wildcard (a channel id with a `*`) adds channels for array elements as messages
+bring them. An element is expected in further messages once it has come for PROVEN_NS. An element
+that is not expected is dropped when it has been missing for too long. So one odd message, or a
+publisher that keeps inventing names, has no lasting effect. Time is taken from the messages of the
+source, so a source without messages loses no channels.
 """
 
 from __future__ import annotations
@@ -41,17 +43,17 @@ Values = NDArray[np.float64]
 
 
 class Repairs:
-    """Function that replaces unusable numbers of channels, as the wiring says.
+    """Function object that replaces unusable numbers, as the wiring file says.
 
     Args:
-        configs: Settings of each channel; a single one holds for all channels.
+        configs: Settings of each channel. If there is only one item, it is used for all channels.
     """
 
     def __init__(self, configs: Sequence[ChannelConfig]) -> None:
         self._single = len(configs) == 1
 
         def read_setting(name: str) -> Values:
-            """Return one setting of all channels as an array (N,), NaN for None."""
+            """Return one setting of all N channels as an array, with NaN for None."""
             values = [getattr(config, name) for config in configs]
             return np.array([np.nan if one is None else one for one in values], np.float64)
 
@@ -61,16 +63,16 @@ class Repairs:
         self._inf, self._minus_inf = read_setting("inf"), read_setting("minus_inf")
 
     def __call__(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
-        """Return numbers of some channels with unusable ones replaced; NaN means missing.
+        """Return the numbers with unusable ones replaced; NaN means missing.
 
         Args:
             numbers: The numbers (n,).
-            where: Which of the channels they belong to.
+            where: Which of the channels the numbers belong to.
         """
         raw = np.asarray(numbers, np.float64)
 
         def select(column: Values) -> Values:
-            """Return the settings of the selected channels, from those of all channels."""
+            """Return one setting of the channels in `where`, from that of all channels."""
             return column if self._single else column[where]
 
         values = np.where(
@@ -82,7 +84,7 @@ class Repairs:
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
-    """Return the repairs of these channels, or None if none of them has any."""
+    """Return the `Repairs` of these channels, or None if no channel replaces numbers."""
     if any(config.repaired for config in configs):
         return Repairs(configs)
     return None
@@ -114,16 +116,16 @@ def make_pooling_getter(
 def pool_values(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
     """Combine every `size` neighbouring values into their minimum or mean.
 
-    Values that are not finite are left out; a group without finite values is NaN. The last group
+    Values that are not finite are left out; a group without finite values is NaN. The final group
     may have fewer values.
 
     Args:
         values: The values (n,).
         size: Number of values in a group.
-        by: "min" or "mean".
+        by: "min" for the minimum, "mean" for the mean.
 
     Returns:
-        One value for each group, (ceil(n / size),).
+        One value for each group, as an array (ceil(n / size),).
     """
     if not len(values):
         return np.zeros(0)
@@ -144,11 +146,11 @@ class Presence:
     """Record of when each element of a wildcard (a channel id with a `*`) was in a message.
 
     Args:
-        proves: Whether an element becomes expected after some time; if not, elements come and go
-            with each message.
+        proves: Whether an element becomes expected when it has come for PROVEN_NS; if False,
+            elements come and go with each message.
 
     Attributes:
-        expected: Whether each element (n,) is expected in further messages.
+        expected: For each of the n elements, whether it is expected in further messages.
         count: Number of elements that are expected or are in the newest message.
         complete: Whether the newest message has all elements.
         gone_ns: Time in ns for which an element must be missing before it may be dropped.
@@ -171,7 +173,8 @@ class Presence:
         """Record which elements a message has.
 
         Args:
-            there: Whether the message has each element (n,); None means all.
+            there: For each of the n elements, whether the message has it; None means that it has
+                all.
             now_ns: Time of the message in ns.
         """
         if there is None and self._settled and self.complete:
@@ -191,7 +194,10 @@ class Presence:
         self.count = int(np.count_nonzero(self.expected | there))
 
     def stale(self) -> NDArray[np.bool_]:
-        """Return whether each element (n,) is not expected and has been missing for too long."""
+        """Return, for each element, whether it may be dropped.
+
+        That is so if it is not expected and has been missing for longer than `gone_ns`.
+        """
         if self.complete:
             return np.zeros(len(self.expected), bool)
         return ~self.expected & self._find_gone()
@@ -200,7 +206,8 @@ class Presence:
         """Reorder, drop or add elements of the record.
 
         Args:
-            places: For each element (n,) its previous index, or -1 if it is new and present now.
+            places: For each of the n elements after the change, its previous index, or -1 if it is
+                new and present now.
             now_ns: Present time in ns.
         """
         if self.complete:
@@ -219,7 +226,7 @@ class Presence:
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def expect_present(self) -> None:
-        """Stop expecting elements that have been missing for `gone_ns` and PROVEN_NS."""
+        """Stop expecting elements that have been missing for longer than `gone_ns` + PROVEN_NS."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
@@ -229,7 +236,7 @@ class Presence:
         return copy.deepcopy(self)
 
     def _find_gone(self) -> NDArray[np.bool_]:
-        """Return whether each element (n,) has been missing for longer than `gone_ns`."""
+        """Return, for each of the n elements, whether it has been missing longer than `gone_ns`."""
         gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
         return gone
 
@@ -242,9 +249,10 @@ class Presence:
 Row = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Channel = tuple[str, ChannelConfig]
-"""Id of a channel, and its settings from the wiring."""
+"""A pair: the id of a channel, and its settings from the wiring file."""
 MAX_ELEMENTS = 20_000
-"""Maximum number of channels of one wildcard; a message with more counts as unreadable."""
+"""Maximum number of channels of one wildcard (`*`). A message with more elements counts as
+unreadable."""
 _ALL = slice(None)
 _STANDS_FOR = "the channel's keys nan, inf, -inf and outside can name a value to use instead"
 _ONE_EACH = "the sender must send one for each name"
@@ -257,13 +265,13 @@ class Reader(ABC):
     than allowed.
 
     Args:
-        channels: Id and settings of each channel, in the order of the row that `read` fills.
+        channels: Id and settings of each channel, in the order in which `read` writes them.
     """
 
     invalid = f"the value is not finite: {_STANDS_FOR}"
     """Default reason why a number counts as missing."""
     merges = False
-    """Whether a message may hold only some of the channels, distinguished by name."""
+    """Whether a message may hold only some of the channels, which are identified by name."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.ids = [id_ for id_, _ in channels]
@@ -276,20 +284,20 @@ class Reader(ABC):
         return len(self.ids)
 
     def reported_channels(self) -> Mask:
-        """Return whether the loss of each channel (N,) is reported."""
+        """Return, for each of the N channels, whether its loss is reported."""
         return np.ones(len(self.ids), bool)
 
     @abstractmethod
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the channels' numbers into a row, NaN for unknown ones.
+        """Write the channels' numbers into an array, NaN for unknown ones.
 
         Args:
             message: Message of the source.
-            row: Receives the numbers (N,).
+            row: The array to write into, one number for each of the N channels.
 
         Returns:
-            Whether the message has each channel (N,), or None for all. The numbers of channels that
-            it does not have are left unchanged.
+            For each of the N channels, whether the message has it; None means that it has all. The
+            numbers of channels that it does not have are left unchanged.
         """
 
     def why_invalid(self, index: int) -> str:
@@ -307,10 +315,10 @@ class Reader(ABC):
         return self.invalid
 
     def _write(self, row: Row, where: slice | Mask, numbers: Any) -> None:
-        """Write a message's numbers into the row, with unusable ones replaced.
+        """Write numbers into the array, with unusable ones replaced.
 
         Args:
-            row: Receives the numbers.
+            row: The array to write into, one number for each of the N channels.
             where: Which channels the numbers belong to.
             numbers: The numbers (n,).
         """
@@ -320,13 +328,14 @@ class Reader(ABC):
         """Record which channels a message has.
 
         Args:
-            there: Whether the message has each channel (N,); None means all.
+            there: For each of the N channels, whether the message has it; None means that it has
+                all.
             time_ns: Time of the message in ns.
         """
         return
 
     def why_absent(self, index: int) -> str | None:
-        """Return why a channel is not in the message read last, as text, or None if it is.
+        """Return why the newest message lacks a channel, as text, or None if it has it.
 
         Args:
             index: Index of the channel.
@@ -342,7 +351,7 @@ class Reader(ABC):
         return ""
 
     def replacement(self, index: int) -> str:
-        """Return what the newest message has in place of a channel that an earlier message had.
+        """Return what the newest message has instead of a channel that an earlier message had.
 
         Args:
             index: Index of the channel.
@@ -353,7 +362,7 @@ class Reader(ABC):
         return ""
 
     def ids_with_names(self, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that a message can hold if it has only some elements.
+        """Return the ids of the channels that come from messages with certain element names.
 
         Args:
             names: Names of the elements in the message; empty returns all ids.
@@ -361,7 +370,7 @@ class Reader(ABC):
         return list(self.ids)
 
     def reset(self) -> None:
-        """Discard the state of earlier messages, because a new episode starts."""
+        """Discard what is kept from earlier messages, because a new episode starts."""
         return
 
     def copy_state(self, other: Reader) -> None:
@@ -370,7 +379,7 @@ class Reader(ABC):
 
 
 class ScalarReader(Reader):
-    """Reader of numbers that are fields of a message, not elements of an array.
+    """Reader of numbers that are single fields of a message, not elements of an array.
 
     Args:
         channels: Id and settings of each channel.
@@ -382,13 +391,13 @@ class ScalarReader(Reader):
         self._get = attrgetter(*paths)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers of the message's fields into the row (N,)."""
+        """Write the numbers in the message's fields into `row` (N,)."""
         self._write(row, _ALL, self._get(message))
         return None
 
 
 class AngleReader(Reader):
-    """Reader of angles (rad) and other functions of one quaternion.
+    """Reader of angles (rad) and other functions of one quaternion in a message.
 
     Args:
         channels: Id and settings of each channel.
@@ -404,18 +413,18 @@ class AngleReader(Reader):
         self._functions = [QUATERNIONS[name] for name in functions]
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the functions of the message's quaternion into the row (N,)."""
+        """Write the values of the functions of the message's quaternion into `row` (N,)."""
         x, y, z, w = self._get(message)
         self._write(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
 
 
 class MarkedReader(Reader):
-    """Reader of numbers that a message can mark as not available.
+    """Reader of numbers that a message can declare not available.
 
     Args:
-        reader: Reads the numbers of messages without the mark.
-        mark: Says whether a message has the mark.
+        reader: Reads the numbers if the message does not declare them unavailable.
+        mark: The rule by which a message declares them unavailable.
     """
 
     def __init__(self, reader: Reader, mark: UnavailableMark) -> None:
@@ -423,7 +432,7 @@ class MarkedReader(Reader):
         self._reader, self._mark, self._absent = reader, mark, False
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers into the row (N,); NaN if the message marks them as not available."""
+        """Write the numbers into `row` (N,); NaN if the message says that it has none."""
         self._absent = self._mark.absent(message)
         if not self._absent:
             return self._reader.read(message, row)
@@ -431,18 +440,20 @@ class MarkedReader(Reader):
         return None
 
     def why_invalid(self, index: int) -> str:
-        """Return why the channel at this index is missing: the mark, or the usual reason."""
+        """Return why a channel is missing, also if the message declares it unavailable."""
         return self._mark.reason if self._absent else self._reader.why_invalid(index)
 
 
 class Wildcard:
-    """Pattern with a `*` from which channel ids are made for the elements that messages show.
+    """Channel id with a `*`, from which the ids for array elements are made.
 
     Args:
-        config: Channel entry of the wiring with the `*`.
-        prefix: Text before the element's label in the id.
-        taken: Ids that are in use, shared by all wildcards of a table; an id is given only once.
-        by_name: Whether elements are distinguished by name, and so may be spread over messages.
+        config: Entry in the wiring file of the channel with the `*`.
+        prefix: Text that the `*` stands for in addition, before the element's name or index.
+        taken: Ids that are in use. All wildcards of a table share this set, so that no id is given
+            twice.
+        by_name: Whether elements are identified by name, so that different messages may hold
+            different ones.
     """
 
     def __init__(self, config: ChannelConfig, prefix: str, taken: set[str], by_name: bool) -> None:
@@ -452,7 +463,7 @@ class Wildcard:
         self._taken = taken
 
     def reserve_id(self, label: str) -> str | None:
-        """Return the id for a new element and reserve it, or None if another channel has it.
+        """Reserve the channel id for a new element. Return it, or None if it is in use.
 
         Args:
             label: Name or index of the element.
@@ -464,16 +475,16 @@ class Wildcard:
         return id_
 
     def release_id(self, id_: str) -> None:
-        """Make the id of a dropped element available again."""
+        """Make the channel id of a dropped element available again."""
         self._taken.discard(id_)
 
 
 class GrowingReader(Reader):
-    """Base class of readers that can add channels for the elements that messages show.
+    """Base class of readers that can add channels for the array elements in messages.
 
     Args:
         channels: Id and settings of each channel that is known from the start.
-        keys: Name or index of the element of each of these channels.
+        keys: Name or index of the array element for each of these channels.
         wildcard: Makes the ids of further channels; None if none are added.
     """
 
@@ -489,16 +500,17 @@ class GrowingReader(Reader):
         self._seen: set[Any] = set()
         self._presence = Presence(self.by_name)
         self.appeared: list[str] = []
-        """Ids added by messages after the first; the table clears them when it reports them."""
+        """Ids of channels that messages after the first have added. The table clears the list when
+        it has reported them."""
         self.dropped = 0
 
     def reported_channels(self) -> Mask:
-        """Return whether the loss of each channel (N,) is reported."""
+        """Return, for each of the N channels, whether its loss is reported."""
         return self._presence.expected.copy() if self.wildcard else super().reported_channels()
 
     @property
     def max_age_s(self) -> float | None:
-        """Maximum age in seconds of the wildcard's channels, or None if the wiring gives none."""
+        """Maximum age of the wildcard's channels in seconds; None if the wiring file gives none."""
         return self.wildcard.config.max_age_s if self.wildcard else None
 
     @property
@@ -508,19 +520,19 @@ class GrowingReader(Reader):
 
     @property
     def expected(self) -> int:
-        """Number of channels that should be present; at least 1 for a wildcard without matches."""
+        """Number of channels that should be present; 1 for a wildcard that has matched nothing."""
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
     def unexpected(self) -> int:
-        """Number of channels that are, or recently were, present without being expected."""
+        """Number of channels that are present, or were recently, but are not expected to stay."""
         return (
             len(self.ids) - int(np.count_nonzero(self.reported_channels())) if self.by_name else 0
         )
 
     @abstractmethod
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for new elements of a message, and return whether the ids have changed.
+        """Add channels for new elements of a message. Return whether the ids have changed.
 
         Args:
             message: Message of the source.
@@ -531,7 +543,8 @@ class GrowingReader(Reader):
         """Record which channels a message has.
 
         Args:
-            there: Whether the message has each channel (N,); None means all.
+            there: For each of the N channels, whether the message has it; None means that it has
+                all.
             time_ns: Time of the message in ns.
         """
         if self.wildcard:
@@ -553,7 +566,7 @@ class GrowingReader(Reader):
         )
 
     def copy_state(self, other: Reader) -> None:
-        """Copy the elements of another reader with a wildcard, and when they were present."""
+        """Copy from another reader which elements there are and when they were present."""
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
         for key in other._keys:
@@ -565,7 +578,7 @@ class GrowingReader(Reader):
         self._update_after_change()
 
     def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
-        """Add new elements and drop old ones; return whether the ids have changed.
+        """Add channels for new elements and drop old ones. Return whether the ids have changed.
 
         Args:
             keys: Names or indices of the elements in a message.
@@ -620,7 +633,7 @@ class GrowingReader(Reader):
         self.configs = [self.wildcard.config] * len(kept)
 
     def _update_after_change(self) -> None:
-        """Update what depends on the keys, after elements were added or dropped."""
+        """Update what depends on the elements' names or indices, after elements have changed."""
 
 
 class ElementReader(GrowingReader):
@@ -633,8 +646,8 @@ class ElementReader(GrowingReader):
         field: Path of the array, for messages to the user.
         get: Function that returns a message's array.
         channels: Id and settings of each channel that is known from the start.
-        keys: Index or name of the element of each of these channels.
-        names: Names beside the array; None if elements are known by index.
+        keys: Index or name of the array element for each of these channels.
+        names: Reads the names of the array's elements; None if elements are identified by index.
         wildcard: Makes the ids of further channels; None if none are added.
     """
 
@@ -679,14 +692,14 @@ class ElementReader(GrowingReader):
         return changed
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the elements of a message into the row.
+        """Write the elements of a message's array into `row`.
 
         Args:
             message: Message of the source.
-            row: Receives the numbers (N,).
+            row: The array to write into, one number for each of the N channels.
 
         Returns:
-            Whether the message has each channel (N,), or None for all.
+            For each of the N channels, whether the message has it; None means that it has all.
         """
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
@@ -704,7 +717,7 @@ class ElementReader(GrowingReader):
         return there
 
     def why_absent(self, index: int) -> str | None:
-        """Return why an element is not in the message read last, as text, or None if it is.
+        """Return why the newest message lacks an element, as text, or None if it has it.
 
         Args:
             index: Index of the channel.
@@ -724,7 +737,7 @@ class ElementReader(GrowingReader):
         return f"{self._field} has {length}{of} elements{more}"
 
     def ids_with_names(self, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that a message can hold if it has only some elements.
+        """Return the ids of the channels that come from messages with certain element names.
 
         Args:
             names: Names of the elements in the message; empty returns all ids.
@@ -734,7 +747,7 @@ class ElementReader(GrowingReader):
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
     def detail(self, index: int) -> str:
-        """Return which name in the message is nearest to a missing element's, as text, or "".
+        """Return text on which name in the message is most similar to a missing one, or "".
 
         Args:
             index: Index of the channel.
@@ -744,7 +757,7 @@ class ElementReader(GrowingReader):
         return describe_nearest_name(str(self._keys[index]), self._list_message_names())
 
     def replacement(self, index: int) -> str:
-        """Return which name in the newest message may be another spelling of this element's name.
+        """Return text on a name in the newest message that may be another spelling of this one.
 
         Args:
             index: Index of the channel.
@@ -760,7 +773,7 @@ class ElementReader(GrowingReader):
         return f"the newest one names {other}" if other else ""
 
     def _list_message_names(self) -> list[str]:
-        """Return the names in the message read last."""
+        """Return the element names in the newest message."""
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
 
@@ -770,7 +783,7 @@ class ElementReader(GrowingReader):
         self._find_places()
 
     def _find_places(self) -> None:
-        """Find the index of each element in messages with the present list of names."""
+        """Find the index of each element in messages with the newest list of names."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
         if index is None:
@@ -788,18 +801,18 @@ class ElementReader(GrowingReader):
 
 
 def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
-    """Return a function that returns a message's array of numbers (n,), uncopied if possible.
+    """Return a function that returns a message's array as numpy (n,), if possible no copy.
 
     Args:
         path: Dotted attribute path of the array.
-        octets: Whether the array holds octets, which rclpy gives as bytes.
+        octets: Whether the array holds octets, which rclpy represents as bytes objects.
     """
     get = attrgetter(path)
     if octets:
         return lambda message: np.frombuffer(b"".join(get(message)), np.uint8)
 
     def read(message: Any) -> NDArray[Any]:
-        """Return the array of a message; raise ValueError if it is no list of numbers."""
+        """Return the array of a message. Raise ValueError if it is not a list of numbers."""
         data: NDArray[Any] = np.asarray(get(message))
         if data.ndim != 1:
             raise ValueError(f"{path} is no list of numbers")
@@ -815,7 +828,7 @@ def check_size(count: int) -> None:
         count: Number of elements.
 
     Raises:
-        ValueError: There are more.
+        ValueError: There are more elements.
     """
     if count > MAX_ELEMENTS:
         raise ValueError(f"the message has more than {MAX_ELEMENTS} elements for one wildcard")
@@ -827,9 +840,10 @@ class FieldAccess:
 
     Attributes:
         name: Name of the field.
-        key: Index or name of the element, or `*` for all; None if the field is no array.
-        names: Name of the list of names in the message that has the field; None if there is none.
-        label: Whether the field's name, and whether its key, are part of the channel's id.
+        key: Index or name of the element, or `*` for all; None if the field is not an array.
+        names: Name of the field that lists the element names, in the message that has this field;
+            None if there is no such field.
+        label: Two bools: whether `name` is a part of the channel's id, and whether `key` is one.
     """
 
     name: str
@@ -841,14 +855,14 @@ class FieldAccess:
         """Return the parts that this field adds to a channel's id.
 
         Args:
-            key: Index or name of the element, in place of a `*`.
+            key: Index or name of the element. It replaces a `*`.
         """
         name, element = self.label
         return (self.name,) * name + (str(key),) * element
 
 
 class NestedReader(GrowingReader):
-    """Slow reader of numbers in lists of messages, of angles in such lists, and of single octets.
+    """Slow reader of numbers and angles in lists of messages, and of single octets.
 
     Args:
         accesses: Fields on the way from the message to the number.
@@ -885,14 +899,14 @@ class NestedReader(GrowingReader):
         return self._add_new_elements(self._walk_all(message), time_ns)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers of a message into the row.
+        """Write the numbers of a message into `row`.
 
         Args:
             message: Message of the source.
-            row: Receives the numbers (N,).
+            row: The array to write into, one number for each of the N channels.
 
         Returns:
-            Whether the message has each channel (N,), or None for all.
+            For each of the N channels, whether the message has it; None means that it has all.
         """
         found = self._found = self._walk_all(message)
         there = np.array([key in found for key in self._keys], bool)
@@ -900,7 +914,7 @@ class NestedReader(GrowingReader):
         return None if there.all() else there
 
     def why_absent(self, index: int) -> str | None:
-        """Return why a number is not in the message read last, as text, or None if it is.
+        """Return why the newest message lacks a number, as text, or None if it has it.
 
         Args:
             index: Index of the channel.
@@ -908,9 +922,10 @@ class NestedReader(GrowingReader):
         return None if self._keys[index] in self._found else "the message has no such element"
 
     def _walk_all(self, message: Any) -> dict[str, float]:
-        """Return all numbers of a message by label, NaN for a label that occurs twice.
+        """Return a mapping from label to number for a message; NaN for a label that occurs twice.
 
-        A label is made of the names and indices on the way to the number.
+        A label is the text for the `*` in the channel's id. It is made of the names and indices on
+        the way to the number.
         """
         found: dict[str, float] = {}
         for parts, value in self._walk(message, self._accesses, None, ()):
@@ -922,12 +937,12 @@ class NestedReader(GrowingReader):
     def _walk(
         self, node: Any, accesses: tuple[FieldAccess, ...], names: Any, parts: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Yield the parts of the label and the value of each number below a part of the message.
+        """Yield a pair for each number in a part of a message: the parts of its label, its value.
 
         Args:
             node: Part of the message.
             accesses: Fields on the way from this part to the number.
-            names: List of names of the elements, or None.
+            names: List of names of the elements in the part, or None.
             parts: Parts of the label on the way to this part.
         """
         if not accesses:
@@ -966,7 +981,7 @@ def _select_elements(
 
     Args:
         field: Content of the field.
-        key: Index or name of an element, `*` for all; None if the field is no array.
+        key: Index or name of an element, or `*` for all; None if the field is not an array.
         names: Names of the elements, or None if they have none.
     """
     if isinstance(key, str) and names is not None and len(field) > len(names):
