@@ -253,7 +253,7 @@ class Controller:
         return rate_refusal(self.wiring, self.acting.policy.model)
 
     def monitor_warning(self) -> str:
-        """Return why the identity monitor is off although no setting says so, or "".
+        """Return why the identity monitor is off although no setting turns it off, or "".
 
         The monitor detects that sensors were rewired.
         """

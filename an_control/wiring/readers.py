@@ -673,7 +673,7 @@ class ElementReader(GrowingReader):
         return len(self._get(message))
 
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for elements that a message shows for the first time.
+        """Add channels for elements that come for the first time in a message.
 
         Args:
             message: Message of the source.
@@ -888,7 +888,7 @@ class NestedReader(GrowingReader):
         self._found: dict[str, float] = {}
 
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for numbers that a message shows for the first time.
+        """Add channels for numbers that come for the first time in a message.
 
         Args:
             message: Message of the source.
