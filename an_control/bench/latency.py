@@ -80,10 +80,12 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
 
 
 def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
-    """Return the command line that starts a policy node in lockstep that activates itself.
+    """Return the command line that starts a policy node, which answers each message at once.
+
+    The node runs in the mode "lockstep" and activates itself.
 
     Args:
-        wiring: Path of the wiring YAML.
+        wiring: Path of the wiring file, which names the robot's topics.
         model: Path of the model file.
         namespace: ROS namespace of the node.
     """

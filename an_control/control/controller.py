@@ -253,18 +253,18 @@ class Controller:
         return rate_refusal(self.wiring, self.acting.policy.model)
 
     def monitor_warning(self) -> str:
-        """Return why the identity monitor is off although no setting says so, or "".
+        """Return why the identity monitor is off although no setting turns it off, or "".
 
         The monitor detects that sensors were rewired.
         """
         return monitor_warning(self.acting.policy.model, self._asked_monitor)
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences for the log about the wiring, the model and the identity monitor.
+        """Return sentences for the log about the wiring, the model and rewired sensors.
 
-        They tell how the wiring's channels and actuators differ from the model's, and which sources
-        (subscribed topics) feed no channel. Channels that match a wildcard count if they are
-        present now.
+        They tell how the channels in the wiring file differ from the model's, which sources
+        (subscribed topics) feed no channel (input of the policy), and whether rewired sensors are
+        detected. Channels that match a wildcard (`*`) count if they are present now.
         """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)

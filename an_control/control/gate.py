@@ -196,7 +196,7 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the safe command."""
 
     def start(self) -> None:
-        """Prepare for new commands: start from a safe command that holds the present positions."""
+        """Prepare for new commands: start from a safe command with the present positions."""
         self.safe_command.release()
         self.reset()
 

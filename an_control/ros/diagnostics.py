@@ -661,7 +661,7 @@ class EventLog:
             self._logger.info(str(notice))
 
     def _log_waiting(self, now_s: float) -> None:
-        """Log which sources have sent no message yet.
+        """Log which sources (subscribed topics) have sent no message yet.
 
         Warn of sources that are awaited for too long.
         """

@@ -276,13 +276,13 @@ class Inputs:
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
 
     def check(self, table: ChannelTable) -> None:
-        """Check that no source changes to a topic that carries messages of another type.
+        """Check that no source would read a topic that carries messages of another type.
 
         Args:
             table: The channel table that is going to be used.
 
         Raises:
-            WiringError: A source changes to such a topic.
+            WiringError: A source would read such a topic.
         """
         moved = [s for s in table.wiring.sources if self.topics.get(s.name) != s.topic]
         carried = dict(self._node.get_topic_names_and_types()) if moved else {}

@@ -155,11 +155,12 @@ class Loop:
             self._opened = opened.pop_all()
 
     def _make_ticker(self, node: Node, wait_s: float | None, trigger: Trigger) -> Ticker:
-        """Return the object that calls the ticks, in lockstep or in real time.
+        """Return the object that calls the ticks (control steps), in lockstep or in real time.
 
         Args:
             node: Owns the timer.
-            wait_s: In lockstep, seconds to wait for all sources; None: real time.
+            wait_s: In lockstep, where a simulator waits for each command, seconds to wait for the
+                messages of all sources; None: real time.
             trigger: What starts a tick in real time.
         """
         names = [source.name for source in self.controller.wiring.sources]

@@ -33,7 +33,7 @@ class LoopClock:
         self.simulated = bool(node.get_parameter("use_sim_time").value)
 
     def now_ns(self) -> int:
-        """Return the time for the age of readings: ROS time in a simulation, else steady time."""
+        """Return the time that gives the age of readings: ROS time in a simulation, else steady."""
         return self.stamp_ns() if self.simulated else time.monotonic_ns()
 
     def stamp_ns(self) -> int:
@@ -127,7 +127,7 @@ class LockstepTicker(Ticker):
             self._repeat()
 
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Record that the pending stamp is acted on; a tick without a stamp is ignored."""
+        """Record that the node acts on the newest stamp; a tick without a stamp is ignored."""
         if stamp_ns is not None:
             self._stamps.record_action()
 

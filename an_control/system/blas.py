@@ -38,8 +38,8 @@ Threads = tuple[Callable[[], int], Callable[[int], Any]]
 class OneBlasThread:
     """A decorator that limits numpy's BLAS library to one thread while a function runs.
 
-    Several calls may run at the same time, because the number of threads belongs to the whole
-    process: the first call to begin stores it, and the last call to end restores it.
+    Several calls may run at the same time. Because the number of threads belongs to the whole
+    process, the first call to begin stores it, and the last call to end restores it.
 
     Args:
         threads: The functions that read and set the number of threads; None: limit nothing.

@@ -57,7 +57,8 @@ class _ElementArray:
     """An array in a command message. Actuators command all its elements.
 
     Attributes:
-        accesses: Fields on the way from the message to the array.
+        accesses: The fields and elements that lead, one inside the other, from the message to the
+            array.
         parent: Part of the message that has the array as a field.
         kind: Type of the field.
         elements: Mapping from the index of an element to the index of its actuator.
@@ -273,10 +274,11 @@ class CommandMessage:
     def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
         """Return the part of the message that has an actuator's field, and its names.
 
-        Names and messages on the way that do not exist yet are appended to their lists.
+        Names and messages that lead to the field and do not exist yet are appended to their lists.
 
         Args:
-            accesses: Fields on the way from the message to the value.
+            accesses: The fields and elements that lead, one inside the other, from the message to
+                the value.
 
         Returns:
             A pair: the part of the message, and the list in it that names its elements, or None.
@@ -551,13 +553,14 @@ def _find_parent(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, 
 
     Args:
         message: The message.
-        accesses: Fields on the way from the message to the value.
+        accesses: The fields and elements that lead, one inside the other, from the message to the
+            value.
 
     Returns:
         A pair: the part, and the list in it that names its elements, or None.
 
     Raises:
-        ValueError: An element on the way does not exist.
+        ValueError: An element that leads to the value does not exist.
     """
     node, names = message, None
     for access in accesses[:-1]:

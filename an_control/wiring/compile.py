@@ -60,7 +60,8 @@ class NumberField:
 
     Attributes:
         config: Entry in the wiring file of the channel that the number belongs to.
-        accesses: Fields on the way from the message to the number.
+        accesses: The fields and elements that lead, one inside the other, from the message to the
+            number.
         base: Type of the number, such as "double".
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
@@ -157,8 +158,8 @@ def _find_mark_on_path(
     """Return the rule by which a message says that a number is not available, or None.
 
     Args:
-        accesses: Fields on the way from the message to the number; any of them may have such a
-            rule.
+        accesses: The fields and elements that lead from the message to the number; any of them may
+            have such a rule.
         cls: Class of the message.
         resolve: Function that returns the message class of a type's name.
     """
@@ -261,7 +262,7 @@ def _make_wildcard_reader(
     Args:
         number_field: The numbers.
         names: Reads the names of the elements in each message; None if elements have no names.
-        taken: Ids of all channels. The reader adds new ids to them.
+        taken: Ids of all channels. The reader adds the ids of its new channels.
     """
     if number_field.needs_nested_reader:
         wildcard = Wildcard(number_field.config, "", taken, by_name=number_field.names is not None)
@@ -391,8 +392,8 @@ class _FieldFollower:
         Args:
             steps: The steps (fields) of the path that are still to be followed.
             cls: Class of the message in which the remaining path begins.
-            accesses: Fields on the way from the source's message to that message.
-            named: Whether a message on the way has a list that names its elements.
+            accesses: The fields and elements that lead from the source's message to that message.
+            named: Whether one of the messages passed so far has a list that names its elements.
 
         Raises:
             WiringError: The path leads to no number.
@@ -423,13 +424,14 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool,
     ) -> Iterator[NumberField]:
-        """Yield the numbers at the end of a field path, starting from a field on its way.
+        """Yield the numbers at the end of a field path, starting from a field in its middle.
 
         Args:
             rest: The steps of the path behind this field.
             type_: Type of the field.
-            accesses: Fields on the way from the source's message, including this field.
-            named: Whether a message on the way has a list that names its elements.
+            accesses: The fields and elements that lead from the source's message to this field,
+                which is included.
+            named: Whether one of the messages passed so far has a list that names its elements.
         """
         if type_.message:
             cls = self._resolve_class(type_.message)
@@ -454,7 +456,7 @@ class _FieldFollower:
 
         Args:
             cls: Class of the message.
-            accesses: Fields on the way from the source's message to this message.
+            accesses: The fields and elements that lead from the source's message to this message.
         """
         if len(accesses) > _MAX_DEPTH:
             self._fail(f"a message of at most {_MAX_DEPTH} levels")
@@ -477,7 +479,7 @@ class _FieldFollower:
         Args:
             step: The step.
             type_: Type of the field.
-            named: Whether the message, or one on the way to it, has a list that names its elements.
+            named: Whether the message, or one that contains it, has a list that names its elements.
 
         Raises:
             WiringError: The index or name does not fit.

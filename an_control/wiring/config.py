@@ -56,10 +56,11 @@ class SourceConfig:
         topic: Topic to subscribe to.
         type: Message type, such as `sensor_msgs/msg/JointState`.
         max_age_s: Age in seconds above which a message is not used; 0 means no maximum.
-        required: Whether the safe command is sent while no message of this source can be used.
+        required: Whether the safe command (that does no harm) is sent while no message of this
+            source can be used.
         weight: Weight of all channels of this source together, when the share of present channels
             is compared with `min_present_share`; None gives each channel the weight 1.
-        rate_hz: Rate at which messages come on the topic; None if it is the control rate.
+        rate_hz: Number of messages per second on the topic; None if it is the control rate.
     """
 
     name: str

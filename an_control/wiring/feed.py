@@ -53,7 +53,7 @@ get the arrival time of the first of them."""
 
 
 def _time_ns(stored: StoredMessage, lockstep: bool) -> int:
-    """Return the time of a message: its stamp in lockstep if any, else its arrival time."""
+    """Return the time of a message: in lockstep its time stamp if any, else its arrival time."""
     _, stamp_ns, arrival_ns = stored
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
@@ -120,7 +120,7 @@ class ReceivedMessages:
 
 
 class KeptMessages:
-    """The newest read message of each shape, in the order in which they were read.
+    """The newest read message of each shape (names and array lengths), in order of reading.
 
     Args:
         readers: The source's readers.
@@ -147,7 +147,11 @@ class KeptMessages:
         return [names.update(message) for names in self.names]
 
     def shape_of(self, message: Any) -> MessageShape:
-        """Return the shape of a message, by which a newer message can replace an older one."""
+        """Return the shape of a message: which names it has and how long its arrays are.
+
+        A newer message of the same shape replaces an older one. If elements are nested in lists,
+        every message gets a shape of its own.
+        """
         if self._nested:
             return (next(self._count),)
         numbers = self.update_names(message)
@@ -168,7 +172,7 @@ class KeptMessages:
         self._newest.clear()
 
     def newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
-        """Return the newest message of each shape, oldest first."""
+        """Return the newest message of each shape (names, array lengths), oldest first."""
         newest: dict[MessageShape | int, StoredMessage] = {}
         for place, stored in enumerate(unread):
             shape: MessageShape | int = place
@@ -425,7 +429,7 @@ class Feed:
             self._kept.keep(stored, shape)
 
     def _read(self, stored: StoredMessage, lockstep: bool, after_another: bool) -> MessageShape:
-        """Write one message's numbers into the table. Return the message's shape.
+        """Write one message's numbers into the table. Return its shape (names, array lengths).
 
         A number that the message does not have keeps its earlier value in two cases: in real time
         if the channel has a maximum age, and in lockstep if the earlier value is from the same

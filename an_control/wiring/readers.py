@@ -475,7 +475,7 @@ class Wildcard:
         return id_
 
     def release_id(self, id_: str) -> None:
-        """Make the channel id of a dropped element available again."""
+        """Make the channel id of a dropped array element available again."""
         self._taken.discard(id_)
 
 
@@ -520,7 +520,7 @@ class GrowingReader(Reader):
 
     @property
     def expected(self) -> int:
-        """Number of channels that should be present; 1 for a wildcard that has matched nothing."""
+        """Number of channels that should be present; 1 for a `*` that has matched nothing."""
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
@@ -673,7 +673,7 @@ class ElementReader(GrowingReader):
         return len(self._get(message))
 
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for elements that a message shows for the first time.
+        """Add channels for elements that come for the first time in a message.
 
         Args:
             message: Message of the source.
@@ -836,7 +836,7 @@ def check_size(count: int) -> None:
 
 @dataclass(frozen=True)
 class FieldAccess:
-    """One field on the way from a message to a number, with the element that is taken from it.
+    """One field that leads from a message to a number, with the element that is taken from it.
 
     Attributes:
         name: Name of the field.
@@ -865,7 +865,8 @@ class NestedReader(GrowingReader):
     """Slow reader of numbers and angles in lists of messages, and of single octets.
 
     Args:
-        accesses: Fields on the way from the message to the number.
+        accesses: The fields and elements that lead, one inside the other, from the message to the
+            number.
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
         channels: Id and settings of the channel, if it is known from the start.
@@ -887,7 +888,7 @@ class NestedReader(GrowingReader):
         self._found: dict[str, float] = {}
 
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for numbers that a message shows for the first time.
+        """Add channels for numbers that come for the first time in a message.
 
         Args:
             message: Message of the source.
@@ -924,8 +925,8 @@ class NestedReader(GrowingReader):
     def _walk_all(self, message: Any) -> dict[str, float]:
         """Return a mapping from label to number for a message; NaN for a label that occurs twice.
 
-        A label is the text for the `*` in the channel's id. It is made of the names and indices on
-        the way to the number.
+        A label is the text for the `*` in the channel's id. It is made of the names and indices
+        that lead to the number.
         """
         found: dict[str, float] = {}
         for parts, value in self._walk(message, self._accesses, None, ()):
@@ -941,9 +942,9 @@ class NestedReader(GrowingReader):
 
         Args:
             node: Part of the message.
-            accesses: Fields on the way from this part to the number.
+            accesses: The fields and elements that lead from this part to the number.
             names: List of names of the elements in the part, or None.
-            parts: Parts of the label on the way to this part.
+            parts: Parts of the label that belong to the way from the message to this part.
         """
         if not accesses:
             yield parts, self._to_number(node)
@@ -955,14 +956,14 @@ class NestedReader(GrowingReader):
             yield from self._walk(item, rest, names, parts + access.make_id_parts(key))
 
     def _to_number(self, value: Any) -> float:
-        """Return a field's content as a number, or the function of a quaternion."""
+        """Return a field's content as a number: if a quaternion, the value of the function."""
         if self._angle:
             return self._angle(value.x, value.y, value.z, value.w)
         return float(value[0] if isinstance(value, bytes) else value)
 
 
 def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
-    """Return whether any element on the way to a number is selected by its name."""
+    """Return whether any element that leads to a number is selected by its name."""
     named = False
     for access in accesses:
         named |= access.names is not None
