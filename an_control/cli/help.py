@@ -80,6 +80,11 @@ def format_usage() -> str:
     return "\n".join(lines)
 
 
+MIN_LIKENESS, SAME_LIKENESS = 0.5, 0.1
+"""The likeness (0..1) to a verb from which a word may be a misspelling of it, and the difference
+within which several verbs are offered."""
+
+
 def describe_unknown_verb(word: str) -> str:
     """Return the error text for a word that is no verb, with verbs that may be meant.
 
@@ -88,7 +93,9 @@ def describe_unknown_verb(word: str) -> str:
     """
     if word in RENAMED:
         return f"{word!r} is now: {RENAMED[word]}"
-    near = difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
+    likeness = {verb: difflib.SequenceMatcher(None, verb, word).ratio() for verb in VERBS}
+    closest = max(likeness.values())
+    near = [verb for verb in VERBS if likeness[verb] >= max(MIN_LIKENESS, closest - SAME_LIKENESS)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"the verbs are {', '.join(VERBS)}"
     return f"unknown verb {word!r}: {hint}"
 

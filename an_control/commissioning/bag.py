@@ -29,7 +29,7 @@ from an_control.commissioning.survey import (
     record_message,
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
-from an_control.record.reader import Bag
+from an_control.record.reader import Bag, is_same_topic
 from an_control.wiring import ChannelTable, Wiring, names_reader, stamp_reader
 from an_control.wiring.messages import message_class
 
@@ -235,22 +235,6 @@ def _record_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
     one.stamps_ns.append(stamp_ns)
     if stamp_ns is not None:
         one.delays_s.append((log_ns - stamp_ns) / 1e9)
-
-
-def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
-    """Return whether a topic in a bag is the one that a wiring file names.
-
-    Args:
-        wired_topic: The topic in the wiring, which may be relative.
-        recorded_topic: The full name of the topic in the bag.
-        namespace: The robot's namespace; "" allows any.
-    """
-    if wired_topic.startswith("/"):
-        return wired_topic == recorded_topic
-    wired_topic = wired_topic.removeprefix("~/")
-    if namespace.strip("/"):
-        return recorded_topic == f"/{namespace.strip('/')}/{wired_topic}"
-    return recorded_topic == f"/{wired_topic}" or recorded_topic.endswith(f"/{wired_topic}")
 
 
 def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:

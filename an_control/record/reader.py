@@ -352,3 +352,19 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
                     yield BagEntry(*topics[number], log_ns, log_ns, 0, data)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         damaged(error)
+
+
+def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
+    """Return whether a topic in a bag is the one that a wiring file names.
+
+    Args:
+        wired_topic: The topic in the wiring, which may be relative.
+        recorded_topic: The full name of the topic in the bag.
+        namespace: The robot's namespace; "" allows any.
+    """
+    if wired_topic.startswith("/"):
+        return wired_topic == recorded_topic
+    wired_topic = wired_topic.removeprefix("~/")
+    if namespace.strip("/"):
+        return recorded_topic == f"/{namespace.strip('/')}/{wired_topic}"
+    return recorded_topic == f"/{wired_topic}" or recorded_topic.endswith(f"/{wired_topic}")

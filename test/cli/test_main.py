@@ -74,7 +74,7 @@ def test_version_and_module_are_the_command(capsys):
     [
         ("evalaute", "did you mean evaluate?"),
         ("trainteacher", "did you mean train-teacher"),
-        ("xyzzy", "the verbs are sim, run, new, check, view, rewire, evaluate"),
+        ("xyzzy", "the verbs are sim, run, new, check, view, rewire, status"),
         *((old, f"{old!r} is now: {new}") for old, new in RENAMED.items()),
     ],
 )

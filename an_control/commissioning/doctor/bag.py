@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from an_control.commissioning.bag import is_same_topic
 from an_control.commissioning.doctor.driven import DrivenRecorder
 from an_control.policy import Model
 from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, read_joint_state
-from an_control.record.reader import Bag
+from an_control.record.reader import Bag, is_same_topic
 from an_control.wiring import Wiring, stamp_reader
 
 
