@@ -36,7 +36,7 @@ from rclpy.subscription import Subscription
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
 from an_control.ros.graph import owner_name
-from an_control.ros.senders import TopicSenders
+from an_control.ros.rivals import TopicSenders
 from an_control.wiring import (
     ChannelTable,
     SourceConfig,

@@ -13,7 +13,7 @@ from stand import stamp_of
 from an_control.ros.distributions import has_publisher_ids
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
-from an_control.ros.senders import TURN_NS, TopicSenders
+from an_control.ros.rivals import TURN_NS, TopicSenders
 
 MS = 1_000_000
 A, B, C = b"a", b"b", b"c"

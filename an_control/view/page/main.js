@@ -4,7 +4,7 @@ import { WiringPanel } from "./wiring_panel.js";
 import { Clusters, drawChart, drawMatrix } from "./charts.js";
 import { Connection } from "./connection.js";
 import { shown } from "./draw.js";
-import { showAttention, showDiagnostics, showMonitor } from "./panels.js";
+import { showAttention, showDiagnostics, showMonitor } from "./text_panels.js";
 import { RobotView } from "./robot.js";
 
 const byId = (id) => document.getElementById(id);
