@@ -2,7 +2,8 @@
 
     python scripts/wheels.py [--machines aarch64 x86_64] [--pythons 3.10 ... 3.14]
 
-The packages are the requirements of setup.py, the extras `camera` and `view` of setup.py, and
+A wheel is a package file that pip installs without compiling, and a machine is a processor
+architecture. The packages are the requirements of setup.py, the extras `camera` and `view` of setup.py, and
 numba. ROS 2 is not among them, because it comes from apt on a robot. Nothing is installed. The exit
 status is 1 if a wheel is missing.
 """
@@ -56,7 +57,13 @@ def find_missing_wheels(machine: str, python: str) -> str:
 
 
 def main() -> int:
-    """Print for each machine and CPython whether all wheels exist; return the exit status."""
+    """Print for each processor architecture and CPython version whether all wheels exist.
+
+    A wheel is a package file that pip installs without compiling.
+
+    Returns:
+        The exit status, which is 1 if any wheel is missing.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--machines", nargs="+", default=["aarch64", "x86_64"])
     parser.add_argument("--pythons", nargs="+", default=PYTHONS)

@@ -220,10 +220,15 @@ class CheckCommand:
             )
 
     def _find_command_problems(self, wiring: Wiring) -> list[str]:
-        """Return why the policy node would refuse the wiring's command messages with any model.
+        """Return why the command messages that the wiring describes cannot be made.
+
+        The policy node refuses such a wiring, whichever model it runs.
+
+        Args:
+            wiring: The robot's wiring.
 
         Returns:
-            One error text, or nothing if the messages can be made.
+            A list with one error text; an empty list if the messages can be made.
         """
         try:
             command_messages(wiring.command, str(self.wiring))

@@ -151,12 +151,18 @@ class ActingPolicy:
         self.wanted = None
 
     def step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Step the policy and store its command in `wanted`. Return whether a new model took over.
+        """Compute one tick with the policy, and store its command in `wanted`.
+
+        A new model that was given to `swap` also computes. If it has watched long enough, it
+        replaces the old model before the command of this tick is computed.
 
         Args:
             readings: The sensor readings of this tick, which the policy has not seen yet.
             sent: The newest command (A,) on the robot's topics, whichever node sent it; None if it
                 is unknown. The policy gets it as its previous action.
+
+        Returns:
+            Whether a new model has replaced the old one in this tick.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():
             _set_previous_action(self.policy, self._now.order.action(sent))
@@ -166,7 +172,7 @@ class ActingPolicy:
         return changed
 
     def _watch(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Step the new model, if there is one.
+        """Compute one tick with the new model that was given to `swap`, if there is one.
 
         Return whether the new model has computed long enough and now acts.
 

@@ -445,7 +445,7 @@ class Disturber:
 
     @property
     def shuffles(self) -> int:
-        """The number of permutations in this episode."""
+        """How often the signals were permuted among the input slots so far in this episode."""
         return self._permutation.drawn
 
     @property

@@ -40,7 +40,7 @@ class DisturbedPatches:
 
     @property
     def shuffles(self) -> int:
-        """The number of permutations in this episode."""
+        """How often the signals were permuted among the input slots so far in this episode."""
         return self._disturber.shuffles
 
     @property

@@ -67,7 +67,12 @@ class Assignment(NamedTuple):
         return self._replace(detected=False, renames=None)
 
     def as_lost(self) -> Assignment:
-        """Return the assignment marked as unknown, with the outputs pinned."""
+        """Return the assignment with a mark that it is not known to be right.
+
+        The slots stay the same. `outputs`, which says which slot's signal the policy gets under
+        each channel id, also stays the same, and is pinned. This means that it does not follow
+        `slots` until a rewiring is detected.
+        """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
         slots = self.slots
@@ -76,7 +81,7 @@ class Assignment(NamedTuple):
         )
 
     def unpinned(self) -> Assignment:
-        """Return the assignment with each signal under its own id from now on."""
+        """Return the assignment in which the policy gets each signal under its own channel id."""
         if not self.pinned:
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))

@@ -57,6 +57,9 @@ class TickRecord(NamedTuple):
 class Evidence:
     """A store of recent ticks, which computes the costs of assignments of input slots.
 
+    A record is one stored tick. A cost is the negative log-likelihood of a reading, in nats, so an
+    assignment with lower costs fits the records better.
+
     Args:
         forward: The forward model of N channels.
         costs: The calculator of costs, which compares predictions with readings.
@@ -82,7 +85,7 @@ class Evidence:
         their costs (slots, channels), and their usual costs (channels,)."""
         self._totals: dict[bytes, tuple[int, float]] = {}
         """A mapping from an assignment (as bytes) to a pair: the number of records counted, and
-        their total costs."""
+        the sum of their costs."""
         self.identity: np.ndarray | None = None
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
@@ -194,7 +197,11 @@ class Evidence:
         return Candidate(slots, costs, total, excess, len(self.records))
 
     def total_costs(self, assignments: np.ndarray) -> np.ndarray:
-        """Return the total costs (S,) of several assignments over all records, in nats.
+        """Return how badly each of S assignments fits all stored ticks, as an array (S,) in nats.
+
+        The number of an assignment is a sum of costs over all channels and all records. A record is
+        one stored tick. A cost is the negative log-likelihood of a reading under the forward
+        model's prediction, so the assignment with the lowest sum fits best.
 
         Args:
             assignments: (S, N) the input slot that feeds each channel, for each assignment.

@@ -179,7 +179,10 @@ class MonitoredPolicy(WrappingPolicy):
             self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
     def _inform_attention(self, state: ChannelState, assignment: Assignment) -> None:
-        """Raise the evidence in the policy's attention for channels that the monitor identified.
+        """Tell the policy's attention which channels the monitor has identified.
+
+        The attention holds evidence, in nats, about which channel's signal each neuron gets. For
+        the identified channels this evidence is raised to at least a fixed value.
 
         Args:
             state: The states of the policy's neurons, by channel id.

@@ -58,10 +58,15 @@ class ChangeDetector:
         self.reset_to(0.0)
 
     def reset_to(self, surprise: float) -> None:
-        """Set the running mean of the excess costs, and set the count of consistent ticks to 0.
+        """Restart the two measures of how well the assignment explains the readings.
+
+        `surprise` is set to the given value. `consistent`, the number of consecutive ticks in which
+        the assignment may have been right, is set to 0.
 
         Args:
-            surprise: The new running mean in nats a tick.
+            surprise: The new value of the running mean, in nats per tick, of how far the costs of
+                the assignment are above the usual ones. A cost is the negative log-likelihood of a
+                reading.
         """
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0

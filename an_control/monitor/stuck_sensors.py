@@ -84,7 +84,11 @@ class StuckSensors:
         return ~self.same
 
     def restart_counts(self, slots: np.ndarray) -> None:
-        """Restart the counts of unchanged ticks of input slots that feed unexpected channels.
+        """Restart, for some input slots, the counts of ticks in which the reading did not change.
+
+        The sums of the excess costs in these ticks are restarted too. Call it for slots that turn
+        out to feed another channel than was assumed, because the costs were computed for the wrong
+        channel.
 
         Args:
             slots: (N,) True for these slots.

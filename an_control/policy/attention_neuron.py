@@ -60,7 +60,11 @@ class PolicyEngine(ABC):
         self._state, self._all = state, np.arange(len(state))
 
     def drop_neurons(self) -> None:
-        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
+        """Remove the neurons of all channels, but keep the recurrent state.
+
+        A neuron is the small network that reads one channel. The recurrent state belongs to the
+        layers that take the attention's output.
+        """
         self._set_state(self._state[:0])
 
     def add_neurons(self, count: int) -> None:
@@ -110,15 +114,22 @@ class PolicyEngine(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
+        """Remove the neurons of all channels and reset the recurrent state, to start an episode.
+
+        A neuron is the small network that reads one channel. The recurrent state belongs to the
+        layers that take the attention's output.
+        """
 
     @abstractmethod
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence that some neurons' channels are the ones that given queries stand for.
+        """Raise the evidence about which channel some neurons read.
+
+        Each query of the attention stands for one channel of the model. A neuron holds one number
+        for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) the index of the query that stands for each neuron's channel.
+            queries: (K,) for each of these neurons, the index of the query to raise the evidence of.
             min_nats: The evidence is raised to this value where it is lower.
         """
 
@@ -147,7 +158,8 @@ class PolicyEngine(ABC):
             columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+            shift: A large number, which is added to each term of the attention's sum and subtracted
+                again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
 
     @property

@@ -444,22 +444,33 @@ class NumbaEngine(PolicyEngine):
         self.reset()
 
     def reset(self) -> None:
-        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
+        """Remove the neurons of all channels and reset the recurrent state, to start an episode.
+
+        A neuron is the small network that reads one channel. The recurrent state belongs to the
+        layers that take the attention's output.
+        """
         self._memory[:] = 0.0
         self.drop_neurons()
 
     def drop_neurons(self) -> None:
-        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
+        """Remove the neurons of all channels, but keep the recurrent state.
+
+        A neuron is the small network that reads one channel. The recurrent state belongs to the
+        layers that take the attention's output.
+        """
         super().drop_neurons()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence that some neurons' channels are the ones that given queries stand for.
+        """Raise the evidence about which channel some neurons read.
+
+        Each query of the attention stands for one channel of the model. A neuron holds one number
+        for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) the index of the query that stands for each neuron's channel.
+            queries: (K,) for each of these neurons, the index of the query to raise the evidence of.
             min_nats: The evidence is raised to this value where it is lower.
         """
         _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))
@@ -489,7 +500,8 @@ class NumbaEngine(PolicyEngine):
             columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+            shift: A large number, which is added to each term of the attention's sum and subtracted
+                again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
@@ -581,7 +593,8 @@ def _sum_message(values, attention, shift):
     Args:
         values: (N,) the readings.
         attention: (N, M) the attention weights.
-        shift: The number that rounds the terms, for an exact sum (see `exact_sums`).
+        shift: A large number, which is added to each term of a sum and subtracted again. This
+            rounds the terms so that the sum is exact (see `exact_sums`).
     """
     queries = attention.shape[1]
     sums, mass = np.zeros(queries), np.zeros(queries)
@@ -695,7 +708,8 @@ def _tick(
         values: (N,) float32 the readings.
         columns: (N,) the index of each channel's row in `state`.
         previous: (A,) float32 the previous action.
-        shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+        shift: A large number, which is added to each term of the attention's sum and subtracted
+            again. This rounds the terms so that the sum is exact (see `exact_sums`).
         state: One row for each neuron, with the neuron's own state; with prediction attention, also
             the evidence for each query; with reset on jump, also twice a reading's usual change.
             Changed.

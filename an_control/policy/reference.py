@@ -97,7 +97,11 @@ class Reference(PolicyEngine):
         self.reset()
 
     def reset(self) -> None:
-        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
+        """Remove the neurons of all channels and reset the recurrent state, to start an episode.
+
+        A neuron is the small network that reads one channel. The recurrent state belongs to the
+        layers that take the attention's output.
+        """
         self.units = np.zeros(self._sizes.memory)
         self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
         if self._recurrence is not None:
@@ -105,7 +109,11 @@ class Reference(PolicyEngine):
         self.drop_neurons()
 
     def drop_neurons(self) -> None:
-        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
+        """Remove the neurons of all channels, but keep the recurrent state.
+
+        A neuron is the small network that reads one channel. The recurrent state belongs to the
+        layers that take the attention's output.
+        """
         super().drop_neurons()
         self._attention = np.zeros((0, self._sizes.queries))
         self._message = np.zeros(self._sizes.message)
@@ -125,7 +133,8 @@ class Reference(PolicyEngine):
             columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+            shift: A large number, which is added to each term of the attention's sum and subtracted
+                again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
         previous = previous.astype(np.float64)
         columns = self._all if columns is None else columns
@@ -240,7 +249,8 @@ class Reference(PolicyEngine):
 
         Args:
             values: (N,) the readings.
-            shift: The number that rounds the terms, for an exact sum (see `exact_sums`).
+            shift: A large number, which is added to each term of a sum and subtracted again. This
+                rounds the terms so that the sum is exact (see `exact_sums`).
 
         Returns:
             (M,) the message, or under softmax attention (2n,).
@@ -314,11 +324,14 @@ class Reference(PolicyEngine):
         return np.concatenate([self.seen, self.units])
 
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence that some neurons' channels are the ones that given queries stand for.
+        """Raise the evidence about which channel some neurons read.
+
+        Each query of the attention stands for one channel of the model. A neuron holds one number
+        for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) the query of each neuron.
+            queries: (K,) for each of these neurons, the index of the query to raise the evidence of.
             min_nats: The evidence is raised to this value where it is lower.
         """
         places = columns, self._evidence.start + queries
@@ -330,6 +343,7 @@ def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
 
     Args:
         terms: (N, ...) float64 the rows.
-        shift: The number that rounds the terms so that the sum is exact (see `exact_sums`).
+        shift: A large number, which is added to each term and subtracted again. This rounds the
+            terms so that the sum is exact (see `exact_sums`).
     """
     return np.asarray(((terms + shift) - shift).sum(axis=0))

@@ -278,7 +278,13 @@ class SessionReplay:
             self._files[digest] = path
 
     def _end(self, log_ns: int) -> None:
-        """Extend the duration of the recording to this time of day in ns."""
+        """Extend the period that the summary gives for the recording, so that it holds a time.
+
+        The first call also sets the beginning of the period.
+
+        Args:
+            log_ns: The time, in ns since 1970, at which an entry was recorded.
+        """
         summary = self.summary
         summary.begin_ns = summary.begin_ns or log_ns
         summary.end_ns = max(summary.end_ns, log_ns)

@@ -252,7 +252,12 @@ class Readings(NamedTuple):
         return there / of if of else 1.0
 
     def has_share(self, share: float) -> bool:
-        """Return whether at least `share` (0..1) of the expected channels, and any, are present."""
+        """Return whether one channel or more, and a given share of the expected ones, are present.
+
+        Args:
+            share: The share (0..1) of the expected channels that must be present, by weight if the
+                wiring has weights.
+        """
         there, of = self.weights or (len(self.ids), self.expected)
         return bool(self.ids) and there >= (share - _ROUNDING) * of
 

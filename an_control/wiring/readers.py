@@ -63,7 +63,11 @@ class Repairs:
         self._inf, self._minus_inf = read_setting("inf"), read_setting("minus_inf")
 
     def __call__(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
-        """Return the numbers with unusable ones replaced; NaN means missing.
+        """Return the numbers, with the wiring file's replacement instead of each unusable number.
+
+        NaN, infinity, minus infinity and a number outside the channel's valid range are unusable.
+        If the wiring file gives no replacement, the result is NaN, which means that the channel is
+        missing.
 
         Args:
             numbers: The numbers (n,).
@@ -106,7 +110,7 @@ def make_pooling_getter(
     taken = slice(*(config.pool.elements or (None,)))
 
     def read(message: Any) -> Values:
-        """Return the combined readings of a message's array."""
+        """Return the readings that are combined from the elements of a message's array."""
         values = np.asarray(get(message)[taken], np.float64)
         return pool_values(values if repair is None else repair(values, slice(None)), size, by)
 
@@ -315,7 +319,7 @@ class Reader(ABC):
         return self.invalid
 
     def _write(self, row: Row, where: slice | Mask, numbers: Any) -> None:
-        """Write numbers into the array, with unusable ones replaced.
+        """Write numbers into the array, with the wiring file's replacements for unusable ones.
 
         Args:
             row: The array to write into, one number for each of the N channels.
@@ -391,7 +395,10 @@ class ScalarReader(Reader):
         self._get = attrgetter(*paths)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers in the message's fields into `row` (N,)."""
+        """Write the numbers in the message's fields into `row` (N,).
+
+        Return None, which means that the message has all channels.
+        """
         self._write(row, _ALL, self._get(message))
         return None
 
@@ -413,7 +420,10 @@ class AngleReader(Reader):
         self._functions = [QUATERNIONS[name] for name in functions]
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the values of the functions of the message's quaternion into `row` (N,)."""
+        """Write the values of the functions of the message's quaternion into `row` (N,).
+
+        Return None, which means that the message has all channels.
+        """
         x, y, z, w = self._get(message)
         self._write(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
@@ -432,7 +442,16 @@ class MarkedReader(Reader):
         self._reader, self._mark, self._absent = reader, mark, False
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers into `row` (N,); NaN if the message says that it has none."""
+        """Write the numbers into `row` (N,), or NaN if the message declares them unavailable.
+
+        Args:
+            message: Message of the source.
+            row: The array to write into, one number for each of the N channels.
+
+        Returns:
+            For each of the N channels, whether the message has it; None means that it has all. A
+            number that is declared unavailable counts as a number that the message has.
+        """
         self._absent = self._mark.absent(message)
         if not self._absent:
             return self._reader.read(message, row)

@@ -159,10 +159,16 @@ def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[s
 
 
 def measure(blocks: int) -> dict[str, Any]:
-    """Return the costs of each kind of recording, also relative to a node that records nothing.
+    """Measure the CPU time of nodes with each kind of recording.
+
+    The nodes take turns, in each of which one node makes `BLOCK_TICKS` ticks (control steps).
 
     Args:
-        blocks: How often each node has its turn.
+        blocks: The number of turns of each node that are measured.
+
+    Returns:
+        A dict. "ticks" is the number of ticks of each node. "kinds" holds a dict of figures for
+        each node, which also compare it with the node that records nothing.
     """
     from an_control.system.priority import freeze_garbage
     from an_control_sim.process import ros_context
@@ -219,7 +225,11 @@ def _figures(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
 
 
 def print_costs(found: dict[str, Any]) -> None:
-    """Print a table of what `measure` returned."""
+    """Print a table of the CPU times that `measure` returned.
+
+    Args:
+        found: The result of `measure`.
+    """
     print(f"{found['ticks']} ticks of each")
     for one in found["kinds"]:
         low, high = one["more_percent_quarters"]
@@ -278,7 +288,7 @@ def run(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure the costs, print them, and return the exit status.
 
     Args:
-        blocks: How often each node has its turn.
+        blocks: The number of turns of each node that are measured; see `measure`.
         path: The JSON file to write; None for none.
         memory: Whether to measure the memory of the black box.
     """

@@ -1,4 +1,7 @@
-"""Record a robot for the doctor from a bag: of any robot, or of a policy node's recorder."""
+"""Collect a robot's readings and commands from a bag, for the doctor.
+
+The bag is a recording of any robot's topics, or one that a policy node made.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,19 @@ def record_bag(
     namespace: str,
     deserialize: Callable[[bytes, Any], Any],
 ) -> DrivenRecorder:
-    """Return what a bag holds of a robot's readings and commands.
+    """Collect a robot's readings and commands from a bag, and return them in a recorder.
 
-    Readings are those of the wiring's sources. Commands are those on the wiring's command topics,
-    or in a policy node's own recording those that the node has recorded.
+    The readings come from the topics of the wiring's sources. The commands come from the wiring's
+    command topics. A policy node also writes its commands into the bag that it records; from such a
+    bag these commands are taken.
 
     Args:
         wiring: The robot's wiring.
         model_path: Path of the model file, for error messages.
         model: The model whose channels and actuators are recorded.
         bag: The bag.
-        namespace: The robot's namespace; a topic that is not in it is looked for in any.
+        namespace: The robot's namespace, which stands before the relative topic names of the
+            wiring; "" accepts these topics in any namespace.
         deserialize: Makes a ROS message of bytes and a class.
 
     Raises:

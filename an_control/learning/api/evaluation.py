@@ -361,9 +361,10 @@ def _draw_figures(
 
     Args:
         folder: Folder for the pictures.
-        protocols: The protocols by their text.
-        runs: Results of the episodes of each protocol, by the protocols' text.
-        player: Player of the episodes whose attention is plotted.
+        protocols: A mapping from text, such as "reset,noise=5", to the protocol that it stands for.
+            A protocol says how episodes are disturbed.
+        runs: A mapping from the same texts to the results of the protocol's episodes.
+        player: Plays one more episode of a protocol to record the attention for a picture.
     """
     from an_control.learning.evaluation import plots
 

@@ -353,14 +353,16 @@ def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> D
 
 
 def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float]:
-    """Return the probability of each disturbance that the option --disturb names.
+    """Return a mapping from each disturbance that the option --disturb names to its probability.
+
+    The probability is the same for all, and is given by the option --disturb-share.
 
     Args:
         options: Options of the training.
-        kind: Class of the disturbances, which parses them.
+        kind: Class of the disturbances, whose method `parse` reads each text of --disturb.
 
     Raises:
-        ValueError: A disturbance or the share is not valid.
+        ValueError: A text of --disturb is no disturbance, or --disturb-share is not from 0 to 1.
     """
     if not 0.0 <= options.disturb_share <= 1.0:
         raise ValueError(f"--disturb-share {options.disturb_share}: must be from 0 to 1")

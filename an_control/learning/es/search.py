@@ -401,15 +401,20 @@ class SearchSettings:
 
 
 class SearchValidation(NamedTuple):
-    """Result of a validation, in which the policy at the mean of the search plays episodes.
+    """Result of a validation of one search.
+
+    The policy at the mean of the search distribution plays the validation episodes, which are the
+    same in every validation.
 
     Attributes:
-        line: Metrics of the validation, by name. "validation" is the mean return of the episodes
-            that did not fail; it is left out if all failed. "validation_failed" is the number of
-            episodes that failed; it is left out if none failed.
-        score: Mean return by which the searches in a race are compared; -inf if all episodes
-            failed.
-        error: Standard error of `score`.
+        line: A mapping from the name of each metric to its value, for one line of the run's
+            metrics. "validation" is the mean return of the episodes that did not fail; it is left
+            out if all failed. "validation_failed" is the number of episodes that failed; it is left
+            out if none failed.
+        score: The mean return by which searches are compared while several of them compete; -inf if
+            all episodes failed. It is the return with hints while hints are given, and otherwise
+            the metric "validation".
+        error: Standard error of the metric "validation".
     """
 
     line: dict[str, Any]

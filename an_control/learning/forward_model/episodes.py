@@ -178,7 +178,14 @@ class MissingChannels:
         self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for readings (N,), some of which are hidden from the policy."""
+        """Return the policy's action (A,) without the readings of the missing channels.
+
+        This method replaces those readings by NaN before the policy gets them. Now and then it
+        first draws other missing channels. Noise may be added to the action.
+
+        Args:
+            readings: The readings (N,) of all channels.
+        """
         if self._rng.random() < 0.003:
             self._draw_missing()
         action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)

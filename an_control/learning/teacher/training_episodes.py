@@ -98,7 +98,10 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start the next episode, or play a burst or stop that is due now and continue after it.
+        """Start the next episode, or continue the present one after a burst or a stop.
+
+        A burst or a stop that is due now is played first. In a burst the environment receives
+        random or zero actions; in a stop the robot gets the safe command.
 
         Args:
             seed: Not used; the wrapper draws its own seeds.
@@ -123,8 +126,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Send an action and run the environment until the next message with readings arrives.
 
+        That takes several steps of the environment if messages are lost.
+
         Args:
-            action: Action in the library's action space.
+            action: The action that the reinforcement learning library chose, an element of this
+                wrapper's `action_space`.
 
         Returns:
             The observation (N,), the reward, whether the robot fell (terminated), whether the
@@ -156,7 +162,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Set the state to a checkpoint; its episode is played again with the same actions."""
+        """Continue from a checkpoint that `make_checkpoint` returned.
+
+        The state of an environment cannot be stored. Therefore the episode of the checkpoint is
+        started again from its seed, and all actions that were sent before the checkpoint are sent
+        again. `returns` is then empty.
+        """
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
@@ -231,7 +242,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return reward
 
     def _play_stop(self) -> None:
-        """Send zero actions until the stop of the robot is over."""
+        """Send zero actions until the robot's stop or the episode ends.
+
+        A stop is a period of the episode in which the robot gets the safe command instead of the
+        actions.
+        """
         while self._is_stopped and not self._episode.done:
             self._act(np.zeros(self._actions, np.float32))
 

@@ -37,8 +37,8 @@ COMMAND_S, SOURCES_S = 10.0, 5.0
 pair. They are long so that an episode depends only on its seed, even on a busy machine."""
 
 Spin = Callable[[float], bool]
-"""A function that processes messages until a time of the steady clock in seconds, or a little less;
-it returns False once that time has passed."""
+"""A function that processes ROS messages. It gets a time of `time.monotonic()` in seconds, at which
+it must stop; it may return earlier. It returns False if that time has passed."""
 
 
 class BridgeError(RuntimeError):
@@ -197,7 +197,7 @@ class PolicyLink:
         """Call reset_state once; return "" after success, else the reason of the failure.
 
         Args:
-            until_s: The time of the steady clock until which to wait.
+            until_s: The time of `time.monotonic()`, in seconds, until which to wait.
         """
         future = self._client.call_async(Trigger.Request())
         patience_s = min(until_s, time.monotonic() + CALL_S)
@@ -365,9 +365,12 @@ class DiagnosticsReader:
     def read(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
         """Return the newest diagnostics, at most a second old, or None if the node publishes none.
 
+        If no diagnostics have come yet, wait for them for up to `FIRST_DIAGNOSTICS_S`.
+
         Args:
-            spin: Processes messages until a time of the steady clock, or a little less; returns
-                False once that time has passed.
+            spin: A function that processes ROS messages. It gets a time of `time.monotonic()` in
+                seconds, at which it must stop; it may return earlier. It returns False if that time
+                has passed.
         """
         until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):

@@ -189,7 +189,12 @@ class HasSensors(Protocol):
     """An environment that has physical readings beside the observation."""
 
     def sensors(self) -> Mapping[str, Any]:
-        """Return numbers and arrays in SI units by name, at the time of the newest observation."""
+        """Return the sensor readings at the time of the newest observation.
+
+        Returns:
+            A mapping from the name of each sensor to its reading, a number or an array. Physical
+            quantities are in SI units.
+        """
 
 
 @runtime_checkable

@@ -55,8 +55,9 @@ class ActionConversion:
 
     Attributes:
         names: A distinct name for each number (A,).
-        choices: The number of elements in each group of numbers from which one is chosen, 1 for a
-            bit; () if some number belongs to no choice.
+        choices: How many of the A numbers stand for each choice, in order. A choice among k options
+            has k numbers, of which the largest wins; a bit has one number. The tuple is empty if
+            any part of the action is neither a choice nor a bit, such as a Box.
         to_action: Converts numbers (A,) to a new action of the space.
         to_numbers: Converts an action of the space back to numbers (A,).
         from_own_units: Converts numbers (A,) in the space's own units to an action of the space.

@@ -105,7 +105,10 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (middle + self._effect).astype(action.dtype)
 
     def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
-        """Return the reason why the environment does not support the wanted start, or ""."""
+        """Return why the environment cannot start episodes as `settings.start` asks, or "".
+
+        A start is the state in which an episode begins, such as "rest".
+        """
         if settings.start in self._starts:
             return ""
         return f"supports only {' and '.join(('usual', *self._starts))}"

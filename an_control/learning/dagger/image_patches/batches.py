@@ -49,14 +49,18 @@ class CompressedViews(NamedTuple):
 
 
 class PatchBatch(NamedTuple):
-    """Training batch: T steps of B rows, each of which replays an episode with A actions.
+    """Training batch of B rows, each of which replays T steps of a recorded episode.
+
+    An action has A numbers.
 
     Attributes:
         seen: The B * T camera views, row by row.
-        previous: Previous actions (B, T, A) float32.
-        labels: The teacher's actions (B, T, A) float32.
-        counts: False after an episode's end (B, T).
-        begins: Whether a row's memory is reset, as it does not continue its last batch (B,).
+        previous: The action before each step (B, T, A) float32.
+        labels: The teacher's action for each step (B, T, A) float32.
+        counts: A mask (B, T), True for the steps to learn from. It is False for steps after the end
+            of the row's episode.
+        begins: A mask (B,), True for the rows in which the student's memory is reset, because the
+            row does not continue what it replayed in the previous batch.
     """
 
     seen: CompressedViews
@@ -202,7 +206,7 @@ def compress_still_patches(
         patch: Side of a patch in pixels.
         missing: True for patches to leave out (B, N).
         max_patches: Maximum number of changing patches to keep of a view, drawn at random.
-        rng: Draws them.
+        rng: Source of the random numbers that choose the patches to keep.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch, width // patch
@@ -232,7 +236,7 @@ def compress_equal_patches(
         patch: Side of a patch in pixels.
         missing: True for patches to leave out (B, N).
         max_patches: Maximum number of different patches to keep of a view, drawn at random.
-        rng: Draws them.
+        rng: Source of the random numbers that choose the patches to keep.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)

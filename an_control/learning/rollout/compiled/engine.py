@@ -127,7 +127,13 @@ class FusedEngine:
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
     def make_initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
-        """Return the physics' initial states (R, S) of the R episodes with these seeds."""
+        """Return the states (R, S) of the simulated physics at the start of R episodes.
+
+        The state of an episode has S numbers.
+
+        Args:
+            starts: Seeds of each episode, of which the environment's seed sets the state.
+        """
         return np.array([self.batch.start(start.environment) for start in starts])
 
     def make_conditions(
@@ -186,7 +192,7 @@ class FusedEngine:
             episodes: Number of episodes of each candidate.
 
         Returns:
-            (slice of the candidates, slice of the episodes) of each call.
+            A pair for each call: the slice of the candidates, and the slice of the episodes.
         """
         calls = SHARES * self._pool._max_workers
         if models >= calls:

@@ -121,10 +121,11 @@ class PongPlayer:
 
 
 class PongTeacher:
-    """A teacher that plays on an environment's console.
+    """A teacher that reads the memory of the emulated game console in an environment.
 
-    Call `start` after each reset, then the teacher once per step. `env.button` must be the button
-    that was last pressed, whether by the teacher or the student.
+    Call `start` after each reset of the environment. Then call the teacher object once in each
+    step; it returns an action. `env.button` must be the button that was pressed in the previous
+    step, whether the teacher or the student chose it.
 
     Args:
         env: The `PuzzlePongEnv`.
@@ -143,7 +144,7 @@ class PongTeacher:
         self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
-        """Return the action (6,) float32, one-hot, for the console's current state."""
+        """Return the action for the console's current state, one-hot as (6,) float32."""
         seen = ConsoleState.from_console(self._console)
         done = _find_move(self._env.button)
         comes = self._player.is_approaching(seen)
