@@ -3,9 +3,9 @@
     python scripts/wheels.py [--machines aarch64 x86_64] [--pythons 3.10 ... 3.14]
 
 A wheel is a package file that pip installs without compiling, and a machine is a processor
-architecture. The packages are the requirements of setup.py, the extras `camera` and `view` of setup.py, and
-numba. ROS 2 is not among them, because it comes from apt on a robot. Nothing is installed. The exit
-status is 1 if a wheel is missing.
+architecture. The packages are the requirements of setup.py, the extras `camera` and `view` of
+setup.py, and numba. ROS 2 is not among them, because it comes from apt on a robot. Nothing is
+installed. The exit status is 1 if a wheel is missing.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class ChangeDetector:
     """A detector of moves of sensor signals, by the costs of one tick under all assignments.
 
     A tick without a move updates two measures of how well the assignment explains the readings:
-    `surprise`, the running mean of the costs above the usual ones, and `consistent`, the number of
-    consecutive ticks in which the assignment may have been right.
+    `surprise`, the running mean of how far the costs are above their usual values, and
+    `consistent`, the number of consecutive ticks in which the assignment may have been right.
 
     Args:
         costs: The calculator of costs, which compares predictions with readings.
@@ -70,7 +70,7 @@ class ChangeDetector:
         """
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0
-        """How far the last tick's costs were above the usual ones, in nats."""
+        """How far the costs of the newest tick were above their usual values, in nats."""
 
     @property
     def surprising(self) -> bool:

@@ -129,7 +129,7 @@ class PolicyEngine(ABC):
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) for each of these neurons, the index of the query to raise the evidence of.
+            queries: (K,) the index of the query whose evidence is raised in each of these neurons.
             min_nats: The evidence is raised to this value where it is lower.
         """
 

@@ -470,7 +470,7 @@ class NumbaEngine(PolicyEngine):
 
         Args:
             columns: (K,) the indices of the neurons.
-            queries: (K,) for each of these neurons, the index of the query to raise the evidence of.
+            queries: (K,) the index of the query whose evidence is raised in each of these neurons.
             min_nats: The evidence is raised to this value where it is lower.
         """
         _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))

@@ -301,7 +301,7 @@ class SessionReplay:
 
         Args:
             event: Values of the change by name, with its kind as "event".
-            head: Whether it is repeated at the start of a file.
+            head: Whether the event is only repeated at the start of a file.
         """
         kind = event["event"]
         if head and self._session is not None and not self._head_only:

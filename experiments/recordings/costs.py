@@ -89,7 +89,11 @@ class MeasuredNode:
         command, in which notes for the recording become messages."""
 
     def tick(self, messages: dict[str, Any]) -> None:
-        """Pass messages to the node by topic; the final message lets the node act."""
+        """Pass the messages of one tick to the node, of which the final one makes the node act.
+
+        Args:
+            messages: A mapping from topic to message.
+        """
         begin_s = time.thread_time()
         for topic, message in messages.items():
             self._callbacks[topic](message)
@@ -122,7 +126,7 @@ class MeasuredNode:
         self.cpu_s.append(time.process_time() - begin_s)
 
     def forget(self) -> None:
-        """Forget what was measured while caches were cold."""
+        """Remove all measured times, because caches were still cold when they were measured."""
         for one in self.cpu_s, self.command_s, self.tick_s:
             one.clear()
 

@@ -88,7 +88,7 @@ def convert_readings(space: Space) -> ReadingConversion:
 
 
 def convert_actions(space: Space) -> ActionConversion:
-    """Return the conversion of numbers in [-1, 1] to an action space.
+    """Return the conversion of numbers in [-1, 1] to the actions of a space.
 
     Raises:
         ValueError: The space is not supported.
@@ -299,7 +299,7 @@ def find_choices(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
 
 
 def _convert_actions(space: Space, name: str) -> ActionConversion:
-    """Return the conversion of numbers in [-1, 1] to an action space.
+    """Return the conversion of numbers in [-1, 1] to the actions of a space.
 
     Args:
         space: The space, which may be a part of another one.

@@ -89,7 +89,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step; the motors' gain and lag change the action."""
+        """Make a step with the action as the motors' gain and lag change it."""
         if self._has_motor_effects:
             action = self._compute_motor_output(np.asarray(action))
         return self.env.step(action)

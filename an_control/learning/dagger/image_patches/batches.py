@@ -148,7 +148,10 @@ class PatchBatches:
         return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
     def _has_ended(self, row: PatchRow | None) -> bool:
-        """Return whether a row of the batch needs a new episode, or another start in one."""
+        """Return whether a row of the batch must start anew, at some step of a newly drawn episode.
+
+        Without a memory in the student every row does so in each batch.
+        """
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
