@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -119,6 +120,15 @@ class Stand:
         while not condition():
             assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain: {what}"
             self.executor.spin_once(timeout_sec=0.02)
+
+    def run_beside(self, run: Callable[[], Any], limit_s: float = 90.0) -> Any:
+        """What `run` returns, such as an ended program, while the node runs here."""
+        ended: list[Any] = []
+        thread = threading.Thread(target=lambda: ended.append(run()))
+        thread.start()
+        self.until(lambda: ended, "the program's end", limit_s)
+        thread.join()
+        return ended[0]
 
     def call(self, type_: Any, name: str, request: Any = None) -> Any:
         """A service's reply; asked again, since the first reply to a new client can be lost."""

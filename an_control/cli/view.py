@@ -59,7 +59,7 @@ class ViewCommand:
         """Print the address of the page, with a warning if other machines can reach it."""
         if self.host != LOOPBACK:
             print(
-                f"an-control view: listens on {self.host}: whoever has the address below can watch,"
+                f"an-control view: listens on {self.host}: anyone with the address below can watch,"
                 " rewire and stop the robot",
                 file=sys.stderr,
             )

@@ -24,12 +24,7 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 def operate(program, stand: Stand, *arguments: object):
     """The verb, while the node runs here."""
-    ended: list = []
-    thread = threading.Thread(target=lambda: ended.append(program.run(*arguments)))
-    thread.start()
-    stand.until(lambda: ended, "the verb's end", 90)
-    thread.join()
-    return ended[0]
+    return stand.run_beside(lambda: program.run(*arguments))
 
 
 def test_estop_sends_the_safe_command_and_only_reset_lets_the_policy_act_again(program, stand):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,12 +21,7 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 def rewire(program, stand: Stand, *arguments: object):
     """The verb, while the node runs here."""
-    ended: list = []
-    thread = threading.Thread(target=lambda: ended.append(program.run("rewire", *arguments)))
-    thread.start()
-    stand.until(lambda: ended, "the verb's end", 60)
-    thread.join()
-    return ended[0]
+    return stand.run_beside(lambda: program.run("rewire", *arguments))
 
 
 def test_sources_are_read_from_their_new_topics(program, stand):

@@ -92,7 +92,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._burst_begins = self._stop_begins = self._failed = False
         self._start_random_episode()
         self.returns: list[float] = []
-        """Returns of the episodes that ended, with the rewards during bursts. Whoever reads the
+        """Returns of the episodes that ended, with the rewards during bursts. The reader of the
         list also clears it."""
 
     def reset(
