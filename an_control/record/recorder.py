@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from operator import ne
@@ -190,7 +191,8 @@ class NodeRecorder:
             self.path = str(_free_folder(options.folder, node))
             self._writer = self._start()
         elif options.black_box_s > 0.0:
-            # Started now: to start a thread waits until it runs, which the watchdog must not do.
+            # Both now: an import and the start of a thread hold up the watchdog and the ticks.
+            import_module("an_control.record.writer")
             self._box_thread = threading.Thread(
                 target=self._write_boxes, name="black box", daemon=True
             )

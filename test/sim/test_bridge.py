@@ -95,7 +95,7 @@ def test_a_lost_command_leads_to_the_safe_action_and_is_counted(serve, responder
 
 
 def test_a_late_command_gets_the_same_step_again(serve, responder):
-    bridge = serve(command_timeout_s=0.6)
+    bridge = serve(command_timeout_s=4.0)
     responder.answer = lambda joints: (
         responder.push_back(joints) if responder.stamps.count(responder.stamps[-1]) > 1 else None
     )
@@ -155,7 +155,7 @@ def test_while_paused_only_the_step_service_steps(serve, responder):
 def test_a_pause_that_is_asked_for_within_a_step_is_answered_when_the_step_is_over(
     serve, responder
 ):
-    bridge, asked, replied = serve(command_timeout_s=0.6), [], []
+    bridge, asked, replied = serve(command_timeout_s=4.0), [], []
 
     def ask(joints: JointState) -> JointState | None:
         """No command to the first message, so that the step's second one comes."""
