@@ -12,6 +12,7 @@ import argparse
 import ast
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,25 +20,53 @@ FOLDERS = ("an_control", "sim/an_control_sim", "launch", "scripts", "experiments
 MIN_NAME = 4
 """Number of letters of the shortest function name that is drawn."""
 
+SHOWN_DECORATORS = ("property", "cached_property", "staticmethod", "classmethod")
+"""Decorators that change how a method is called."""
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def find_definitions() -> Iterator[tuple[str, Definition]]:
-    """Yield the file and syntax tree node of each function, method and class."""
+@dataclass(frozen=True)
+class FoundDefinition:
+    """A function, method or class of the project.
+
+    Attributes:
+        location: The file, followed by the enclosing classes and functions, each as it is defined.
+        node: Its syntax tree node.
+    """
+
+    location: str
+    node: Definition
+
+
+def find_definitions() -> Iterator[FoundDefinition]:
+    """Yield each function, method and class of the project."""
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, Definition):
-                    yield str(path.relative_to(ROOT)), node
+            tree = ast.parse(path.read_text())
+            yield from _find_definitions_in(tree, str(path.relative_to(ROOT)))
+
+
+def _find_definitions_in(parent: ast.AST, location: str) -> Iterator[FoundDefinition]:
+    """Yield each definition in a syntax tree node at this location."""
+    for child in ast.iter_child_nodes(parent):
+        if isinstance(child, Definition):
+            yield FoundDefinition(location, child)
+            keyword = "class" if isinstance(child, ast.ClassDef) else "def"
+            yield from _find_definitions_in(child, f"{location}: {keyword} {child.name}")
+        else:
+            yield from _find_definitions_in(child, location)
 
 
 def format_signature(node: Definition) -> str:
-    """Return the line that defines a function or class, without its body."""
+    """Return the lines that define a function or class, without its body."""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(map(ast.unparse, node.bases))
         return f"class {node.name}({bases})" if bases else f"class {node.name}"
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    shown = "".join(f"@{name}\n" for name in decorators if name in SHOWN_DECORATORS)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"def {node.name}({ast.unparse(node.args)}){returns}"
+    return f"{shown}def {node.name}({ast.unparse(node.args)}){returns}"
 
 
 def main() -> None:
@@ -49,19 +78,22 @@ def main() -> None:
     options = parser.parse_args()
     draw = random.Random(options.seed)
     found = list(find_definitions())
-    described = [(file, node) for file, node in found if ast.get_docstring(node)]
+    described = [definition for definition in found if ast.get_docstring(definition.node)]
     functions = [
-        (file, node)
-        for file, node in found
-        if not isinstance(node, ast.ClassDef)
-        and len(node.name.strip("_")) >= MIN_NAME
-        and not node.name.startswith("__")
+        definition
+        for definition in found
+        if not isinstance(definition.node, ast.ClassDef)
+        and len(definition.node.name.strip("_")) >= MIN_NAME
+        and not definition.node.name.startswith("__")
     ]
-    for number, (file, node) in enumerate(draw.sample(described, options.docstrings), 1):
-        print(f"{number}. {file}\n{format_signature(node)}\n{ast.get_docstring(node)}\n")
+    for number, definition in enumerate(draw.sample(described, options.docstrings), 1):
+        docstring = ast.get_docstring(definition.node)
+        print(
+            f"{number}. {definition.location}\n{format_signature(definition.node)}\n{docstring}\n"
+        )
     print("Names:")
-    for number, (file, node) in enumerate(draw.sample(functions, options.names), 1):
-        print(f"{number}. {file}: {format_signature(node)}")
+    for number, definition in enumerate(draw.sample(functions, options.names), 1):
+        print(f"{number}. {definition.location}\n{format_signature(definition.node)}")
 
 
 if __name__ == "__main__":
