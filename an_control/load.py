@@ -69,10 +69,10 @@ def load_policy(
 
     Example:
         >>> import an_control
-        >>> from an_control.policy import paper_sizes, write_model
-        >>> from an_control.policy.random_model import random_model
-        >>> sizes = paper_sizes(actions=2, queries=4, hidden_layers=1)
-        >>> write_model("small.safetensors", random_model(sizes))
+        >>> from an_control.policy import make_paper_sizes, write_model
+        >>> from an_control.policy.random_model import make_random_model
+        >>> sizes = make_paper_sizes(actions=2, queries=4, hidden_layers=1)
+        >>> write_model("small.safetensors", make_random_model(sizes))
         >>> policy = an_control.load_policy("small.safetensors", engine="numpy")
         >>> action = policy.step({"hip.position": 0.3, "hip.velocity": -1.2})
         >>> action.shape, action.dtype
@@ -138,7 +138,7 @@ def make_policy(
             model.
     """
     setting = resolve_monitor(model, monitor)
-    policy = _make_unmonitored(model, engine, keep_ticks)
+    policy = _make_unmonitored_policy(model, engine, keep_ticks)
     if least_change := resolve_recovery(model, recovery):
         policy = RecoveringPolicy(policy, least_change)
     if setting == "off" or policy.reading_shape:
@@ -146,13 +146,13 @@ def make_policy(
     ordered = not policy.permutation_invariant
     watching = IdentityMonitor(ForwardModel(model), ordered=ordered)
     monitored = MonitoredPolicy(policy, watching, setting)
-    student = _student_path(model)
+    student = _find_student_path(model)
     if student is None or setting != "match":
         return monitored
     return HandOverPolicy(monitored, make_policy(read_model(student), "off", engine=engine))
 
 
-def _student_path(model: Model) -> Path | None:
+def _find_student_path(model: Model) -> Path | None:
     """Return the path of the student's model file, or None if the model itself acts at the start.
 
     A policy that needs its channels in a fixed order may name such a model (the "student"), which
@@ -181,10 +181,10 @@ def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:
             f"monitor: {requested!r}, but this model carries no forward model of its channels to"
             " watch them by (an-control train-monitor makes one); allowed is 'off'"
         )
-    return requested or ("off" if model.forward is None else model.forward.default)
+    return requested or ("off" if model.forward is None else model.forward.default_monitor)
 
 
-def monitor_warning(model: Model, requested: Monitor | None) -> str:
+def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
     """Return why the model file itself turns the monitor off and how to change that, or "".
 
     The text is empty if the user chose a setting or if the model's monitor is on.
@@ -193,10 +193,12 @@ def monitor_warning(model: Model, requested: Monitor | None) -> str:
         model: The model.
         requested: The setting that the user asked for; None if they asked for none.
     """
-    return "" if requested is not None or model.forward is None else model.forward.why_off
+    return "" if requested is not None or model.forward is None else model.forward.off_reason
 
 
-def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
+def _make_unmonitored_policy(
+    model: Model, engine: EngineName | None, keep_ticks: int | None
+) -> Policy:
     """Return the policy of a model without monitor and recovery, computed by the chosen engine.
 
     Args:
@@ -217,17 +219,17 @@ def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int |
             raise ValueError("holds only the monitor of an ONNX file, which is the policy")
         return OnnxPolicy(model)
     if isinstance(sizes, VisionSizes):
-        if not _use_numba(engine):
+        if not _should_use_numba(engine):
             return VisionNeuron(model, PLAIN)
         from an_control.policy.vision.numba_kernels import COMPILED
 
         return VisionNeuron(model, COMPILED)
-    if engine == "numba" and not sizes.compiles:
+    if engine == "numba" and not sizes.can_be_compiled:
         raise ValueError(
             "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
             " allowed is 'numpy'"
         )
-    if not sizes.compiles or not _use_numba(engine):
+    if not sizes.can_be_compiled or not _should_use_numba(engine):
         return AttentionNeuron(model, Reference(model), keep_ticks)
     from an_control.policy.numba_engine import NumbaEngine
 
@@ -236,13 +238,13 @@ def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int |
 
 def dry_run(policy: Policy) -> None:
     """Compute one tick on zero readings, which compiles the policy's code, and reset the policy."""
-    names = policy.nominal_ids or _numbered_ids(policy.model)
+    names = policy.nominal_ids or _make_numbered_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
 
 
-def _use_numba(name: EngineName | None) -> bool:
+def _should_use_numba(name: EngineName | None) -> bool:
     """Return whether numba computes the policy.
 
     Args:
@@ -253,13 +255,13 @@ def _use_numba(name: EngineName | None) -> bool:
     """
     if name == "numpy":
         return False
-    missing = _numba_problem()
+    missing = _describe_numba_problem()
     if missing and name == "numba":
         raise ValueError(f"engine: 'numba' {missing}")
     return not missing
 
 
-def _numba_problem() -> str:
+def _describe_numba_problem() -> str:
     """Return the reason why numba cannot be used, or "" if it can.
 
     Warn if numba is installed but cannot be imported.
@@ -274,7 +276,7 @@ def _numba_problem() -> str:
     return ""
 
 
-def _numbered_ids(model: Model) -> tuple[str, ...]:
+def _make_numbered_ids(model: Model) -> tuple[str, ...]:
     """Return channel ids "0", "1", ... for a model whose file names no channels."""
     channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

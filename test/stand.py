@@ -25,7 +25,7 @@ from std_srvs.srv import Trigger
 
 import an_control
 from an_control.policy import AttentionSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import PolicyNode, make_executor
@@ -64,7 +64,7 @@ command:
 
 def tiny_model(path: Path, actions: int = 2, step_s: float = 0.01) -> Path:
     sizes = AttentionSizes(actions=actions, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    write_model(path, random_model(sizes, seed=1, gain=4.0, task=Task(step_s=step_s)))
+    write_model(path, make_random_model(sizes, seed=1, gain=4.0, task=Task(step_s=step_s)))
     return path
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from an_control.policy import AttentionSizes, ModelError, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.system.files import WriteError, replace_file, write_file
 from an_control.wiring import WiringError, load_wiring
 
@@ -68,7 +68,7 @@ def test_a_run_folder_and_the_authors_weights_do_not_wait_for_a_pipe_either(tmp_
 
 def write_big_model(path: Path) -> None:
     sizes = AttentionSizes(actions=2, neuron=64, queries=64, key=64, inputs=["value"], head=[64])
-    write_model(path, random_model(sizes, seed=1))
+    write_model(path, make_random_model(sizes, seed=1))
 
 
 def write_plot(path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from an_control.control.bring_up import BringUp, BringUpError
-from an_control.control.gate import SafeCommand, SafetyGate, command_limits
+from an_control.control.gate import SafeCommand, SafetyGate, get_command_limits
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
@@ -79,7 +79,7 @@ def test_after_the_safe_command_changes_count_from_it():
     gate = SafetyGate(command(actuator(max_rate=100.0, safe=2.0)), STEP_S)
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
     np.testing.assert_array_equal(gate(np.array([8.0])), [4.0])
-    np.testing.assert_array_equal(gate.safe(), [2.0])
+    np.testing.assert_array_equal(gate.reset_to_safe_command(), [2.0])
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
     assert gate.counts.rate_limited == 3
     gate(np.array([8.0]))
@@ -100,7 +100,7 @@ def test_what_it_changed_is_counted_by_reason():
 def test_what_it_gave_can_be_changed_without_changing_the_gate():
     gate = SafetyGate(command(actuator(max_rate=100.0, safe=1.0)), STEP_S)
     gate(np.array([1.0]))[:] = 99.0
-    gate.safe()[:] = 99.0
+    gate.reset_to_safe_command()[:] = 99.0
     np.testing.assert_array_equal(gate(np.array([8.0])), [2.0])
 
 
@@ -128,13 +128,13 @@ def held(*starts: float) -> CommandConfig:
 
 def test_a_safe_command_holds_where_the_robot_was_when_it_began():
     safe = SafeCommand(held())
-    assert not safe.known and np.isnan(safe()[0])
+    assert not safe.is_known and np.isnan(safe()[0])
     safe.record_positions(np.array([0.3, 9.0]))
-    assert safe.known
+    assert safe.is_known
     np.testing.assert_array_equal(safe(), [0.3, -0.5])
     safe.record_positions(np.array([0.9, 9.0]))
     np.testing.assert_array_equal(safe(), [0.3, -0.5])
-    safe.release()
+    safe.forget_positions()
     safe.record_positions(np.array([7.0, 9.0]))
     np.testing.assert_array_equal(safe(), [2.0, -0.5])
 
@@ -142,10 +142,10 @@ def test_a_safe_command_holds_where_the_robot_was_when_it_began():
 def test_after_commands_of_the_policy_the_gate_holds_anew():
     gate = SafetyGate(held(), STEP_S)
     gate.safe_command.record_positions(np.array([0.3, 0.0]))
-    np.testing.assert_array_equal(gate.safe(), [0.3, -0.5])
+    np.testing.assert_array_equal(gate.reset_to_safe_command(), [0.3, -0.5])
     gate(np.array([1.0, 1.0]))
     gate.safe_command.record_positions(np.array([0.8, 0.0]))
-    np.testing.assert_array_equal(gate.safe(), [0.8, -0.5])
+    np.testing.assert_array_equal(gate.reset_to_safe_command(), [0.8, -0.5])
 
 
 @given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
@@ -191,11 +191,11 @@ def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_
     gate.set_ramp(10 * STEP_S)
     assert gate.authority == 1.0
     np.testing.assert_allclose(gate(wanted), wanted)
-    gate.safe()
+    gate.reset_to_safe_command()
     np.testing.assert_allclose(gate(wanted), [0.1])
     gate.set_ramp(0.0)
     np.testing.assert_allclose(gate(wanted), [0.2])
-    gate.safe()
+    gate.reset_to_safe_command()
     np.testing.assert_allclose(gate(wanted), wanted)
 
 
@@ -255,7 +255,7 @@ def check_limits_and_rates(history) -> None:
     """Play a history, of foreign commands too, and check every command that the gate gives."""
     config, ramp_s, events = history
     gate, now_ns = SafetyGate(config, STEP_S, ramp_s), 10**12
-    low, high = command_limits(config)
+    low, high = get_command_limits(config)
     last, last_ns, known = config.safe_command(), None, False
     for event, values, passed_s in events:
         now_ns += round(passed_s * 1e9)
@@ -268,7 +268,7 @@ def check_limits_and_rates(history) -> None:
             known, last = False, gate.safe_command()
             gate.reset()
         elif event in ("start", "safe"):
-            sent = gate.safe()
+            sent = gate.reset_to_safe_command()
             if event == "start":
                 gate.start()
             np.testing.assert_array_equal(sent, config.safe_command())
@@ -325,7 +325,7 @@ def test_after_a_command_outside_the_limits_ours_start_at_the_border_and_keep_th
 @given(st.lists(st.sampled_from([0.2, 0.5, 0.9, 1.0, 1.4, 3.0]), min_size=1, max_size=200))
 def test_the_greatest_rate_counts_seconds_and_not_ticks(gaps):
     gate, now_ns, values, times_s = SafetyGate(command(actuator(max_rate=RATE)), STEP_S), 0, [], []
-    gate.last.record(gate.safe(), now_ns)
+    gate.last.record(gate.reset_to_safe_command(), now_ns)
     for gap in gaps:
         now_ns += round(gap * STEP_S * 1e9)
         sent = gate(np.array([8.0]), now_ns)
@@ -342,7 +342,7 @@ def test_a_ramp_counts_seconds_and_not_ticks():
         SafetyGate(command(actuator()), STEP_S, ramp_s=4 * STEP_S),
         round(STEP_S * 1e9 / 2),
     )
-    gate.last.record(gate.safe(), 0)
+    gate.last.record(gate.reset_to_safe_command(), 0)
     sent = []
     for tick in range(1, 10):
         sent.append(gate(np.array([8.0]), tick * half_ns)[0])
@@ -353,7 +353,7 @@ def test_a_ramp_counts_seconds_and_not_ticks():
 def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
     gate = SafetyGate(held(), STEP_S)
     gate.safe_command.record_positions(np.array([0.3, 0.0]))
-    gate.safe()
+    gate.reset_to_safe_command()
     gate.safe_command.record_positions(np.array([1.2, 0.0]))
     gate.start()
-    np.testing.assert_array_equal(gate.safe(), [1.2, -0.5])
+    np.testing.assert_array_equal(gate.reset_to_safe_command(), [1.2, -0.5])

@@ -57,7 +57,11 @@ def test_every_safe_command_starts_the_ramp_again():
     gate = SafetyGate(command(), STEP_S, ramp_s=0.04)
     wanted = np.array([6.0, -6.0])
     first = [gate(wanted).tolist() for _ in range(6)]
-    for interrupt in (gate.safe, gate.reset, lambda: gate(np.array([np.nan, 0.0]))):
+    for interrupt in (
+        gate.reset_to_safe_command,
+        gate.reset,
+        lambda: gate(np.array([np.nan, 0.0])),
+    ):
         interrupt()
         assert [gate(wanted).tolist() for _ in range(6)] == first
 
@@ -83,7 +87,7 @@ class Watched:
         self.estop, self.sent, self.trips = EStop(), 0, 0
         self.sendable, self.told = True, []
         self.dog = Watchdog(self._send, STEP_S, timeout_s, self.estop, self._trip)
-        self.dog.command_sent(0.0)
+        self.dog.record_command(0.0)
 
     def _send(self) -> bool:
         self.sent += self.sendable
@@ -96,13 +100,13 @@ class Watched:
     def run(self, start_s: float, end_s: float) -> None:
         """Look as often as the thread would."""
         while start_s < end_s:
-            start_s += self.dog.check(start_s)
+            start_s += self.dog.send_if_due(start_s)
 
 
 def test_the_watchdog_says_nothing_while_commands_go_out():
     watched = Watched()
     for tick in range(100):
-        watched.dog.command_sent(tick * STEP_S)
+        watched.dog.record_command(tick * STEP_S)
         watched.run(tick * STEP_S, (tick + 1) * STEP_S)
     assert watched.sent == 0
 
@@ -112,7 +116,7 @@ def test_between_the_start_and_the_first_command_the_safe_one_goes_out_and_that_
     watched.dog.begun = False
     watched.run(0.0, 1.0)
     assert watched.sent >= 50 and not watched.dog.tripped and watched.trips == 0
-    watched.dog.command_sent(1.0)
+    watched.dog.record_command(1.0)
     watched.run(1.0, 2.0)
     assert watched.trips == 1
 
@@ -129,7 +133,7 @@ def test_the_safe_command_goes_out_within_two_periods_and_then_every_period():
 def test_a_command_ends_what_the_watchdog_does_and_the_next_silence_starts_it_again():
     watched = Watched()
     watched.run(0.0, 1.0)
-    watched.dog.command_sent(1.0)
+    watched.dog.record_command(1.0)
     assert not watched.dog.tripped
     before = watched.sent
     watched.run(1.0, 1.01)
@@ -150,8 +154,8 @@ def test_a_safe_command_that_cannot_be_sent_is_a_trip_and_not_counted_as_sent():
 
 def test_a_silence_that_held_the_watchdog_up_too_counts_as_the_longest():
     watched = Watched()
-    watched.dog.command_sent(0.3)  # it could not look meanwhile, so it has not tripped
-    watched.dog.command_sent(0.31)
+    watched.dog.record_command(0.3)  # it could not look meanwhile, so it has not tripped
+    watched.dog.record_command(0.31)
     assert watched.trips == 0 and watched.dog.longest_s == pytest.approx(0.3)
 
 
@@ -159,7 +163,7 @@ def test_the_time_before_the_first_command_is_no_silence():
     dog = Watchdog(lambda: True, STEP_S, 0.0175, EStop())
     dog.start()
     dog.stop()
-    dog.command_sent(dog._fed_s + 1.0)
+    dog.record_command(dog._fed_s + 1.0)
     assert dog.longest_s == 0.0
 
 

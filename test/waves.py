@@ -7,7 +7,7 @@ import numpy as np
 from an_control.policy import (
     AttentionSizes,
 )
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import ForwardSizes, MonitorValidation
 from an_control.policy.task import Task
 
@@ -21,9 +21,9 @@ STRAIGHT, TURNED = (0, 1, 2, 3, 4), (3, 0, 1, 4, 2)
 
 def monitored_model(sizes=SIZES, **changes):
     """A model whose forward network knows that channel i changes by SPEEDS[i] at every tick."""
-    model = random_model(sizes, seed=3, task=TASK)
+    model = make_random_model(sizes, seed=3, task=TASK)
     forward = replace(FORWARD, **changes)
-    shapes = forward.shapes(len(CHANNELS), sizes.actions)
+    shapes = forward.list_array_shapes(len(CHANNELS), sizes.actions)
     ours = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     ours["forward.1.bias"][:5] = SPEEDS
     ours["forward.1.bias"][5:] = -5.0
@@ -36,7 +36,7 @@ def monitored_model(sizes=SIZES, **changes):
 def imputing_model(estimates, sizes=SIZES):
     """A monitored model that takes every missing channel for these estimates (5,)."""
     model = monitored_model(sizes, imputation=2)
-    shapes = model.forward.shapes(len(CHANNELS), sizes.actions)
+    shapes = model.forward.list_array_shapes(len(CHANNELS), sizes.actions)
     arrays = {
         name: np.zeros(shapes[name], np.float32)
         for name in shapes

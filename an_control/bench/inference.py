@@ -22,7 +22,7 @@ import numpy as np
 
 from an_control.load import EngineName, make_policy
 from an_control.policy import Model, Policy, read_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
     PONG_SIZES,
@@ -210,14 +210,15 @@ def main(seconds: str, source: str | None = None) -> None:
     models: dict[str, Model]
     if source == "--parts":
         models = {
-            parts: random_model(replace(ANT_SIZES, **changes), task=ANT_TASK)
+            parts: make_random_model(replace(ANT_SIZES, **changes), task=ANT_TASK)
             for parts, changes in PARTS.items()
         }
     elif source is not None:
         models = {"": read_model(source)}
     else:
         models = {
-            str(place): random_model(sizes, task=task) for place, (sizes, task) in enumerate(RANDOM)
+            str(place): make_random_model(sizes, task=task)
+            for place, (sizes, task) in enumerate(RANDOM)
         }
     for parts, model in models.items():
         for engine in _list_supported_engines(model.sizes, source == "--parts"):
@@ -235,7 +236,7 @@ def _list_supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
         parts: Whether architecture variants are compared; only the numpy engine supports all of
             them.
     """
-    compiles = not isinstance(sizes, AttentionSizes) or sizes.compiles
+    compiles = not isinstance(sizes, AttentionSizes) or sizes.can_be_compiled
     installed = importlib.util.find_spec("numba") is not None
     return ["numpy", "numba"] if compiles and installed and not parts else ["numpy"]
 

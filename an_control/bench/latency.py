@@ -27,7 +27,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
 from an_control.policy import AttentionSizes, Model, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
@@ -64,7 +64,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     namespace = f"/an_control_bench_{os.getpid()}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        weights = random_model(ANT_SIZES) if model is None else read_model(model)
+        weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
         write_model(folder / "model.safetensors", _drop_task(weights))
         wiring = folder / "wiring.yaml"
         wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")

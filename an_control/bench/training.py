@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.evaluation.evaluate import play_episodes
-from an_control.learning.import_authors import positional_table
+from an_control.learning.import_authors import make_positional_table
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
@@ -252,7 +252,7 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
     torch.set_num_threads(1)
     arrays = {name: torch.from_numpy(array.copy()) for name, array in model.arrays.items()}
     queries, d = arrays["attention.queries"].shape[0], arrays["neuron.hidden"].shape[1]
-    place = torch.from_numpy(positional_table(queries, d)).float()
+    place = torch.from_numpy(make_positional_table(queries, d)).float()
     cell, key = nn.LSTMCell(2, d), nn.Linear(d, arrays["attention.key"].shape[0], bias=False)
     query, out = nn.Linear(d, key.out_features, bias=False), nn.Linear(queries, 1)
     with torch.no_grad():

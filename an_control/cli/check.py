@@ -16,14 +16,14 @@ from an_control.cli.common import InputError, OutputFile, require_packages, writ
 from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
-    actuator_names,
-    command_differences,
     compare_channels,
+    describe_command_differences,
     describe_differences,
+    describe_unread_sources,
+    get_actuator_names,
     join_names,
-    unread_sources,
 )
-from an_control.load import monitor_warning, resolve_monitor
+from an_control.load import explain_disabled_monitor, resolve_monitor
 from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import Model, OrderedSizes, read_model
 from an_control.system.files import read_regular, write_file
@@ -148,7 +148,7 @@ class CheckCommand:
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
-        findings.notes += unread_sources(wiring).values()
+        findings.notes += describe_unread_sources(wiring).values()
         if model is None:
             findings.problems += self._find_command_problems(wiring)
         else:
@@ -252,12 +252,12 @@ class CheckCommand:
         except WiringError as error:
             findings.problems.append(str(error))
         else:
-            if refusal := controller.rate_refusal():
+            if refusal := controller.explain_wrong_rate():
                 findings.problems.append(refusal)
-        findings.problems += command_differences(wiring, str(self.model), model)
+        findings.problems += describe_command_differences(wiring, str(self.model), model)
         if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
-        if warning := monitor_warning(model, None):
+        if warning := explain_disabled_monitor(model, None):
             findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
         watched = resolve_monitor(model, None) != "off"
@@ -524,7 +524,7 @@ def _add_actuator_rows(
             orders.
     """
     places: list[int] | None = list(range(len(wiring.command.names)))
-    trained = () if model is None else actuator_names(model)
+    trained = () if model is None else get_actuator_names(model)
     if model is not None:
         try:
             order = ActionOrder(wiring, model_path, model)

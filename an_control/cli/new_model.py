@@ -10,8 +10,8 @@ import tyro
 
 from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.policy import MlpSizes, Sizes, write_model
-from an_control.policy.random_model import random_model
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.random_model import make_random_model
+from an_control.policy.sizes import make_paper_sizes
 from an_control.policy.task import Task
 from an_control.system.files import WriteError
 from an_control.wiring import load_wiring
@@ -47,10 +47,10 @@ class NewModelCommand:
             else self._make_task_from_environment()
         )
         channels, actions = len(task.channels), len(task.actuators)
-        sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
+        sizes: Sizes = make_paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
             sizes = MlpSizes(channels, actions, [16])
-        model = random_model(sizes, self.seed, self.weight_scale, task)
+        model = make_random_model(sizes, self.seed, self.weight_scale, task)
         try:
             write_model(self.out, model)
         except WriteError as error:

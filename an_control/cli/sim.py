@@ -137,7 +137,7 @@ class SimCommand:
         controller = Controller(
             str(wiring), str(model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
-        refusal = controller.rate_refusal()
+        refusal = controller.explain_wrong_rate()
         if refusal:
             raise InputError(refusal)
         try:

@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.control.wiring_fit import action_places, has_discrete_action, trained_ramp_s
+from an_control.control.wiring_fit import (
+    find_action_indices,
+    get_trained_ramp_s,
+    has_discrete_action,
+)
 from an_control.policy import Model, Policy
 from an_control.wiring import Readings, Wiring
 
@@ -35,23 +39,25 @@ class ActionOrder:
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self._command = wiring.command
-        places = action_places(wiring, model_path, model)
+        places = find_action_indices(wiring, model_path, model)
         self.places: np.ndarray | None = None
         """(A,) for each actuator of the wiring, its index in the action; None if the model's and
         the wiring's orders are equal."""
         if places is not None and places != list(range(len(places))):
             self.places = np.array(places, np.intp)
 
-    def command(self, action: np.ndarray) -> np.ndarray:
+    def convert_to_command(self, action: np.ndarray) -> np.ndarray:
         """Convert an action (A,) to a command (A,) in the wiring's order and in physical units."""
-        return self._command.command(action if self.places is None else action[self.places])
+        return self._command.convert_to_command(
+            action if self.places is None else action[self.places]
+        )
 
-    def action(self, values: np.ndarray) -> np.ndarray:
+    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) back to the action (A,) that produces it.
 
         A value outside [-1, 1] means that no action produces this command.
         """
-        ordered = self._command.action(values)
+        ordered = self._command.convert_to_action(values)
         if self.places is None:
             return ordered
         action = np.empty_like(ordered)
@@ -112,7 +118,7 @@ class ActingPolicy:
         return self._now.policy
 
     @property
-    def newest(self) -> LoadedModel:
+    def newest_model(self) -> LoadedModel:
         """The new model if one is about to take over, else the model that acts."""
         return self._next or self._now
 
@@ -122,11 +128,11 @@ class ActingPolicy:
         model = self.policy.model
         if has_discrete_action(model):
             return 0.0  # choices such as buttons cannot be blended
-        return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
+        return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
-    def action(self, values: np.ndarray) -> np.ndarray:
+    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
-        return self._now.order.action(values)
+        return self._now.order.convert_to_action(values)
 
     def swap(self, model_path: str, policy: Policy) -> None:
         """Replace the policy once the new one has computed for `WATCH_S`; callable from any thread.
@@ -165,13 +171,13 @@ class ActingPolicy:
             Whether a new model has replaced the old one in this tick.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():
-            _set_previous_action(self.policy, self._now.order.action(sent))
-        changed = self._watch(readings, sent)
+            _set_previous_action(self.policy, self._now.order.convert_to_action(sent))
+        changed = self._step_pending_model(readings, sent)
         action = self.policy.step_array(readings.values, readings.ids)
-        self.wanted = self._now.order.command(action)
+        self.wanted = self._now.order.convert_to_command(action)
         return changed
 
-    def _watch(self, readings: Readings, sent: np.ndarray | None) -> bool:
+    def _step_pending_model(self, readings: Readings, sent: np.ndarray | None) -> bool:
         """Compute one tick with the new model that was given to `swap`, if there is one.
 
         Return whether the new model has computed long enough and now acts.
@@ -186,7 +192,7 @@ class ActingPolicy:
         if new is None:
             return False
         if sent is not None:
-            _set_previous_action(new.policy, new.order.action(sent))
+            _set_previous_action(new.policy, new.order.convert_to_action(sent))
         if new.ticks > 0 and self.wanted is not None:  # else the old policy knows no more
             new.policy.step_array(readings.values, readings.ids)
             self._next = new._replace(ticks=new.ticks - 1)

@@ -17,7 +17,7 @@ STRONGEST = 0.75
 HIDDEN = np.array([60.0, 60.0, 90.0])
 
 
-def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention weights (M queries, N) of the newest step, with one column for each id.
 
     Args:
@@ -28,11 +28,11 @@ def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
         The weights, or None if the policy has no attention or did not get one of the ids.
     """
     attention = policy.attention
-    places = None if attention is None else _places(policy, ids)
+    places = None if attention is None else _find_indices(policy, ids)
     return None if attention is None or places is None else attention[:, places]
 
 
-def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention keys (N, k) of the policy's newest step, one row for each id.
 
     For a policy that reads camera images, the keys are the outputs of its patch encoder.
@@ -47,11 +47,11 @@ def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     keys = policy.keys
     if keys is None:
         keys = policy.messages
-    places = None if keys is None else _places(policy, ids)
+    places = None if keys is None else _find_indices(policy, ids)
     return None if keys is None or places is None else keys[places]
 
 
-def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
+def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
     """Return the first camera's newest frame with attention drawn on it, rgb (H, W, 3).
 
     Patches (squares of the image) that the policy did not get are covered.
@@ -68,15 +68,15 @@ def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
         return None
     camera, order = table.cameras[0], policy.channel_order
     grid = camera.image.grid
-    return attended_picture(
+    return draw_attention(
         camera.frames[-1],
         camera.image.patch,
-        attention_shares(attention, order, camera.ids).reshape(grid),
+        compute_attention_shares(attention, order, camera.ids).reshape(grid),
         present=np.isin(camera.ids, order).reshape(grid),
     )
 
 
-def _places(policy: Policy, ids: Sequence[str]) -> list[int] | None:
+def _find_indices(policy: Policy, ids: Sequence[str]) -> list[int] | None:
     """Return the indices of `ids` in the policy's `channel_order`, or None if it lacks one of them.
 
     The policy may have got further ids, because its identity monitor fills in estimates for missing
@@ -86,7 +86,7 @@ def _places(policy: Policy, ids: Sequence[str]) -> list[int] | None:
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
 
 
-def attended_picture(
+def draw_attention(
     frame: NDArray[np.uint8],
     patch: int,
     attended: NDArray[np.float64],
@@ -100,7 +100,7 @@ def attended_picture(
         frame: The frame, grey (H, W) or rgb (H, W, 3).
         patch: The width and height of a patch in pixels.
         attended: (rows, columns) of patches. For each patch, the share (0 to 1) of the attention
-            queries that attend to it most, as `attention_shares` returns it.
+            queries that attend to it most, as `compute_attention_shares` returns it.
         present: (rows, columns) of patches, False for each patch that is to be covered; None covers
             none.
         scale: The factor by which the picture is enlarged.
@@ -117,7 +117,7 @@ def attended_picture(
     return _repeat_elements(np.rint(picture).astype(np.uint8), scale)
 
 
-def attention_shares(
+def compute_attention_shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return, for each of `ids`, the share (N,) of attention queries that attend to it most.

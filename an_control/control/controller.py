@@ -23,10 +23,10 @@ from an_control.control.wiring_fit import (
     check_images,
     compare_channels,
     describe_differences,
-    rate_refusal,
-    unread_sources,
+    describe_unread_sources,
+    explain_wrong_rate,
 )
-from an_control.load import EngineName, load_policy, monitor_warning
+from an_control.load import EngineName, explain_disabled_monitor, load_policy
 from an_control.policy import Model, Monitor
 from an_control.wiring import (
     ChannelTable,
@@ -41,7 +41,7 @@ from an_control.wiring.checked_yaml import Description
 
 Decide = Callable[[int | None], np.ndarray]
 """A function that takes a time in ns and returns the command (A,) to send at that time (see
-`Controller.command`)."""
+`Controller.compute_command`)."""
 
 
 class Controller:
@@ -81,7 +81,7 @@ class Controller:
         self.messages = command_messages(self.wiring.command, wiring_path)
         """The message objects that together carry a command, one for each topic."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
-        self.check(model_path, policy.model)
+        self.check_model(model_path, policy.model)
         self.acting = ActingPolicy(self.wiring, model_path, policy, ramp_s)
         self._asked_monitor = monitor
         self.estop = estop or EStop()
@@ -110,7 +110,7 @@ class Controller:
         """The wiring by which the channel table reads sensor messages."""
         return self.table.wiring
 
-    def check(self, model_path: str, model: Model) -> None:
+    def check_model(self, model_path: str, model: Model) -> None:
         """Check that the wiring fits a model (see `check_fit`).
 
         Raises:
@@ -126,26 +126,26 @@ class Controller:
         Args:
             now_ns: The time, from which the age of readings counts.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
-            send: A function that sends a command. It is called once in each tick with `command`,
-                which computes that command. None: nothing is sent.
+            send: A function that sends a command. It is called once in each tick with
+                `compute_command`, which computes that command. None: nothing is sent.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
-        cause, reason = self._why_not_act(readings)
+        cause, reason = self._explain_not_acting(readings)
         self.stepped = not cause and self._should_step(readings, stamp_ns)
         if self.stepped:  # the monitor estimates, the policy decides
             self.stepped_ns = stamp_ns
-            if self.acting.step(readings, self._last_command()):
+            if self.acting.step(readings, self._get_last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
         if self.estop.reason:
             cause = reason = self.estop.reason
         self.safe_cause, self.safe_reason = cause, reason
         if send is not None:
-            send(self.command)
+            send(self.compute_command)
         return readings
 
-    def command(self, now_ns: int | None) -> np.ndarray:
+    def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) in physical units that is to be sent in the newest tick.
 
         It is the safe command, a step of the bring-up to the start pose, or the policy's command,
@@ -161,22 +161,22 @@ class Controller:
         wanted = self.acting.wanted
         if self.safe_reason or wanted is None:
             self.bring_up.pause()
-            return self.gate.safe()
+            return self.gate.reset_to_safe_command()
         if not self.bring_up.done:
             assert self.table.measured is not None
-            periods = self.gate.periods_since_last(now_ns)
+            periods = self.gate.count_periods_since_last(now_ns)
             target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)
         return self.gate(wanted, now_ns)
 
-    def prepare(self) -> None:
+    def prepare_next_tick(self) -> None:
         """Compute in advance what the policy needs in the next tick (control step).
 
         Call this once the command of this tick is sent, so that the computation does not delay the
         command.
         """
-        self.acting.policy.prepare()
+        self.acting.policy.prepare_next_tick()
 
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
@@ -199,7 +199,7 @@ class Controller:
         Return the safe command (A,). The caller must send it as the final command.
         """
         self.bring_up.cancel()
-        return self.gate.safe()
+        return self.gate.reset_to_safe_command()
 
     def reset(self) -> None:
         """Start a new episode: reset policy, detector of rewired sensors, and readings."""
@@ -208,7 +208,7 @@ class Controller:
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 
-    def rewired(self, wiring: Wiring) -> ChannelTable:
+    def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Return the channel table for a changed wiring, to be passed to `rewire`.
 
         Args:
@@ -237,7 +237,7 @@ class Controller:
         """
         self.table = table
 
-    def summary(self) -> str:
+    def format_summary(self) -> str:
         """Return text for a log line: model, wiring, number of channels and control rate."""
         wildcards = sum("*" in one.id for one in self.wiring.channels)
         channels = f"{len(self.table.ids)} channels"
@@ -248,18 +248,18 @@ class Controller:
             f" {channels}, {self.wiring.rate_hz:g} Hz"
         )
 
-    def rate_refusal(self) -> str:
+    def explain_wrong_rate(self) -> str:
         """Return why the policy should not run at the wiring's control rate, or "" if it may."""
-        return rate_refusal(self.wiring, self.acting.policy.model)
+        return explain_wrong_rate(self.wiring, self.acting.policy.model)
 
-    def monitor_warning(self) -> str:
+    def explain_disabled_monitor(self) -> str:
         """Return why the identity monitor is off although no setting turns it off, or "".
 
         The monitor detects that sensors were rewired.
         """
-        return monitor_warning(self.acting.policy.model, self._asked_monitor)
+        return explain_disabled_monitor(self.acting.policy.model, self._asked_monitor)
 
-    def notes(self) -> tuple[str, ...]:
+    def list_notes(self) -> tuple[str, ...]:
         """Return sentences for the log about the wiring, the model and rewired sensors.
 
         They tell how the channels in the wiring file differ from the model's, which sources
@@ -270,16 +270,20 @@ class Controller:
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
         said = describe_differences(found, self.acting.model_path, watched=watched)
-        warning = self.monitor_warning()
-        return (*said, *unread_sources(self.wiring).values(), *([warning] if warning else ()))
+        warning = self.explain_disabled_monitor()
+        return (
+            *said,
+            *describe_unread_sources(self.wiring).values(),
+            *([warning] if warning else ()),
+        )
 
-    def _last_command(self) -> np.ndarray | None:
+    def _get_last_command(self) -> np.ndarray | None:
         """Return the newest command (A,) on the robot's topics, whichever node sent it.
 
         While that command is unknown return the safe command, or None before the policy's first
         step.
         """
-        sent, self.seen = self.gate.last.numbered
+        sent, self.seen = self.gate.last.values_and_number
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
@@ -294,7 +298,7 @@ class Controller:
         self.repeats += not new
         return new
 
-    def _why_not_act(self, readings: Readings) -> tuple[str, str]:
+    def _explain_not_acting(self, readings: Readings) -> tuple[str, str]:
         """Return the reason why the policy should not act on these readings, in two versions.
 
         Returns:

@@ -61,10 +61,10 @@ class LastCommand:
 
         It is None while the newest command is unknown.
         """
-        return self.numbered[0]
+        return self.values_and_number[0]
 
     @property
-    def numbered(self) -> tuple[Values | None, int]:
+    def values_and_number(self) -> tuple[Values | None, int]:
         """A pair: the newest command (A,) and its number, counted from 1; (None, -1) if unknown.
 
         The array must not be modified.
@@ -82,7 +82,7 @@ class LastCommand:
         """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
 
-    def age_ns(self, now_ns: int) -> int | None:
+    def compute_age_ns(self, now_ns: int) -> int | None:
         """Return the age of the newest command in ns, or None while it is unknown.
 
         The age is negative if the clock has been set back since that command.
@@ -95,8 +95,8 @@ class SafeCommand:
     """The command that does no harm: for each actuator a fixed value or its measured position.
 
     An actuator whose safe value is "hold" keeps the position that was measured when the safe
-    command was first asked for, until `release` is called. All methods may be called from any
-    thread.
+    command was first asked for, until `forget_positions` is called. All methods may be called from
+    any thread.
 
     Args:
         command: The command section of the wiring, with the safe value of each actuator.
@@ -104,7 +104,7 @@ class SafeCommand:
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
-        self._low, self._high = limits or command_limits(command)
+        self._low, self._high = limits or get_command_limits(command)
         self._fixed = np.clip(command.safe_command(), self._low, self._high)
         self._holds = np.isnan(self._fixed)
         self._moves = bool(self._holds.any())
@@ -116,7 +116,7 @@ class SafeCommand:
         self._measured = positions
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the safe command is known: all positions that it has to hold were measured."""
         return bool(np.isfinite(self()).all())
 
@@ -134,7 +134,7 @@ class SafeCommand:
                 self._held = held
         return held
 
-    def release(self) -> None:
+    def forget_positions(self) -> None:
         """Forget the positions that the safe command holds.
 
         The next safe command holds the positions that are measured at that time.
@@ -168,7 +168,7 @@ class SafetyGate:
         ramp_s: float = 0.0,
         limits: Limits | None = None,
     ) -> None:
-        self._low, self._high = limits or command_limits(command)
+        self._low, self._high = limits or get_command_limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
@@ -197,15 +197,15 @@ class SafetyGate:
 
     def start(self) -> None:
         """Prepare for new commands: start from a safe command with the present positions."""
-        self.safe_command.release()
+        self.safe_command.forget_positions()
         self.reset()
 
-    def safe(self) -> Values:
+    def reset_to_safe_command(self) -> Values:
         """Return the safe command (A,) and reset the gate, so that the ramp restarts from it."""
         self.reset()
         return self._given.copy()
 
-    def periods_since_last(self, now_ns: int | None) -> float:
+    def count_periods_since_last(self, now_ns: int | None) -> float:
         """Return the time since the previous command in control periods, at most 1.
 
         Args:
@@ -215,7 +215,7 @@ class SafetyGate:
         Returns:
             The number of periods; 1 if the time of the previous command is unknown.
         """
-        age_ns = None if now_ns is None else self.last.age_ns(now_ns)
+        age_ns = None if now_ns is None else self.last.compute_age_ns(now_ns)
         return 1.0 if age_ns is None else min(max(age_ns / 1e9 / self._step_s, 0.0), 1.0)
 
     def __call__(
@@ -234,9 +234,9 @@ class SafetyGate:
         if not (allowed == command).all():
             if not np.isfinite(command).all():
                 self.counts.not_finite += 1
-                return self.safe()
+                return self.reset_to_safe_command()
             self.counts.limited += 1
-        periods = self.periods_since_last(now_ns)
+        periods = self.count_periods_since_last(now_ns)
         self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
         self.authority = 1.0
         if ramped and self._ramped_periods < self._ramp_periods:
@@ -245,7 +245,7 @@ class SafetyGate:
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
         else:
-            self.safe_command.release()
+            self.safe_command.forget_positions()
         if self._any_rated:
             slowed = self._limit_rate(allowed, periods)
             if (slowed != allowed).any():
@@ -274,7 +274,7 @@ class SafetyGate:
         return np.where(self._rated, slowed, allowed)
 
 
-def command_limits(command: CommandConfig) -> Limits:
+def get_command_limits(command: CommandConfig) -> Limits:
     """Return the lowest and the highest values (A,) of the wiring's actuators."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
@@ -307,9 +307,9 @@ class Watchdog:
     """A thread that sends the safe command while no other command is sent.
 
     It trips (starts to act) once the newest command is `timeout_s` old. From then on, and while the
-    e-stop (emergency stop) is set, it sends the safe command every `period_s`, until `command_sent`
-    reports another command. It also sends the safe command between `start` and the first command,
-    but that does not count as a trip.
+    e-stop (emergency stop) is set, it sends the safe command every `period_s`, until
+    `record_command` reports another command. It also sends the safe command between `start` and the
+    first command, but that does not count as a trip.
 
     Args:
         send_safe: Sends the safe command and returns whether that was possible. It is impossible
@@ -364,7 +364,7 @@ class Watchdog:
             self._thread = None
         self.tripped = False
 
-    def command_sent(self, now_s: float) -> None:
+    def record_command(self, now_s: float) -> None:
         """Record that another command was sent at `now_s` (steady clock), which ends a trip.
 
         A trip is the time in which the watchdog sends the safe command because no other is sent.
@@ -376,7 +376,7 @@ class Watchdog:
         self._last_s = self._fed_s = now_s
         self.begun, self.tripped = True, False
 
-    def check(self, now_s: float) -> float:
+    def send_if_due(self, now_s: float) -> float:
         """Send the safe command if it is due. Return the seconds until the next check."""
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
@@ -397,4 +397,4 @@ class Watchdog:
         self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):
-            wait_s = self.check(time.monotonic())
+            wait_s = self.send_if_due(time.monotonic())

@@ -58,11 +58,11 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
         WiringError: The wiring does not fit the model.
     """
     check_images(wiring, model_path, model)
-    action_places(wiring, model_path, model)
+    find_action_indices(wiring, model_path, model)
     check_channels(wiring, ids, model_path, model)
 
 
-def rate_refusal(wiring: Wiring, model: Model) -> str:
+def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
     """Return why a model should not run at the wiring's control rate, or "" if it may."""
     trained_s = model.task.step_s
     if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
@@ -74,7 +74,7 @@ def rate_refusal(wiring: Wiring, model: Model) -> str:
     )
 
 
-def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
+def describe_long_ramp(ramp_s: float, model_path: str, model: Model) -> str:
     """Return a warning if a ramp is longer than in the model's training, else "".
 
     Args:
@@ -82,7 +82,7 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
         model_path: The model file, for the text.
         model: The model.
     """
-    trained_s = trained_ramp_s(model)
+    trained_s = get_trained_ramp_s(model)
     if ramp_s <= trained_s:
         return ""
     return (
@@ -91,7 +91,7 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
     )
 
 
-def trained_ramp_s(model: Model) -> float:
+def get_trained_ramp_s(model: Model) -> float:
     """Return the longest ramp from the safe command, in seconds, that a model was trained with.
 
     The result is 0 if the model file names no ramp.
@@ -133,7 +133,7 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
             raise WiringError(file, key, getattr(images[0], name), allowed)
 
 
-def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
+def find_action_indices(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
     """Return, for each of the wiring's A actuators, its index in the model's action.
 
     Args:
@@ -148,7 +148,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     Raises:
         WiringError: The model and the wiring do not have the same actuators.
     """
-    names, trained = wiring.command.names, actuator_names(model)
+    names, trained = wiring.command.names, get_actuator_names(model)
     if len(names) != model.sizes.actions:
         raise WiringError(
             wiring.file,
@@ -168,7 +168,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     raise WiringError(wiring.file, "command.actuators", others, allowed)
 
 
-def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
+def describe_command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
     """Return sentences about actuators whose scale or offset differs from the model file's.
 
     Scale and offset convert an action to physical units. Only a model file that was converted from
@@ -193,7 +193,7 @@ def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[
     return tuple(said)
 
 
-def actuator_names(model: Model) -> Sequence[str]:
+def get_actuator_names(model: Model) -> Sequence[str]:
     """Return the actuators' names in the order of the model's action; () if it names none."""
     names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
@@ -216,7 +216,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
     wildcards = [one.id for one in wiring.channels if "*" in one.id and one.image is None]
     return ChannelNames(
         tuple(id_ for id_ in ids if id_ not in known),
-        tuple(id_ for id_ in trained if id_ not in present and not _fits(id_, wildcards)),
+        tuple(
+            id_ for id_ in trained if id_ not in present and not _matches_wildcard(id_, wildcards)
+        ),
         len(trained),
     )
 
@@ -271,7 +273,7 @@ def describe_differences(found: ChannelNames, model_path: str, *, watched: bool)
     return tuple(said)
 
 
-def unread_sources(wiring: Wiring) -> dict[str, str]:
+def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
     Returns:
@@ -294,7 +296,7 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(every[:SHOWN]) + more
 
 
-def _fits(id_: str, wildcards: Iterable[str]) -> bool:
+def _matches_wildcard(id_: str, wildcards: Iterable[str]) -> bool:
     """Return whether an id matches one of these wildcards, such as ``leg_*.position``."""
     for wildcard in wildcards:
         before, _, after = wildcard.partition("*")

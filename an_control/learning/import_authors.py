@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from an_control.policy.model_file import Model, ModelError
-from an_control.policy.set_transformer import positional_table
+from an_control.policy.set_transformer import make_positional_table
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
     PONG_SIZES,
@@ -27,7 +27,7 @@ from an_control.policy.sizes import (
     Sizes,
     TopPatchesSizes,
     VisionSizes,
-    paper_sizes,
+    make_paper_sizes,
 )
 from an_control.policy.task import Task
 from an_control.system.files import read_regular
@@ -65,7 +65,9 @@ class _AttentionLayout:
     @property
     def sizes(self) -> AttentionSizes:
         """Return the sizes of the policy's layers."""
-        return paper_sizes(self.actions, self.queries, self.hidden_layers, self.neuron, self.key)
+        return make_paper_sizes(
+            self.actions, self.queries, self.hidden_layers, self.neuron, self.key
+        )
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         """Return the policy's weights as a mapping from their names in a model file to arrays.
@@ -84,7 +86,7 @@ class _AttentionLayout:
         query = take(key, d)
         query_bias = take(key) if self.bias else np.zeros(key)
         arrays["attention.queries"] = (
-            positional_table(self.queries, d) @ query.T + query_bias
+            make_positional_table(self.queries, d) @ query.T + query_bias
         ) / self.scale
         arrays["attention.key"] = take(key, d)
         arrays["attention.key_bias"] = take(key) if self.bias else np.zeros(key)
@@ -219,7 +221,9 @@ class _ConvolutionLayout:
             take: Reader that cuts the next array from the parameter vector at each call.
         """
         arrays = _read_vision_arrays(take, self.sizes, frames_last=False)
-        return arrays | {name: take(*shape) for name, shape in self.sizes.head_shapes().items()}
+        return arrays | {
+            name: take(*shape) for name, shape in self.sizes.list_head_shapes().items()
+        }
 
 
 _KINDS: dict[
@@ -299,7 +303,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
             form.task,
             {"by": "the AttentionNeuron authors", "parameters": int(flat.size)},
         )
-        model.check()
+        model.check_arrays()
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error
     return model

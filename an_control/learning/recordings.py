@@ -64,7 +64,7 @@ def _read_traces(
         model: The model.
     """
     order = ActionOrder(_load_recorded_wiring(arrays), model_path, model)
-    yield from _split_episodes(path, arrays, model.task.channels, order.action)
+    yield from _split_episodes(path, arrays, model.task.channels, order.convert_to_action)
 
 
 def read_recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
@@ -93,7 +93,7 @@ def read_recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[Ep
             task = Task(name, "", arrays.ids, arrays.actuators, step_s)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
-        traces += _split_episodes(path, arrays, task.channels, wiring.command.action)
+        traces += _split_episodes(path, arrays, task.channels, wiring.command.convert_to_action)
     if task is None or not traces:
         names = ", ".join(map(str, paths))
         raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from an_control.learning.arrays import to_array
-from an_control.policy.set_transformer import positional_table
+from an_control.policy.set_transformer import make_positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 
 State = tuple[Tensor, ...]
@@ -45,7 +45,7 @@ class RecurrenceModule(nn.Module):
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float = 2.0) -> None:
         super().__init__()
-        sizes.check()
+        sizes.check_consistency()
         self.sizes = sizes
         if sizes.kind == "lstm":
             self.core = nn.LSTM(inputs, sizes.units)
@@ -228,7 +228,9 @@ class RecurrentLayer(nn.Module):
                 RecurrenceGate(units, gate_bias),
                 RecurrenceGate(units, gate_bias),
             )
-        ages = positional_table(sizes.window, units)[::-1].astype(np.float32)  # the oldest first
+        ages = make_positional_table(sizes.window, units)[::-1].astype(
+            np.float32
+        )  # the oldest first
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
     def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ class IdentityMonitor:
         late = self.delay.ticks and not self.assignment.lost
         return self._predict_present(signals) if late else signals
 
-    def prepare(self, action: np.ndarray) -> None:
+    def prepare_next_tick(self, action: np.ndarray) -> None:
         """Do work for the next tick in advance, between two ticks.
 
         The work is what the previous tick has postponed, and the prediction of the readings after
@@ -451,7 +451,8 @@ class IdentityMonitor:
     def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         """Return the expected readings after these signals (N,) and this action (A,).
 
-        If `prepare` has computed the expected readings already, they are not computed again.
+        If `prepare_next_tick` has computed the expected readings already, they are not computed
+        again.
         """
         if self._ahead is not None and self._ahead.follows_from(signals, action):
             return self._ahead

@@ -28,7 +28,7 @@ from an_control.policy.protocol import (
     Policy,
     WrappingPolicy,
     check_readings,
-    check_unique,
+    check_unique_ids,
 )
 from an_control.policy.sizes import Monitor
 
@@ -92,7 +92,7 @@ class MonitoredPolicy(WrappingPolicy):
         """
         values = check_readings(values, len(ids))
         if ids is not self._ids:
-            self._map_ids(check_unique(ids))
+            self._map_ids(check_unique_ids(ids))
         before = self.monitor.assignment
         readings = self._arrange_by_slot(values)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
@@ -109,9 +109,9 @@ class MonitoredPolicy(WrappingPolicy):
         self._action = action
         return action.copy()
 
-    def prepare(self) -> None:
-        """Do work for the next tick that depends on no reading; see `Policy.prepare`."""
-        self.monitor.prepare(self._action)
+    def prepare_next_tick(self) -> None:
+        """Do work for the next tick that depends on no reading; see `Policy.prepare_next_tick`."""
+        self.monitor.prepare_next_tick(self._action)
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Store where each reading goes, for all ticks until other channel ids come."""

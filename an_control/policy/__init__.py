@@ -6,10 +6,10 @@ package needs numpy, uses numba if it is installed, and does not import ROS. The
 in `an_control.policy.reference`.
 
 Example:
-    >>> from an_control.policy import paper_sizes, read_model, write_model
-    >>> from an_control.policy.random_model import random_model
-    >>> sizes = paper_sizes(actions=2, queries=4, hidden_layers=1)
-    >>> write_model("small.safetensors", random_model(sizes))
+    >>> from an_control.policy import make_paper_sizes, read_model, write_model
+    >>> from an_control.policy.random_model import make_random_model
+    >>> sizes = make_paper_sizes(actions=2, queries=4, hidden_layers=1)
+    >>> write_model("small.safetensors", make_random_model(sizes))
     >>> model = read_model("small.safetensors")
     >>> model.kind, len(model.arrays)
     ('attention_neuron', 11)
@@ -36,7 +36,7 @@ from an_control.policy.sizes import (
     RecurrenceSizes,
     Sizes,
     VisionSizes,
-    paper_sizes,
+    make_paper_sizes,
 )
 from an_control.policy.vision.vision_neuron import VisionNeuron
 
@@ -57,7 +57,7 @@ __all__ = [
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
-    "paper_sizes",
+    "make_paper_sizes",
     "read_header",
     "read_model",
     "write_model",

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING, ORDINARY, shifter_for_sum
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_sum_shifter
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.sizes import AttentionSizes
 
 JUMP_LIMIT = 0.18
@@ -104,7 +104,7 @@ class PolicyEngine(ABC):
         """
         self._state[columns] = states
 
-    def neuron_outputs(self, columns: np.ndarray) -> np.ndarray:
+    def get_neuron_outputs(self, columns: np.ndarray) -> np.ndarray:
         """Return the outputs h (K, d) float64 of some neurons.
 
         Args:
@@ -134,7 +134,9 @@ class PolicyEngine(ABC):
         """
 
     @abstractmethod
-    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+    def advance_neurons(
+        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+    ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
@@ -290,7 +292,7 @@ class AttentionNeuron(PreviousAction, Policy):
             previous: The action (A,) before these readings.
         """
         places, columns = self._find_columns(ids)
-        self._engine.advance(values[places].astype(np.float32), columns, previous)
+        self._engine.advance_neurons(values[places].astype(np.float32), columns, previous)
 
     def _find_columns(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in `ids` of the known ids, and the indices of their neurons."""
@@ -315,7 +317,7 @@ class AttentionNeuron(PreviousAction, Policy):
             readings: The reading of each channel by id; one that is not finite counts as missing.
         """
         values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self._tick(values, tuple(readings))
+        return self._compute_tick(values, tuple(readings))
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
@@ -331,9 +333,9 @@ class AttentionNeuron(PreviousAction, Policy):
             TypeError: The values are not real numbers.
         """
         values = check_readings(values, len(ids))
-        return self._tick(values, ids if type(ids) is tuple else tuple(ids))
+        return self._compute_tick(values, ids if type(ids) is tuple else tuple(ids))
 
-    def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
+    def _compute_tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
         """Compute one tick from the readings that are finite, and return the action (A,).
 
         Args:
@@ -347,9 +349,9 @@ class AttentionNeuron(PreviousAction, Policy):
             self._map_ids(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
-            shift = shifter_for_sum(len(ids), largest)
+            shift = compute_sum_shifter(len(ids), largest)
         if self._missing is not None:
-            self._age_missing()
+            self._count_missing_ticks()
         self._values[:] = values if self._place is None else values[self._place]
         self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
@@ -359,7 +361,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
         Unknown ids get new neurons. The mapping holds until other ids come.
         """
-        ids, column = check_unique(ids), self._column
+        ids, column = check_unique_ids(ids), self._column
         fresh = [name for name in ids if name not in column]
         if fresh:
             first = len(column)
@@ -377,9 +379,9 @@ class AttentionNeuron(PreviousAction, Policy):
         self._columns = None if complete else columns
         self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
         self._idle[columns] = 0
-        self._ordinary_shift = shifter_for_sum(max(len(ids), 1), ORDINARY)
+        self._ordinary_shift = compute_sum_shifter(max(len(ids), 1), ORDINARY)
 
-    def _age_missing(self) -> None:
+    def _count_missing_ticks(self) -> None:
         """Count the ticks of missing channels; remove those missing for over `keep_ticks` ticks."""
         self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
@@ -417,7 +419,7 @@ class AttentionNeuron(PreviousAction, Policy):
         """
         columns = np.arange(len(self._column)) if self._columns is None else self._columns
         terms = (
-            self._engine.neuron_outputs(columns)[:, None, :] * self._key
+            self._engine.get_neuron_outputs(columns)[:, None, :] * self._key
         )  # no matrix product: its
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
@@ -434,6 +436,6 @@ def _drop_missing(
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():
-        values, ids = values[present], check_unique(ids)
+        values, ids = values[present], check_unique_ids(ids)
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)
     return values, ids, max(ORDINARY, float(np.abs(values).max(initial=0.0)))

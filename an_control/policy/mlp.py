@@ -8,7 +8,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread
 
@@ -16,7 +16,7 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 """A network's layers in order, each a weight (out, in) and a bias (out,)."""
 
 
-def head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
+def get_head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
     """Return the first layers of a model's head (the network that computes the action).
 
     Args:
@@ -82,7 +82,7 @@ class MlpPolicy(PreviousAction, Policy):
         self.model = model
         self.nominal_ids: tuple[str, ...] = model.task.channels
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
-        layers = head_layers(arrays, len(model.sizes.head) + 1)
+        layers = get_head_layers(arrays, len(model.sizes.head) + 1)
         self._head = Head(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
         self.reset()
@@ -117,7 +117,7 @@ class MlpPolicy(PreviousAction, Policy):
         values = check_readings(values, len(ids)).astype(np.float64)
         ids = tuple(ids)
         if ids != self.nominal_ids:
-            given = dict(zip(check_unique(ids), values, strict=True))
+            given = dict(zip(check_unique_ids(ids), values, strict=True))
             values = np.array([given.get(name, np.nan) for name in self.nominal_ids or ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from an_control.policy.onnx_file import ForeignNetwork, is_onnx, monitor_path, read_onnx
+from an_control.policy.onnx_file import ForeignNetwork, get_monitor_path, is_onnx, read_onnx
 from an_control.policy.sizes import (
     AttentionSizes,
     ForeignSizes,
@@ -32,7 +32,7 @@ from an_control.policy.sizes import (
     Shapes,
     Sizes,
     VisionSizes,
-    sizes_from_header,
+    parse_sizes,
 )
 from an_control.policy.task import Task
 from an_control.system.files import open_regular, write_file
@@ -86,7 +86,7 @@ class Model:
         own = 0 if self.network is None else self.network.parameters
         return own + sum(array.size for array in self.arrays.values())
 
-    def normalised(self, channels: int) -> Model:
+    def with_normalised_sums(self, channels: int) -> Model:
         """Return the policy with its sums over channels scaled to a nominal number of channels.
 
         Args:
@@ -99,26 +99,26 @@ class Model:
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
         return replace(self, sizes=replace(self.sizes, normalise=channels))
 
-    def shapes(self) -> Shapes:
+    def list_array_shapes(self) -> Shapes:
         """Return the shapes of the arrays by name.
 
         Raises:
             ValueError: The parts of the model do not fit each other.
         """
-        shapes = self.sizes.shapes()
+        shapes = self.sizes.list_array_shapes()
         if self.forward is None:
             return shapes
         if isinstance(self.sizes, VisionSizes):
             raise ValueError("forward: there is none for image patches")
-        return shapes | self.forward.shapes(len(self.task.channels), self.sizes.actions)
+        return shapes | self.forward.list_array_shapes(len(self.task.channels), self.sizes.actions)
 
-    def check(self) -> None:
+    def check_arrays(self) -> None:
         """Check that the arrays are float32, finite and of the shapes that the sizes imply.
 
         Raises:
             ValueError: An array is not; the message names it.
         """
-        shapes = self.shapes()
+        shapes = self.list_array_shapes()
         _check_names(self.arrays, shapes)
         for name, shape in shapes.items():
             array = self.arrays[name]
@@ -145,9 +145,9 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     if model.network is not None:
         trained = {**model.trained, POLICY_HASH: model.network.sha256}
         model = replace(model, network=None, trained=trained)
-        path = monitor_path(path) if is_onnx(path) else path
+        path = get_monitor_path(path) if is_onnx(path) else path
     try:
-        model.check()
+        model.check_arrays()
         described = {
             "an_control": FORMAT,
             "kind": model.kind,
@@ -181,9 +181,10 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
     if is_onnx(path):
         return _read_foreign(Path(path), monitor)
     with _open_model_file(Path(path)) as file:
-        model, places = _read_description(file, _file_size(file))
+        model, places = _read_description(file, _get_file_size(file))
         arrays = {
-            name: _read_array(file, name, shape, places) for name, shape in model.shapes().items()
+            name: _read_array(file, name, shape, places)
+            for name, shape in model.list_array_shapes().items()
         }
         return replace(model, arrays=arrays)
 
@@ -207,7 +208,7 @@ def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | 
     with _open_model_file(Path(path)) as file:
         if max_header_bytes < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
-        return _read_description(file, _file_size(file))[0]
+        return _read_description(file, _get_file_size(file))[0]
 
 
 def _read_foreign(path: Path, monitor: bool) -> Model:
@@ -235,7 +236,7 @@ def _read_foreign(path: Path, monitor: bool) -> Model:
     )
     sizes = ForeignSizes(len(layout.channels), network.action.size)
     model = Model("foreign", sizes, {}, task, network=network)
-    beside = monitor_path(path)
+    beside = get_monitor_path(path)
     return _attach_monitor(model, network, beside) if monitor and beside.exists() else model
 
 
@@ -277,14 +278,14 @@ def _open_model_file(path: Path) -> Iterator[FileIO]:
     """
     try:
         with open_regular(path) as file:
-            if _file_size(file) > MAX_FILE_BYTES:
+            if _get_file_size(file) > MAX_FILE_BYTES:
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no model is")
             yield file
     except (OSError, *INVALID) as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _file_size(file: FileIO) -> int:
+def _get_file_size(file: FileIO) -> int:
     """Return the size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size
 
@@ -317,8 +318,8 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
     forward = None
     if "forward" in header:
         forward = ForwardSizes.from_header(header["forward"], task.channels)
-    model = Model(kind, sizes_from_header(kind, sizes), {}, task, trained, forward)
-    return model, _array_offsets(tensors, model.shapes(), start, size)
+    model = Model(kind, parse_sizes(kind, sizes), {}, task, trained, forward)
+    return model, _compute_array_offsets(tensors, model.list_array_shapes(), start, size)
 
 
 def _parse_header(tensors: Any) -> dict[str, Any]:
@@ -344,7 +345,7 @@ def _parse_header(tensors: Any) -> dict[str, Any]:
     return header
 
 
-def _array_offsets(
+def _compute_array_offsets(
     tensors: dict[str, Any], shapes: Shapes, start: int, size: int
 ) -> dict[str, int]:
     """Return the offset in bytes of each array in the file, by name.

@@ -31,7 +31,7 @@ NO_SCORE = F32(-1e30)
 
 
 @njit(inline="always", error_model="numpy")
-def tanh(x):
+def compute_tanh(x):
     """Return the hyperbolic tangent with an error below 3e-7.
 
     It is the rational function of Eigen's fast tanh.
@@ -53,7 +53,7 @@ def tanh(x):
 
 
 @njit(inline="always", error_model="numpy")
-def exp(x):
+def compute_exp(x):
     """Return the exponential of x <= 0 with an error below 2e-7.
 
     It is (1 + a polynomial on [0, ln 2]) times a power of two.
@@ -107,7 +107,7 @@ def advance_lstm(values, columns, drive, hidden, state):
         for i in range(count):
             zi, own = z[i], state[columns[first + i]]
             for g in range(gates):
-                zi[g] = tanh(zi[g])
+                zi[g] = compute_tanh(zi[g])
             for k in range(d):
                 enter = F32(0.5) * zi[k] + F32(0.5)
                 forget = F32(0.5) * zi[d + k] + F32(0.5)
@@ -115,7 +115,7 @@ def advance_lstm(values, columns, drive, hidden, state):
             for k in range(d):
                 own[d + k] = c[k]
             for k in range(d):
-                own[k] = (F32(0.5) * zi[2 * d + k] + F32(0.5)) * tanh(c[k])
+                own[k] = (F32(0.5) * zi[2 * d + k] + F32(0.5)) * compute_tanh(c[k])
             own[2 * d] = values[first + i]
 
 
@@ -144,13 +144,13 @@ def advance_stack(values, columns, drive, state):
             for k in range(d):
                 h[k] += drive[1 + f, k] * reading
         for k in range(d):
-            h[k] = tanh(h[k])
+            h[k] = compute_tanh(h[k])
         for k in range(d):
             state[column, k] = h[k]
 
 
 @njit(inline="always", error_model="numpy")
-def reset_on_jump(values, columns, state, stored):
+def reset_neurons_on_jump(values, columns, state, stored):
     """Reset all neurons if most readings change abruptly, as after a rewiring; see `reference`.
 
     Args:
@@ -250,7 +250,7 @@ def add_two_products(out, other, rows, x, y):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def expect_readings(memory, previous, memory_rows, expecting_rows):
+def predict_readings(memory, previous, memory_rows, expecting_rows):
     """Advance the head's memory by a tick, and return the readings (n,) that it expects.
 
     Args:
@@ -269,9 +269,9 @@ def expect_readings(memory, previous, memory_rows, expecting_rows):
     add_product(entering, memory_rows[behind : behind + len(previous)], previous)
     add_product(staying, memory_rows[1 + seen : behind], state)
     for k in range(2 * units):
-        entering[k] = F32(0.5) * tanh(entering[k] + staying[k]) + F32(0.5)
+        entering[k] = F32(0.5) * compute_tanh(entering[k] + staying[k]) + F32(0.5)
     for k in range(units):
-        new = tanh(entering[2 * units + k] + entering[k] * staying[2 * units + k])
+        new = compute_tanh(entering[2 * units + k] + entering[k] * staying[2 * units + k])
         state[k] = new + entering[units + k] * (state[k] - new)
     expected = expecting_rows[0].copy()
     add_product(expected, expecting_rows[1:behind], memory)
@@ -329,7 +329,7 @@ def compute_action(message, head, widths, relu, clip):
             if last and clip:
                 y[j] = min(max(y[j], -1.0), 1.0)
             elif last or not relu:
-                y[j] = tanh(F32(y[j]))
+                y[j] = compute_tanh(F32(y[j]))
             else:
                 y[j] = max(y[j], 0.0)
         x = y
@@ -337,7 +337,7 @@ def compute_action(message, head, widths, relu, clip):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def softmax(scores):
+def apply_softmax(scores):
     """Replace scores (rows, queries) by their softmax, row by row, in place.
 
     Each step is done for all rows before the next step, because otherwise each operation would wait
@@ -358,7 +358,7 @@ def softmax(scores):
         scale[n] = part[0]
     for n in range(rows):
         for q in range(queries):
-            scores[n, q] = exp(scores[n, q] - scale[n])
+            scores[n, q] = compute_exp(scores[n, q] - scale[n])
     for n in range(rows):
         for j in range(VECTOR):
             part[j] = scores[n, j]
@@ -401,7 +401,7 @@ class NumbaEngine(PolicyEngine):
     """An engine whose code is compiled by numba, when the engine is constructed.
 
     Args:
-        model: A model whose sizes compile (see `AttentionSizes.compiles`).
+        model: A model whose sizes compile (see `AttentionSizes.can_be_compiled`).
     """
 
     name = "numba"
@@ -439,7 +439,7 @@ class NumbaEngine(PolicyEngine):
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
-        self.advance(np.zeros(2, F32), np.array([1, 0]), previous)
+        self.advance_neurons(np.zeros(2, F32), np.array([1, 0]), previous)
         self.raise_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
@@ -475,7 +475,9 @@ class NumbaEngine(PolicyEngine):
         """
         _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))
 
-    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+    def advance_neurons(
+        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+    ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
@@ -484,7 +486,7 @@ class NumbaEngine(PolicyEngine):
             previous: (A,) the previous action.
         """
         gate_rows, *_, form = self._weights
-        _advance(values, columns, previous, self._state, gate_rows, form)
+        _advance_without_action(values, columns, previous, self._state, gate_rows, form)
 
     def step(
         self,
@@ -505,7 +507,7 @@ class NumbaEngine(PolicyEngine):
         """
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
-        return _tick(
+        return _compute_tick(
             values,
             self._all if columns is None else columns,
             previous,
@@ -519,7 +521,7 @@ class NumbaEngine(PolicyEngine):
 
 
 @njit(inline="always", error_model="numpy")
-def _input_weights(form, previous, gate_rows):
+def _compute_input_weights(form, previous, gate_rows):
     """Return an array (1 + F, U) with the sums that all neurons share, and the weights of inputs.
 
     The first row is the sum of the bias and of the weighted previous action, which is the same for
@@ -542,7 +544,9 @@ def _input_weights(form, previous, gate_rows):
 
 
 @njit(inline="always", error_model="numpy")
-def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
+def _compute_attention(
+    form, values, columns, state, score_rows, expecting_rows, expected, attention
+):
     """Compute the attention weights of all channels for the queries, in place.
 
     The weights are squared if the head has a memory.
@@ -575,11 +579,11 @@ def _attend(form, values, columns, state, score_rows, expecting_rows, expected, 
                 update_evidence(prediction, values[n], expected, row, score)
             if not form.softmax:
                 for q in range(queries):
-                    score[q] = tanh(score[q])
+                    score[q] = compute_tanh(score[q])
             for q in range(queries):
                 attention[n, q] = score[q]
     if form.softmax:
-        softmax(attention)
+        apply_softmax(attention)
     if form.memory:
         for n in range(values.shape[0]):
             for q in range(queries):
@@ -630,7 +634,7 @@ def _finish_message(form, channels, sums, mass, message):
         if form.normalise:
             sums *= np.float64(form.normalise) / np.float64(max(1, channels))
         for q in range(len(message)):
-            message[q] = tanh(F32(sums[q]))
+            message[q] = compute_tanh(F32(sums[q]))
 
 
 @njit(inline="always", error_model="numpy")
@@ -645,7 +649,7 @@ def _advance_neurons(form, values, columns, previous, gate_rows, state):
         gate_rows: The neurons' weights, see `PackedWeights`.
         state: The rows of the neurons; changed.
     """
-    drive = _input_weights(form, previous, gate_rows)
+    drive = _compute_input_weights(form, previous, gate_rows)
     if form.recurrent:
         first = 1 + form.inputs + len(previous)
         advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
@@ -670,7 +674,7 @@ def _raise_evidence(state, columns, first, queries, min_nats):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance(values, columns, previous, state, gate_rows, plain_form):
+def _advance_without_action(values, columns, previous, state, gate_rows, plain_form):
     """Advance neurons by one tick without computing an action, in place.
 
     Args:
@@ -685,7 +689,7 @@ def _advance(values, columns, previous, state, gate_rows, plain_form):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _tick(
+def _compute_tick(
     values,
     columns,
     previous,
@@ -728,12 +732,14 @@ def _tick(
     form = KernelOptions(*plain_form)
     inputs, d = form.inputs, score_rows.shape[0] - 1
     if form.reset_on_jump:
-        reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
+        reset_neurons_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
     _advance_neurons(form, values, columns, previous, gate_rows, state)
     expected = score_rows[0]  # a placeholder, not read without a memory
     if form.memory:
-        expected = expect_readings(memory, previous, memory_rows, expecting_rows)
-    _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention)
+        expected = predict_readings(memory, previous, memory_rows, expecting_rows)
+    _compute_attention(
+        form, values, columns, state, score_rows, expecting_rows, expected, attention
+    )
     sums, mass = _sum_message(values, attention, shift)
     _finish_message(form, len(values), sums, mass, message)
     if form.memory:

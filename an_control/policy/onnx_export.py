@@ -50,8 +50,8 @@ def export_onnx(model: Model) -> bytes:
         seen = graph.add_input("obs", (1, len(channels)))
         graph.add_output("actions", _write_head(graph, model, seen), (1, sizes.actions))
         observations = list(channels)
-    elif isinstance(sizes, AttentionSizes) and sizes.compiles:
-        _NeuronWriter(graph, model, sizes, len(channels)).write()
+    elif isinstance(sizes, AttentionSizes) and sizes.can_be_compiled:
+        _NeuronWriter(graph, model, sizes, len(channels)).write_policy()
         observations = [*channels, PREVIOUS]
     else:
         parts = "sizes.encoder, pma attention, sizes.recurrence, image patches or a foreign network"
@@ -112,7 +112,7 @@ class Graph:
         """Add a constant of integers to the graph, and return its name."""
         return self.add_constant(np.array(values), np.int64)
 
-    def cast(self, value: str, kind: Any) -> str:
+    def add_cast(self, value: str, kind: Any) -> str:
         """Convert a value to another type, and return the name of the result.
 
         Args:
@@ -131,7 +131,7 @@ class Graph:
         """
         info = self._onnx.helper.make_tensor_value_info
         self._inputs.append(info(name, self._onnx.TensorProto.FLOAT, list(shape)))
-        return self.cast(name, F64)
+        return self.add_cast(name, F64)
 
     def add_output(self, name: str, value: str, shape: Sequence[int]) -> None:
         """Make a value an output of the graph, as float32.
@@ -143,10 +143,10 @@ class Graph:
         """
         info = self._onnx.helper.make_tensor_value_info
         self._outputs.append(info(name, self._onnx.TensorProto.FLOAT, list(shape)))
-        single = self.cast(value, F32)
+        single = self.add_cast(value, F32)
         self._nodes.append(self._onnx.helper.make_node("Identity", [single], [name]))
 
-    def slice_columns(self, value: str, first: int, end: int) -> str:
+    def add_column_slice(self, value: str, first: int, end: int) -> str:
         """Return the name of some columns of a matrix.
 
         Args:
@@ -156,11 +156,11 @@ class Graph:
         """
         return self("Slice", value, *map(self.add_integers, (first, end, 1)))
 
-    def logistic(self, x: str) -> str:
+    def add_logistic(self, x: str) -> str:
         """Return the name of 1 / (1 + e^-x), for the value named `x`."""
         return self("Add", self("Mul", self("Tanh", self("Mul", x, 0.5)), 0.5), 0.5)
 
-    def sum_rows(self, value: str) -> str:
+    def add_row_sum(self, value: str) -> str:
         """Return the name of the sum over the rows (channels) of a matrix, which is one row."""
         return self("ReduceSum", value, self.add_integers(0), keepdims=1)
 
@@ -228,12 +228,12 @@ class _NeuronWriter:
         self._array = _to_float64(model)
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}
 
-    def write(self) -> None:
+    def write_policy(self) -> None:
         """Write the whole policy, from the inputs to the outputs."""
         g, sizes, count = self._g, self._sizes, self._count
         seen = g.add_input("obs", (1, count + sizes.actions))
-        self._values = g("Transpose", g.slice_columns(seen, 0, count))  # (N, 1)
-        self._previous = g.slice_columns(seen, count, count + sizes.actions)  # (1, A)
+        self._values = g("Transpose", g.add_column_slice(seen, 0, count))  # (N, 1)
+        self._previous = g.add_column_slice(seen, count, count + sizes.actions)  # (1, A)
         self._started = self._add_state("started", (1, 1))
         self._set_next_state("started", g("Add", g("Mul", self._started, 0.0), 1.0))
         self._kept = self._started  # 0 if the neurons are reset
@@ -241,13 +241,13 @@ class _NeuronWriter:
             self._reset_on_jump()
         outputs = self._write_stacked() if sizes.stack else self._write_lstm()
         if sizes.memory:
-            self._expect()
-        attention = self._attend(outputs)
+            self._write_expectation()
+        attention = self._write_attention(outputs)
         message, mass = self._write_message(attention)
         x = message
         if sizes.memory:
             assert mass is not None
-            x = self._correct(message, mass)
+            x = self._write_correction(message, mass)
         elif mass is not None:
             x = g("Concat", message, g("Sub", mass, 1.0), axis=1)
         g.add_output("actions", _write_head(g, self._model, x), (1, sizes.actions))
@@ -285,7 +285,7 @@ class _NeuronWriter:
         jump = g("Min", change, 1.0)
         more = g("Sub", g("Mul", jump, 2.0), usual)
         self._set_next_state("usual_jump", g("Add", usual, g("Mul", more, 0.1)))
-        excess = g.sum_rows(g("Relu", g("Sub", jump, usual)))  # (1, 1)
+        excess = g.add_row_sum(g("Relu", g("Sub", jump, usual)))  # (1, 1)
         stays = g("LessOrEqual", excess, JUMP_LIMIT * count)
         self._kept = g("Where", stays, self._started, np.zeros((1, 1)))
 
@@ -336,16 +336,16 @@ class _NeuronWriter:
         recurrent = g("MatMul", hidden, self._array["neuron.hidden"].T)
         sums = self._write_input_sums(inputs, recurrent)
         enter, forget, candidate, leave = (
-            g.slice_columns(sums, gate * d, (gate + 1) * d) for gate in range(4)
+            g.add_column_slice(sums, gate * d, (gate + 1) * d) for gate in range(4)
         )
-        kept = g("Mul", g.logistic(forget), cells)
-        cells = g("Add", kept, g("Mul", g.logistic(enter), g("Tanh", candidate)))
-        outputs = g("Mul", g.logistic(leave), g("Tanh", cells))
+        kept = g("Mul", g.add_logistic(forget), cells)
+        cells = g("Add", kept, g("Mul", g.add_logistic(enter), g("Tanh", candidate)))
+        outputs = g("Mul", g.add_logistic(leave), g("Tanh", cells))
         self._set_next_state("neuron", outputs)
         self._set_next_state("cell", cells)
         return outputs
 
-    def _expect(self) -> None:
+    def _write_expectation(self) -> None:
         """Write one step of the head's memory, and the computation of the readings it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_state("memory", (1, units))
@@ -355,10 +355,10 @@ class _NeuronWriter:
         entering = g("Add", entering, array["memory.bias"][None])
         own = g("MatMul", before, array["memory.hidden"].T)
         x, h = (
-            [g.slice_columns(one, gate * units, (gate + 1) * units) for gate in range(3)]
+            [g.add_column_slice(one, gate * units, (gate + 1) * units) for gate in range(3)]
             for one in (entering, own)
         )
-        reset, update = (g.logistic(g("Add", x[gate], h[gate])) for gate in range(2))
+        reset, update = (g.add_logistic(g("Add", x[gate], h[gate])) for gate in range(2))
         inner = g("Add", h[2], array["memory.hidden_bias"][None])
         new = g("Tanh", g("Add", x[2], g("Mul", reset, inner)))
         rest = g("Mul", g("Sub", np.ones((1, 1)), update), new)
@@ -368,7 +368,7 @@ class _NeuronWriter:
         expected = g("MatMul", known, array["expectation.weight"].T)
         self._expected = g("Add", expected, array["expectation.bias"][None])
 
-    def _attend(self, outputs: str) -> str:
+    def _write_attention(self, outputs: str) -> str:
         """Return the name of the attention weights (N, M).
 
         Args:
@@ -409,19 +409,19 @@ class _NeuronWriter:
             attention: The name of the attention weights.
         """
         g, sizes, normalise = self._g, self._sizes, self._sizes.normalise
-        total = g.sum_rows(g("Mul", attention, self._values))
+        total = g.add_row_sum(g("Mul", attention, self._values))
         if sizes.attention == "tanh":
             if normalise:
                 total = g("Mul", total, normalise / self._count)
             return g("Tanh", total), None
         n = sizes.queries - 1
-        mass = g.slice_columns(g.sum_rows(attention), 0, n)
-        total = g.slice_columns(total, 0, n)
+        mass = g.add_column_slice(g.add_row_sum(attention), 0, n)
+        total = g.add_column_slice(total, 0, n)
         if normalise:
             total, mass = g("Div", total, g("Max", mass, 1.0)), g("Min", mass, 1.0)
         return total, mass
 
-    def _correct(self, total: str, mass: str) -> str:
+    def _write_correction(self, total: str, mass: str) -> str:
         """Return the name of the head's input, the expected readings corrected by the present ones.
 
         Args:

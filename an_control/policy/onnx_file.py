@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from an_control.policy.onnx_layout import (
     Layout,
     NetworkInterface,
+    make_yaml_name,
     read_layout,
     read_names,
-    yaml_name,
 )
 from an_control.system.files import open_regular
 
@@ -85,7 +85,7 @@ def is_onnx(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() == SUFFIX
 
 
-def monitor_path(path: str | os.PathLike[str]) -> Path:
+def get_monitor_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of the monitor's model file, which lies beside an ONNX file."""
     path = Path(path)
     return path.with_name(f"{path.stem}.monitor.safetensors")
@@ -109,7 +109,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
         content = model.SerializeToString()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
-    yaml_file = Path(yaml_name(str(path)))
+    yaml_file = Path(make_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
     observation, action, states = _find_tensors(model.graph, beside)
     network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))

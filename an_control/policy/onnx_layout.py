@@ -355,7 +355,7 @@ def _resolve_actuators(
     if not names:
         raise ValueError(
             f"names no actuators: its metadata has no joint_names; list the {network.actions}"
-            f" actuators in {yaml_name(network.file)}"
+            f" actuators in {make_yaml_name(network.file)}"
         )
     if len(names) != network.actions or len(set(names)) != len(names):
         where = "its joint_names" if entry is None else f"{entry.file}: {entry.key}"
@@ -398,7 +398,7 @@ def _resolve_action_scaling(
     if scale:
         raise ValueError(
             "its actions are scaled (action_scale), so they may be larger than 1; say in"
-            f" {yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
+            f" {make_yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
         )
     return 1.0, scale, offset
 
@@ -506,7 +506,7 @@ def _terms_from_metadata(
     if not names:
         raise ValueError(
             f"does not say what its {network.inputs} inputs are: its metadata has no"
-            f" observation_names; list them in {yaml_name(network.file)} under observation"
+            f" observation_names; list them in {make_yaml_name(network.file)} under observation"
         )
     known = {one: _term_by_name(one, network, joints) for one in names}
     rest = width - sum(term.width for one in names if (term := known[one]) is not None)
@@ -517,7 +517,7 @@ def _terms_from_metadata(
             raise ValueError(
                 f"{width} inputs, but the widths of its observations {', '.join(unknown[:5])} are"
                 f" not known ({rest} inputs are left for these {len(unknown)}); list all terms in"
-                f" {yaml_name(network.file)} under observation"
+                f" {make_yaml_name(network.file)} under observation"
             )
         each = rest
     terms = []
@@ -614,6 +614,6 @@ def _parse_hand_over(entry: Entry | None) -> str:
     return name
 
 
-def yaml_name(file: str) -> str:
+def make_yaml_name(file: str) -> str:
     """Return the name of the YAML file that describes an ONNX file, from the ONNX file's name."""
     return f"{file.removesuffix('.onnx')}.policy.yaml"

@@ -18,7 +18,7 @@ from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
 from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
-from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique_ids
 
 F32 = np.float32
 
@@ -259,7 +259,7 @@ class OnnxPolicy(PreviousAction, Policy):
         """
         values = check_readings(values, len(ids)).astype(np.float64)
         if ids is not self.nominal_ids and tuple(ids) != self.nominal_ids:
-            given = dict(zip(check_unique(ids), values.tolist(), strict=True))
+            given = dict(zip(check_unique_ids(ids), values.tolist(), strict=True))
             values = np.array([given.get(name, math.nan) for name in self.nominal_ids])
         if not np.vdot(values, values) < MAX_READING:
             values = np.where(np.abs(values) <= MAX_READING, values, self._newest)

@@ -78,7 +78,7 @@ class PackedWeights(NamedTuple):
     widths: np.ndarray
     form: KernelOptions
 
-    def select(self, policies: slice) -> PackedWeights:
+    def select_policies(self, policies: slice) -> PackedWeights:
         """Return the weights of some policies, from the weights of several.
 
         Args:
@@ -99,7 +99,7 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
         arrays: The arrays by name, of a model or of several models stacked along one more first
             axis.
     """
-    array = _as_float64(arrays)
+    array = _convert_to_float64(arrays)
     units = _keep_order if sizes.stack else _reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
@@ -161,9 +161,9 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
         the queries. They are for the bias of the expected reading, the same inputs, the outlier
         weight, and the prediction attention.
     """
-    array = _as_float64(arrays)
+    array = _convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
-    half = gate_factors(units)
+    half = make_gate_factors(units)
     seen, previous = np.split((array["memory.input"] * half[:, None]).T, [2 * n])
     hidden = (array["memory.hidden"] * half[:, None]).T
     bias = (array["memory.bias"] * half)[None]
@@ -183,7 +183,7 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
     return copy_aligned(np.concatenate(rows), F32), copy_aligned(spread, F32)
 
 
-def gate_factors(units: int) -> np.ndarray:
+def make_gate_factors(units: int) -> np.ndarray:
     """Return factors (3H,) on a GRU's sums that turn logistic gates into (tanh + 1) / 2.
 
     Args:
@@ -192,7 +192,7 @@ def gate_factors(units: int) -> np.ndarray:
     return np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
 
 
-def _as_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return arrays as float64, by name."""
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 

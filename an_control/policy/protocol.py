@@ -65,7 +65,7 @@ class Policy(Protocol):
             TypeError: The values have a wrong type.
         """
 
-    def prepare(self) -> None:
+    def prepare_next_tick(self) -> None:
         """Do work for the next tick that needs no readings; it changes no action.
 
         Call it after the command was sent, so that it delays nothing.
@@ -223,7 +223,7 @@ def check_readings(values: np.ndarray, count: int) -> np.ndarray:
     return values
 
 
-def check_unique(ids: Sequence[str]) -> tuple[str, ...]:
+def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
     """Return channel ids as a tuple.
 
     Raises:
@@ -298,9 +298,9 @@ class WrappingPolicy(Policy):
             ids: (N,) the channel id of each reading.
         """
 
-    def prepare(self) -> None:
-        """Do work for the next tick that needs no readings; see `Policy.prepare`."""
-        self.policy.prepare()
+    def prepare_next_tick(self) -> None:
+        """Do work for the next tick that needs no readings; see `Policy.prepare_next_tick`."""
+        self.policy.prepare_next_tick()
 
     def ignore_next_tick(self) -> None:
         """Exclude the next tick as evidence of rewiring; see `Policy.ignore_next_tick`."""

@@ -7,11 +7,13 @@ import math
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.sizes import Sizes, kind_of
+from an_control.policy.sizes import Sizes, get_model_kind
 from an_control.policy.task import Task
 
 
-def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None) -> Model:
+def make_random_model(
+    sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None
+) -> Model:
     """Make a model with random weights; the same arguments give the same model.
 
     Weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch initialises layers. The fixed
@@ -25,11 +27,11 @@ def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | No
     """
     rng = np.random.default_rng(seed)
     arrays = {}
-    for name, shape in sizes.shapes().items():
+    for name, shape in sizes.list_array_shapes().items():
         fan_in = 1 if name == "attention.queries" else math.prod(shape[1:] or shape)
         limit = gain / math.sqrt(fan_in)
         array = rng.uniform(-limit, limit, shape) + name.endswith("norm.weight")
         arrays[name] = array.astype(np.float32)
     return Model(
-        kind_of(sizes), sizes, arrays, task or Task(), {"by": "random_model", "seed": seed}
+        get_model_kind(sizes), sizes, arrays, task or Task(), {"by": "random_model", "seed": seed}
     )

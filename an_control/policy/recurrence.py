@@ -15,16 +15,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from an_control.policy.set_transformer import layer_norm, positional_table
+from an_control.policy.set_transformer import make_positional_table, normalise_layer
 from an_control.policy.sizes import RecurrenceSizes
 
 
-def logistic(x: np.ndarray) -> np.ndarray:
+def compute_logistic(x: np.ndarray) -> np.ndarray:
     """Return 1 / (1 + e^-x), in a form that cannot overflow."""
     return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
 
 
-def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def step_lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute one step of an LSTM.
 
     Args:
@@ -38,11 +38,11 @@ def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarr
     enter, forget, candidate, leave = (
         sums[..., gate * units : (gate + 1) * units] for gate in range(4)
     )
-    cells = logistic(forget) * cells + logistic(enter) * np.tanh(candidate)
-    return logistic(leave) * np.tanh(cells), cells
+    cells = compute_logistic(forget) * cells + compute_logistic(enter) * np.tanh(candidate)
+    return compute_logistic(leave) * np.tanh(cells), cells
 
 
-def gru_step(
+def step_gru(
     weight: Mapping[str, np.ndarray], name: str, inputs: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
     """Compute one step of a GRU; return its units (U,) after the step.
@@ -57,7 +57,7 @@ def gru_step(
     entering = weight[f"{name}.input"] @ inputs + weight[f"{name}.bias"]
     x_reset, x_update, x_new = entering.reshape(3, -1)
     h_reset, h_update, h_new = (weight[f"{name}.hidden"] @ units).reshape(3, -1)
-    reset, update = logistic(x_reset + h_reset), logistic(x_update + h_update)
+    reset, update = compute_logistic(x_reset + h_reset), compute_logistic(x_update + h_update)
     new = np.tanh(x_new + reset * (h_new + weight[f"{name}.hidden_bias"]))
     return np.asarray((1.0 - update) * new + update * units)
 
@@ -77,7 +77,7 @@ class Recurrence:
             for name, array in arrays.items()
             if name.startswith("recurrence.")
         }
-        self._ages = positional_table(sizes.window, sizes.units)[::-1]
+        self._ages = make_positional_table(sizes.window, sizes.units)[::-1]
         self.reset()
 
     def reset(self) -> None:
@@ -91,19 +91,19 @@ class Recurrence:
         """Compute one tick; return the output (U,) float64 for the inputs `x` (inputs,)."""
         weight = self._weight
         if self._sizes.kind == "gru":
-            self._output = gru_step(weight, "recurrence", x, self._output)
+            self._output = step_gru(weight, "recurrence", x, self._output)
             return self._output
         if self._sizes.kind == "lstm":
             sums = weight["recurrence.input"] @ x + weight["recurrence.hidden"] @ self._output
-            self._output, self._cells = lstm_step(sums + weight["recurrence.bias"], self._cells)
+            self._output, self._cells = step_lstm(sums + weight["recurrence.bias"], self._cells)
             return self._output
         x = weight["recurrence.input.weight"] @ x + weight["recurrence.input.bias"]
         for layer, states in enumerate(self._states):
             states = self._states[layer] = np.vstack([states, x])[-self._sizes.window :]
-            x = self._layer(f"recurrence.layers.{layer}", states)
+            x = self._apply_layer(f"recurrence.layers.{layer}", states)
         return x
 
-    def _layer(self, name: str, states: np.ndarray) -> np.ndarray:
+    def _apply_layer(self, name: str, states: np.ndarray) -> np.ndarray:
         """Return the output (U,) of a transformer's layer: attention, then a position-wise network.
 
         Args:
@@ -111,14 +111,16 @@ class Recurrence:
             states: (n, U) the inputs of the layer in the window, the oldest first.
         """
         if self._sizes.kind == "trxl":  # norms after the sums
-            x = self._norm(f"{name}.attention", states[-1] + self._attend(name, states))
-            return self._norm(f"{name}.network", x + self._network(name, x))
-        y = self._attend(name, self._norm(f"{name}.attention", states))
+            x = self._apply_norm(
+                f"{name}.attention", states[-1] + self._compute_attention(name, states)
+            )
+            return self._apply_norm(f"{name}.network", x + self._apply_network(name, x))
+        y = self._compute_attention(name, self._apply_norm(f"{name}.attention", states))
         x = self.add_residual(f"{name}.attention", states[-1], np.maximum(y, 0.0))
-        y = self._network(name, self._norm(f"{name}.network", x))
+        y = self._apply_network(name, self._apply_norm(f"{name}.network", x))
         return self.add_residual(f"{name}.network", x, np.maximum(y, 0.0))
 
-    def _attend(self, name: str, states: np.ndarray) -> np.ndarray:
+    def _compute_attention(self, name: str, states: np.ndarray) -> np.ndarray:
         """Return the output (U,) of the attention, in which the newest tick attends to the window.
 
         Args:
@@ -148,17 +150,17 @@ class Recurrence:
         heard = (shares[:, :, None] * values).sum(axis=0)
         return np.asarray(self._weight[f"{name}.output"] @ heard.ravel())
 
-    def _network(self, name: str, x: np.ndarray) -> np.ndarray:
+    def _apply_network(self, name: str, x: np.ndarray) -> np.ndarray:
         """Return the output (U,) of the position-wise network of the layer `name` for `x` (U,)."""
         weight = self._weight
         hidden = weight[f"{name}.network.0.weight"] @ x + weight[f"{name}.network.0.bias"]
         out = weight[f"{name}.network.1.weight"] @ np.maximum(hidden, 0.0)
         return np.asarray(out + weight[f"{name}.network.1.bias"])
 
-    def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+    def _apply_norm(self, name: str, x: np.ndarray) -> np.ndarray:
         """Return the layer norm of rows (..., U), with the weights of the norm `name`."""
         weight = self._weight
-        return layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
+        return normalise_layer(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
     def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the residual sum x + y (U,), or for ``gtrxl`` the GRU gate g(x, y).
@@ -174,7 +176,7 @@ class Recurrence:
         hidden = self._weight[f"{name}_gate.hidden"]
         y_reset, y_update, y_new = (self._weight[f"{name}_gate.input"] @ y).reshape(3, -1)
         x_reset, x_update = (hidden[: 2 * units] @ x).reshape(2, -1)
-        reset = logistic(y_reset + x_reset)
-        update = logistic(y_update + x_update - self._weight[f"{name}_gate.bias"])
+        reset = compute_logistic(y_reset + x_reset)
+        update = compute_logistic(y_update + x_update - self._weight[f"{name}_gate.bias"])
         new = np.tanh(y_new + hidden[2 * units :] @ (reset * x))
         return np.asarray((1.0 - update) * x + update * new)

@@ -55,10 +55,10 @@ import numpy as np
 
 from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights
-from an_control.policy.mlp import Head, head_layers
+from an_control.policy.mlp import Head, get_head_layers
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import MAX_LOG
-from an_control.policy.recurrence import Recurrence, gru_step, logistic, lstm_step
+from an_control.policy.recurrence import Recurrence, compute_logistic, step_gru, step_lstm
 from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.blas import one_blas_thread
@@ -87,12 +87,14 @@ class Reference(PolicyEngine):
             queries = self.weight["attention.queries"] @ self.weight["attention.key"]
             bias = self.weight["attention.queries"] @ self.weight["attention.key_bias"]
         self._queries, self._queries_bias = round_weights(queries)[0].T, bias.astype(F32)
-        self._set = SetTransformer(sizes, self.weight, queries, bias) if sizes.compares else None
+        self._set = (
+            SetTransformer(sizes, self.weight, queries, bias) if sizes.compares_channels else None
+        )
         self._recurrence = None
         if sizes.recurrence is not None:
             self._recurrence = Recurrence(sizes.recurrence, self.weight)
         self._head = Head(
-            head_layers(self.weight, len(sizes.head) + 1), sizes.activation, sizes.output
+            get_head_layers(self.weight, len(sizes.head) + 1), sizes.activation, sizes.output
         )
         self.reset()
 
@@ -142,22 +144,24 @@ class Reference(PolicyEngine):
             self._reset_on_jump(values, columns)
         outputs = self._advance_neurons(values, columns, previous)
         if self._sizes.memory:
-            self._expect(previous)
+            self._predict_readings(previous)
         if self._sizes.attention == "pma":
             assert self._set is not None
-            pooled, attention = self._set.pool(outputs)
+            pooled, attention = self._set.pool_channels(outputs)
             self._attention, self._message = attention.T, pooled.ravel()
         else:
-            self._attention = self._attend(outputs, values, columns)
+            self._attention = self._compute_attention(outputs, values, columns)
             self._message = self._sum_readings(values, shift)
         if self._sizes.memory:
-            return self._head(self._correct_expected())
+            return self._head(self._correct_expected_readings())
         if self._recurrence is not None:
             return self._head(self._recurrence.step(self._message))
         return self._head(self._message)
 
     @one_blas_thread
-    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+    def advance_neurons(
+        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+    ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
@@ -190,7 +194,7 @@ class Reference(PolicyEngine):
             inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
             recurrent = state[:, :d].astype(np.float64) @ self._hidden
             gates = self._sum_inputs(inputs[:, : self._sizes.features], previous, recurrent)
-            outputs, state[:, d : 2 * d] = lstm_step(gates, state[:, d : 2 * d])
+            outputs, state[:, d : 2 * d] = step_lstm(gates, state[:, d : 2 * d])
             readings = values[:, None]
         outputs = (outputs + ROUND_OUTPUT) - ROUND_OUTPUT
         state[:, :d], state[:, self._readings] = outputs, readings
@@ -216,7 +220,9 @@ class Reference(PolicyEngine):
             drive = drive + feature[:, None] * column
         return drive
 
-    def _attend(self, outputs: np.ndarray, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def _compute_attention(
+        self, outputs: np.ndarray, values: np.ndarray, columns: np.ndarray
+    ) -> np.ndarray:
         """Return the attention weights (N, M) of the channels for the queries.
 
         Equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)), or a softmax over the
@@ -257,10 +263,10 @@ class Reference(PolicyEngine):
         """
         normalise = self._sizes.normalise
         attention = self._attention.astype(np.float64)
-        total = exact_sum(attention * values[:, None], shift)
+        total = sum_exactly(attention * values[:, None], shift)
         if self._sizes.attention == "tanh":
             return np.tanh(total * (normalise / max(1, len(values)) if normalise else 1.0))
-        total, mass = total[:-1], exact_sum(attention, ROUND_MASS)[:-1]
+        total, mass = total[:-1], sum_exactly(attention, ROUND_MASS)[:-1]
         if normalise:
             total, mass = total / np.maximum(mass, 1.0), np.minimum(mass, 1.0)
         return np.concatenate([total, mass - 1.0])
@@ -278,18 +284,18 @@ class Reference(PolicyEngine):
         jump = np.where(np.isnan(change), 0.0, np.minimum(change, 1.0))
         usual = self._state[columns, -1]
         self._state[columns, -1] += 0.1 * (2.0 * jump - usual)
-        excess = exact_sum(np.maximum(jump - usual, 0.0), ROUND_MASS)
+        excess = sum_exactly(np.maximum(jump - usual, 0.0), ROUND_MASS)
         if excess > JUMP_LIMIT * len(values):
             self._state[:, :-1] = self._fresh[:-1]
 
-    def _expect(self, previous: np.ndarray) -> None:
+    def _predict_readings(self, previous: np.ndarray) -> None:
         """Advance the head's memory by one tick; store the reading that it expects at each query.
 
         Args:
             previous: (A,) the previous action.
         """
         lately = np.concatenate([self.seen, self.share, previous])
-        self.units = gru_step(self.weight, "memory", lately, self.units)
+        self.units = step_gru(self.weight, "memory", lately, self.units)
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
 
@@ -306,11 +312,11 @@ class Reference(PolicyEngine):
         width, loss, gain, keep = self.weight["attention.prediction"]
         error = np.exp(np.minimum(width, MAX_LOG)) * (values[:, None] - self.expected) ** 2
         before = self._state[columns, self._evidence]
-        evidence = logistic(keep) * before + gain - loss * (error / (1.0 + error))
+        evidence = compute_logistic(keep) * before + gain - loss * (error / (1.0 + error))
         self._state[columns, self._evidence] = evidence
         return np.asarray(evidence)
 
-    def _correct_expected(self) -> np.ndarray:
+    def _correct_expected_readings(self) -> np.ndarray:
         """Return the head's input (n + H,): expected readings, corrected by the present ones."""
         total, mass = self._message.reshape(2, -1)
         mass = mass + 1.0
@@ -338,7 +344,7 @@ class Reference(PolicyEngine):
         self._state[places] = np.maximum(self._state[places], min_nats)
 
 
-def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
+def sum_exactly(terms: np.ndarray, shift: np.float64) -> np.ndarray:
     """Return the sum of rows; its bits do not depend on the order of the rows.
 
     Args:

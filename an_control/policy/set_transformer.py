@@ -51,9 +51,9 @@ class SetTransformerBlock:
             x: (m, d) the rows that attend.
             y: (n, d) the rows that they attend to; n may be 0.
         """
-        return self.attend(x, y)[0]
+        return self.compute_attention(x, y)[0]
 
-    def attend(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compute_attention(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the output (m, d), and the attention weights (m, n) as the mean over the heads.
 
         Args:
@@ -64,11 +64,11 @@ class SetTransformerBlock:
         query = (x @ self._query).reshape(-1, heads, each).transpose(1, 0, 2)
         key_value = (y @ self._key_value).reshape(-1, 2, heads, each)
         key, value = key_value[:, 0].transpose(1, 2, 0), key_value[:, 1].transpose(1, 0, 2)
-        attention = _softmax(query @ key)
+        attention = _compute_softmax(query @ key)
         seen = (attention @ value).transpose(1, 0, 2).reshape(len(x), self._width)
-        hidden = layer_norm(x + seen @ self._output, *self._norms[0])
+        hidden = normalise_layer(x + seen @ self._output, *self._norms[0])
         forward = np.maximum(hidden @ self._forward + self._forward_bias, 0.0)
-        return layer_norm(hidden + forward, *self._norms[1]), attention.mean(axis=0)
+        return normalise_layer(hidden + forward, *self._norms[1]), attention.mean(axis=0)
 
 
 class SelfAttention:
@@ -132,7 +132,7 @@ class Pooling:
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the pooled rows (M, d) of `z` (N, d), and the attention weights (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
-        return self._block.attend(self._seeds, rows)
+        return self._block.compute_attention(self._seeds, rows)
 
 
 @dataclass(frozen=True)
@@ -185,31 +185,31 @@ class SetTransformer:
 
     def compute_scores(self, outputs: np.ndarray) -> np.ndarray:
         """Return the attention scores (M, N), before the softmax, of neuron outputs (N, d)."""
-        order, encoded = self._encode(outputs)
+        order, encoded = self._encode_channels(outputs)
         raw = self._queries @ encoded.T + self._bias
         return np.asarray(raw[:, order.places])
 
-    def pool(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def pool_channels(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pool the neurons' outputs (N, d); return the message (M, d) and the attention (M, N)."""
         assert self._pooling is not None
-        order, encoded = self._encode(outputs)
+        order, encoded = self._encode_channels(outputs)
         pooled, attention = self._pooling(encoded)
         return pooled, attention[:, order.places]
 
-    def _encode(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+    def _encode_channels(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
         """Return the order of the channels, and their encoded outputs (N, d) in this order."""
         order = ChannelOrder.from_outputs(outputs)
         rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
+def _compute_softmax(scores: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, which may be empty."""
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
     return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
 
 
-def layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def normalise_layer(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Return the layer norm (Ba et al. 2016) of rows (..., d), as PyTorch computes it.
 
     Args:
@@ -222,7 +222,7 @@ def layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nda
     return np.asarray(rows / np.sqrt(variance + NORM_EPSILON) * weight + bias)
 
 
-def positional_table(rows: int, columns: int) -> np.ndarray:
+def make_positional_table(rows: int, columns: int) -> np.ndarray:
     """Return the fixed sinusoidal table (rows, columns) from which queries are computed.
 
     The entries are sines and cosines of ``i / 10000^(2 (j // 2) / columns)`` (section 3.2 of the

@@ -19,7 +19,7 @@ MAX_LAYERS = 16
 """The largest number of hidden layers of a network."""
 
 
-def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
+def list_head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
     """Return the shapes, by name, of the layers between the attention message and the action.
 
     Args:
@@ -27,10 +27,10 @@ def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
         hidden: The widths of the hidden layers.
         actions: The number of outputs of the last layer.
     """
-    return layer_shapes("head", [inputs, *hidden, actions])
+    return list_layer_shapes("head", [inputs, *hidden, actions])
 
 
-def memory_shapes(units: int, inputs: int) -> Shapes:
+def list_memory_shapes(units: int, inputs: int) -> Shapes:
     """Return the shapes, by name, of a GRU's arrays, with gates in the order reset, update, new.
 
     Args:
@@ -45,7 +45,7 @@ def memory_shapes(units: int, inputs: int) -> Shapes:
     }
 
 
-def layer_shapes(name: str, widths: list[int]) -> Shapes:
+def list_layer_shapes(name: str, widths: list[int]) -> Shapes:
     """Return the shapes, by name, of a network's weights (out, in) and biases (out,).
 
     Args:
@@ -85,7 +85,7 @@ class PartSizes(Protocol):
         """The number of attention heads of encoder and PMA (pooling by multihead attention)."""
 
     @property
-    def compares(self) -> bool:
+    def compares_channels(self) -> bool:
         """Whether channels are compared with each other, by an encoder or by PMA."""
 
 
@@ -105,7 +105,7 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
             f"sizes.inducing: {sizes.inducing}, encoder {sizes.encoder} "
             + ("needs at least 1" if sizes.encoder == "isab" else "allows 0")
         )
-    if sizes.heads > 1 and not sizes.compares:
+    if sizes.heads > 1 and not sizes.compares_channels:
         raise ValueError(
             f"sizes.heads: {sizes.heads}, {sizes.attention} attention without an encoder allows 1"
         )
@@ -113,7 +113,7 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
         raise ValueError(f"sizes.heads: {sizes.heads} does not divide the {divided.format(width)}")
 
 
-def block_shapes(name: str, width: int) -> Shapes:
+def list_block_shapes(name: str, width: int) -> Shapes:
     """Return the shapes, by name, of a multihead attention block's arrays.
 
     They are those of the attention, a row-wise layer and two layer norms.
@@ -137,7 +137,7 @@ def block_shapes(name: str, width: int) -> Shapes:
     }
 
 
-def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
+def list_encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
     """Return the shapes, by name, of the arrays of an encoder; empty for ``none``.
 
     Args:
@@ -146,17 +146,17 @@ def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
         inducing: The number of inducing points of ``isab``.
     """
     if kind == "sab":
-        return block_shapes("encoder", width)
+        return list_block_shapes("encoder", width)
     if kind == "isab":
         return {
             "encoder.inducing": (inducing, width),
-            **block_shapes("encoder.gather", width),
-            **block_shapes("encoder.spread", width),
+            **list_block_shapes("encoder.gather", width),
+            **list_block_shapes("encoder.spread", width),
         }
     return {}
 
 
-def pooling_shapes(seeds: int, width: int) -> Shapes:
+def list_pooling_shapes(seeds: int, width: int) -> Shapes:
     """Return the shapes, by name, of the arrays of pooling by multihead attention (PMA).
 
     Args:
@@ -167,7 +167,7 @@ def pooling_shapes(seeds: int, width: int) -> Shapes:
         "pooling.seeds": (seeds, width),
         "pooling.input.weight": (width, width),
         "pooling.input.bias": (width,),
-        **block_shapes("pooling", width),
+        **list_block_shapes("pooling", width),
     }
 
 
@@ -203,7 +203,7 @@ class RecurrenceSizes:
     heads: int = 1
     window: int = 1
 
-    def shapes(self, inputs: int) -> Shapes:
+    def list_array_shapes(self, inputs: int) -> Shapes:
         """Return the shapes of the arrays by name; weights are (out, in).
 
         Args:
@@ -220,10 +220,10 @@ class RecurrenceSizes:
             return shapes | ({"recurrence.hidden_bias": (units,)} if self.kind == "gru" else {})
         shapes = {"recurrence.input.weight": (units, inputs), "recurrence.input.bias": (units,)}
         for layer in range(self.layers):
-            shapes |= self._layer_shapes(f"recurrence.layers.{layer}")
+            shapes |= self._list_layer_shapes(f"recurrence.layers.{layer}")
         return shapes
 
-    def _layer_shapes(self, name: str) -> Shapes:
+    def _list_layer_shapes(self, name: str) -> Shapes:
         """Return the shapes, by name, of the arrays of a transformer's layer.
 
         Args:
@@ -235,7 +235,7 @@ class RecurrenceSizes:
         }
         for part in ("content_bias", "position_bias"):
             shapes[f"{name}.{part}"] = (self.heads, units // self.heads)
-        shapes |= layer_shapes(f"{name}.network", [units, 4 * units, units])
+        shapes |= list_layer_shapes(f"{name}.network", [units, 4 * units, units])
         for part in ("attention", "network"):
             shapes[f"{name}.{part}_norm.weight"] = shapes[f"{name}.{part}_norm.bias"] = (units,)
             if self.kind == "gtrxl":  # rows in the order reset, update, new
@@ -244,7 +244,7 @@ class RecurrenceSizes:
                 shapes[f"{name}.{part}_gate.bias"] = (units,)
         return shapes
 
-    def check(self) -> None:
+    def check_consistency(self) -> None:
         """Check that the sizes are consistent with each other.
 
         Raises:
@@ -293,7 +293,7 @@ class RecurrenceSizes:
                 raise ValueError(
                     f"sizes.recurrence.{key}: {short(value)} is not a whole number from 1 to {most}"
                 )
-        sizes.check()
+        sizes.check_consistency()
         return sizes
 
 
@@ -355,17 +355,17 @@ class AttentionSizes:
     recurrence: RecurrenceSizes | None = None
 
     @property
-    def compiles(self) -> bool:
+    def can_be_compiled(self) -> bool:
         """Whether the compiled engine (numba) can compute all parts of the policy."""
-        return not self.compares and self.recurrence is None
+        return not self.compares_channels and self.recurrence is None
 
     @property
-    def compiles_in_rollouts(self) -> bool:
+    def can_be_compiled_in_rollouts(self) -> bool:
         """Whether the compiled code that simulates training episodes can compute the policy."""
-        return self.compiles and not self.memory and not self.reset_on_jump
+        return self.can_be_compiled and not self.memory and not self.reset_on_jump
 
     @property
-    def compares(self) -> bool:
+    def compares_channels(self) -> bool:
         """Whether channels are compared with each other, by an encoder or by PMA."""
         return self.encoder != "none" or self.attention == "pma"
 
@@ -381,7 +381,7 @@ class AttentionSizes:
             return self.queries * self.neuron
         return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
 
-    def shapes(self) -> Shapes:
+    def list_array_shapes(self) -> Shapes:
         """Return the shapes of the model's arrays by name; weights are (out, in)."""
         units, features = self.neuron if self.stack else 4 * self.neuron, self.features
         recurrent = {} if self.stack else {"neuron.hidden": (units, self.neuron)}
@@ -390,10 +390,10 @@ class AttentionSizes:
             "neuron.action": (units, self.actions),
             **recurrent,
             "neuron.bias": (units,),
-            **encoder_shapes(self.encoder, self.neuron, self.inducing),
+            **list_encoder_shapes(self.encoder, self.neuron, self.inducing),
         }
         if self.attention == "pma":
-            shapes |= pooling_shapes(self.queries, self.neuron)
+            shapes |= list_pooling_shapes(self.queries, self.neuron)
         else:
             shapes |= {
                 "attention.queries": (self.queries, self.key),
@@ -403,12 +403,12 @@ class AttentionSizes:
         if self.products:
             shapes["neuron.products"] = (units, features, self.actions)
         if self.recurrence is not None:
-            shapes |= self.recurrence.shapes(self.message)
-            return shapes | head_shapes(self.recurrence.units, self.head, self.actions)
+            shapes |= self.recurrence.list_array_shapes(self.message)
+            return shapes | list_head_shapes(self.recurrence.units, self.head, self.actions)
         if not self.memory:
-            return shapes | head_shapes(self.message, self.head, self.actions)
+            return shapes | list_head_shapes(self.message, self.head, self.actions)
         units, message = self.memory, self.message
-        shapes |= memory_shapes(units, message + self.actions) | {
+        shapes |= list_memory_shapes(units, message + self.actions) | {
             "expectation.weight": (message // 2, units + message + self.actions),
             "expectation.bias": (message // 2,),
         }
@@ -416,9 +416,9 @@ class AttentionSizes:
             shapes["memory.log_outlier_weight"] = (message // 2,)
         if self.prediction_attention:
             shapes["attention.prediction"] = (4, message // 2)
-        return shapes | head_shapes(message // 2 + units, self.head, self.actions)
+        return shapes | list_head_shapes(message // 2 + units, self.head, self.actions)
 
-    def check(self) -> None:
+    def check_consistency(self) -> None:
         """Check that the sizes are consistent with each other.
 
         Raises:
@@ -436,7 +436,7 @@ class AttentionSizes:
         if self.memory and self.recurrence is not None:
             raise ValueError(f"sizes.memory: {self.memory}, a recurrence allows 0")
         if self.recurrence is not None:
-            self.recurrence.check()
+            self.recurrence.check_consistency()
         if self.memory and self.normalise:
             raise ValueError(f"sizes.normalise: {self.normalise}, a head with memory allows 0")
         if self.stack and self.inputs != ["value"]:
@@ -448,7 +448,7 @@ class AttentionSizes:
             raise ValueError(f"sizes.queries: {self.queries}, softmax attention needs at least 2")
 
 
-def paper_sizes(
+def make_paper_sizes(
     actions: int,
     queries: int,
     hidden_layers: int,
@@ -499,16 +499,16 @@ def paper_sizes(
 class MlpSizes:
     """The sizes of an MLP on channels in a fixed order, the baseline that fails after rewiring."""
 
-    compiles_in_rollouts: ClassVar[bool] = True
+    can_be_compiled_in_rollouts: ClassVar[bool] = True
     channels: int
     actions: int
     head: list[int]
     activation: Literal["tanh", "relu"] = "tanh"
     output: Literal["tanh", "clip"] = "tanh"
 
-    def shapes(self) -> Shapes:
+    def list_array_shapes(self) -> Shapes:
         """Return the shapes of the model's arrays by name; weights are (out, in)."""
-        return head_shapes(self.channels, self.head, self.actions)
+        return list_head_shapes(self.channels, self.head, self.actions)
 
 
 @dataclass(frozen=True)
@@ -518,11 +518,11 @@ class ForeignSizes:
     A model file of this kind holds only the policy's monitor.
     """
 
-    compiles_in_rollouts: ClassVar[bool] = False
+    can_be_compiled_in_rollouts: ClassVar[bool] = False
     channels: int
     actions: int
 
-    def shapes(self) -> Shapes:
+    def list_array_shapes(self) -> Shapes:
         """Return an empty mapping, because the policy's arrays are in the ONNX file."""
         return {}
 
@@ -570,11 +570,11 @@ class VisionSizes(ABC):
         return self.grid**2
 
     @property
-    def compares(self) -> bool:
+    def compares_channels(self) -> bool:
         """Whether patches are compared with each other, by an encoder or by PMA."""
         return self.encoder != "none" or self.attention == "pma"
 
-    def shapes(self) -> Shapes:
+    def list_array_shapes(self) -> Shapes:
         """Return the shapes of the model's arrays by name.
 
         Pixels are in the order (frame, row, column), the oldest frame first.
@@ -587,10 +587,10 @@ class VisionSizes(ABC):
             "key.bias": (message,),
             "value.weight": (message, self.stack * pixels),
             "value.bias": (message,),
-            **encoder_shapes(self.encoder, message, self.inducing),
+            **list_encoder_shapes(self.encoder, message, self.inducing),
         }
         if pma:
-            shapes |= pooling_shapes(self.queries, message)
+            shapes |= list_pooling_shapes(self.queries, message)
         else:
             queries = {"query.weight": (message, self.positions), "query.bias": (message,)}
             shapes = queries | shapes
@@ -598,13 +598,13 @@ class VisionSizes(ABC):
             shapes |= {"value_norm.weight": (pixels,), "value_norm.bias": (pixels,)}
         if self.norm_weights and not pma:
             shapes |= {"message_norm.weight": (message,), "message_norm.bias": (message,)}
-        return shapes | self.head_shapes()
+        return shapes | self.list_head_shapes()
 
     @abstractmethod
-    def head_shapes(self) -> Shapes:
+    def list_head_shapes(self) -> Shapes:
         """Return the shapes, by name, of the arrays between attention message and action."""
 
-    def check(self) -> None:
+    def check_consistency(self) -> None:
         """Check that the sizes are consistent with each other.
 
         Raises:
@@ -635,7 +635,7 @@ class TopPatchesSizes(VisionSizes):
     top: int
     hidden: int
 
-    def head_shapes(self) -> Shapes:
+    def list_head_shapes(self) -> Shapes:
         """Return the shapes, by name, of the arrays between attention message and action."""
         hidden, actions = self.hidden, self.actions
         return {
@@ -654,13 +654,13 @@ class TopPatchesSizes(VisionSizes):
             "mixing.1.bias": (1,),
         }
 
-    def check(self) -> None:
+    def check_consistency(self) -> None:
         """Check that the sizes are consistent with each other.
 
         Raises:
             ValueError: They are not; the message names key, value and what is allowed.
         """
-        super().check()
+        super().check_consistency()
         if self.top > self.queries:
             raise ValueError(f"sizes.top: {self.top} of {self.queries} queries")
 
@@ -705,15 +705,15 @@ class ConvolutionSizes(VisionSizes):
         return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
     @property
-    def planes(self) -> tuple[int, int]:
+    def plane_sides(self) -> tuple[int, int]:
         """The side lengths of the square outputs of the first and of the second convolution."""
         first = (self.grid - 4) // 2 + 1
         return first, first - 2
 
-    def head_shapes(self) -> Shapes:
+    def list_head_shapes(self) -> Shapes:
         """Return the shapes, by name, of the arrays between attention message and action."""
         filters = self.filters
-        inputs = filters * self.planes[1] ** 2
+        inputs = filters * self.plane_sides[1] ** 2
         shapes: Shapes = {
             "convolution.0.weight": (filters, self.message, 4, 4),
             "convolution.0.bias": (filters,),
@@ -721,17 +721,17 @@ class ConvolutionSizes(VisionSizes):
             "convolution.1.bias": (filters,),
         }
         if self.memory:
-            shapes |= memory_shapes(self.memory, self.hidden + self.actions)
-        shapes |= head_shapes(inputs, [self.hidden], self.actions)
+            shapes |= list_memory_shapes(self.memory, self.hidden + self.actions)
+        shapes |= list_head_shapes(inputs, [self.hidden], self.actions)
         return shapes | {"head.1.weight": (self.actions, self.hidden + self.memory)}
 
-    def check(self) -> None:
+    def check_consistency(self) -> None:
         """Check that the sizes are consistent with each other.
 
         Raises:
             ValueError: They are not; the message names key, value and what is allowed.
         """
-        super().check()
+        super().check_consistency()
         if self.grid < 8:
             raise ValueError(f"sizes.grid: {self.grid}, the convolutions need at least 8")
         if self.first_action >= self.actions:
@@ -782,12 +782,12 @@ KINDS: dict[str, type[Sizes]] = {
 }
 
 
-def kind_of(sizes: Sizes) -> str:
+def get_model_kind(sizes: Sizes) -> str:
     """Return the kind of model that has sizes of this class, as it stands in a model file."""
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
-def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
+def parse_sizes(kind: str, header: Mapping[str, Any]) -> Sizes:
     """Return the sizes in a model file's header.
 
     Args:
@@ -818,7 +818,7 @@ def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
                 choices = ("softmax", "pma")
             _check_value(f"sizes.{key}", value, choices)
     if not isinstance(sizes, OrderedSizes):
-        sizes.check()
+        sizes.check_consistency()
     return sizes
 
 
@@ -944,12 +944,12 @@ class ForwardSizes:
     validation: MonitorValidation | None = None
 
     @property
-    def default(self) -> Monitor:
+    def default_monitor(self) -> Monitor:
         """The monitor's setting if the user chooses none: "off" if it failed its validation."""
-        return "off" if self.why_off else self.monitor
+        return "off" if self.off_reason else self.monitor
 
     @property
-    def why_off(self) -> str:
+    def off_reason(self) -> str:
         """The reason why a monitor is off by default, and the remedy; "" if it is on by default.
 
         A monitor that failed its validation is off.
@@ -962,7 +962,7 @@ class ForwardSizes:
             f" use it as it is with monitor {self.monitor!r}"
         )
 
-    def shapes(self, channels: int, actions: int) -> Shapes:
+    def list_array_shapes(self, channels: int, actions: int) -> Shapes:
         """Return the shapes of the networks' arrays by name; weights are (out, in).
 
         Args:
@@ -976,16 +976,16 @@ class ForwardSizes:
             imputation = {
                 "imputation.typical": (3, channels),
                 "imputation.max_roughness": (1,),
-                **layer_shapes("imputation", widths),
+                **list_layer_shapes("imputation", widths),
             }
         return {
             **imputation,
-            **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
+            **list_layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
             "forward.step": (channels,),
             "forward.usual": (channels,),
             "identity.units": (2,),
             "identity.common": (self.identity, common),
-            **layer_shapes("identity", [2 * WINDOW, self.identity, self.identity, channels]),
+            **list_layer_shapes("identity", [2 * WINDOW, self.identity, self.identity, channels]),
         }
 
     @classmethod

@@ -77,7 +77,7 @@ class Task:
         _check_bounds(header, "recovery", 0.0, MAX_RECOVERY)
         _check_bounds(header, "step_s", MIN_STEP_S, MAX_STEP_S, " s")
         values = {
-            key: _as_tuples(value) if isinstance(value, list) else value
+            key: _convert_to_tuples(value) if isinstance(value, list) else value
             for key, value in header.items()
         }
         return cls(**values)
@@ -85,17 +85,19 @@ class Task:
     def to_header(self) -> dict[str, Any]:
         """Return the fields that are known, as JSON values for a model file's header."""
         values = ((one.name, getattr(self, one.name), one.default) for one in fields(self))
-        return {name: _as_lists(value) for name, value, default in values if value != default}
+        return {
+            name: _convert_to_lists(value) for name, value, default in values if value != default
+        }
 
 
-def _as_tuples(value: Any) -> Any:
+def _convert_to_tuples(value: Any) -> Any:
     """Return a JSON value with tuples in place of lists, at all depths."""
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+    return tuple(map(_convert_to_tuples, value)) if isinstance(value, list) else value
 
 
-def _as_lists(value: Any) -> Any:
+def _convert_to_lists(value: Any) -> Any:
     """Return a value with lists in place of tuples, at all depths, as JSON needs them."""
-    return list(map(_as_lists, value)) if isinstance(value, tuple) else value
+    return list(map(_convert_to_lists, value)) if isinstance(value, tuple) else value
 
 
 def _check_types(header: Mapping[str, Any]) -> None:

@@ -322,7 +322,7 @@ class NodeRecorder:
             sends: Whether the node sends the command of this tick.
         """
         controller, self._ticks, self._tick_ns = self._controller, self._ticks + 1, now_ns
-        newest = controller.acting.newest
+        newest = controller.acting.newest_model
         if newest.policy is not self._policy:
             self._policy = newest.policy
             known = self._models.get(newest.path)

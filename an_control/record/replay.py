@@ -437,7 +437,7 @@ class SessionReplay:
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.rewired(values)
         if self._other_wiring is None:
-            self.controller.rewire(self.controller.rewired(self._wiring))
+            self.controller.rewire(self.controller.make_rewired_table(self._wiring))
         elif self.summary.ticks:
             self._note("rewires are not replayed, as --wiring is given")
 
@@ -607,7 +607,7 @@ class SessionReplay:
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:
-            self.controller.prepare()
+            self.controller.prepare_next_tick()
         readings = None if self._tick is None else self._tick.readings
         command = ReplayedCommand(
             self._number, entry.log_ns, kind, recorded, np.asarray(replayed), readings
@@ -627,12 +627,12 @@ class SessionReplay:
         if kind == CommandKind.OTHER:
             return None
         if kind == CommandKind.POLICY:
-            return controller.command(decided_ns)
+            return controller.compute_command(decided_ns)
         if kind == CommandKind.STOP:
             return controller.stop()
         if kind == CommandKind.WATCHDOG:
             return controller.gate.safe_command()
-        return controller.gate.safe()
+        return controller.gate.reset_to_safe_command()
 
     @property
     def _exact(self) -> bool:

@@ -25,7 +25,7 @@ from rclpy.node import Node
 
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
-from an_control.control.wiring_fit import join_names, unread_sources
+from an_control.control.wiring_fit import describe_unread_sources, join_names
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
@@ -221,7 +221,7 @@ class DiagnosticsReport:
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
-            warning = self._controller.monitor_warning()
+            warning = self._controller.explain_disabled_monitor()
             return (
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
@@ -377,7 +377,7 @@ class DiagnosticsReport:
         else:
             wrong = self._find_problems(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
-            if unread := unread_sources(self._controller.wiring).get(source.name):
+            if unread := describe_unread_sources(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
             text = "; ".join(wrong.values()) or text
         values = {
@@ -636,7 +636,7 @@ class EventLog:
         if named[0] is old[0] and named[1] is old[1] and named[2] is old[2]:
             return
         self._named = named
-        self._noted = controller.notes()
+        self._noted = controller.list_notes()
         for note in self._noted:
             if note not in before and self._throttle.allow(NAMES, now_s):
                 self._logger.warning(note)

@@ -28,7 +28,7 @@ from rclpy.node import Node
 from an_control.control.bring_up import BringUpError
 from an_control.control.controller import Controller, Decide
 from an_control.control.gate import EStop, Watchdog
-from an_control.control.wiring_fit import ramp_warning
+from an_control.control.wiring_fit import describe_long_ramp
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
@@ -231,7 +231,7 @@ class Loop:
     def send_safe_now(self) -> None:
         """Send the safe command at once, because the e-stop was set."""
         if self.active:
-            self._send_safe(self.controller.gate.safe, CommandKind.HALT)
+            self._send_safe(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
     def make_table(self, wiring: Wiring) -> ChannelTable:
         """Return the channel table for a wiring, to be passed to `rewire`.
@@ -239,7 +239,7 @@ class Loop:
         Raises:
             ValueError: If this wiring cannot take over; the text says why.
         """
-        table = self.controller.rewired(wiring)
+        table = self.controller.make_rewired_table(wiring)
         if self._ticker.lockstep:
             _check_has_stamps(table)
         self._inputs.check(table)
@@ -305,7 +305,7 @@ class Loop:
             self._record.readings(readings)
             return
         end_s = time.perf_counter()
-        self.controller.prepare()
+        self.controller.prepare_next_tick()
         self._record.readings(readings)
         self._reports.tick(readings, now_ns, sent_ns, begin_s, end_s)
 
@@ -322,7 +322,7 @@ class Loop:
         """
         decided_s = time.perf_counter()
         too_late = self._guard.is_too_long(decided_s - begin_s)  # the readings are too old
-        safe = self.controller.gate.safe
+        safe = self.controller.gate.reset_to_safe_command
         sent_ns = self._clock.stamp_ns() if stamp_ns is None else stamp_ns
 
         def decide_now() -> np.ndarray:
@@ -331,7 +331,7 @@ class Loop:
 
         kind = CommandKind.TOO_LATE if too_late else CommandKind.POLICY
         if self._output.publish(safe if too_late else decide_now, sent_ns, kind):
-            self._guard.watchdog.command_sent(time.monotonic())
+            self._guard.watchdog.record_command(time.monotonic())
         self._guard.log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
 
@@ -575,7 +575,7 @@ class LoopReports:
         if not self._watchdog.timeout_s:
             logger.info("the watchdog is off (parameter watchdog_s)")
         acting = self._controller.acting
-        if warning := ramp_warning(acting.ramp_s, acting.model_path, acting.policy.model):
+        if warning := describe_long_ramp(acting.ramp_s, acting.model_path, acting.policy.model):
             logger.warning(warning)
 
 
@@ -596,5 +596,5 @@ def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]
-    logger.info(f"configured: {controller.summary()}")
+    logger.info(f"configured: {controller.format_summary()}")
     freeze_garbage_again()

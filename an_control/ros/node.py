@@ -36,7 +36,7 @@ from std_srvs.srv import Trigger
 
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
-from an_control.control.wiring_fit import rate_refusal
+from an_control.control.wiring_fit import explain_wrong_rate
 from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
 from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
@@ -129,10 +129,10 @@ class ModelSwap:
         Raises:
             ValueError: The model cannot take over; the text says why.
         """
-        self._controller.check(path, model)
+        self._controller.check_model(path, model)
         resolve_monitor(model, self._monitor)
         resolve_recovery(model, self._recovery)
-        if self._check_rate and (reason := rate_refusal(self._controller.wiring, model)):
+        if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
             raise ValueError(reason)
 
     def _run(self) -> None:
@@ -339,7 +339,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self._recorder = make_recorder(self, settings, controller)
         if self._recorder is not None:
             self._recorder.event("rewire", values=declared.replaced(controller.wiring))
-        controller.rewire(controller.rewired(declared))
+        controller.rewire(controller.make_rewired_table(declared))
         self._swap = ModelSwap(
             controller,
             settings.policy_engine,
@@ -374,7 +374,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the control rate differs too much from that of the training."""
         loop = self._configured_loop()
-        if self._settings.check_rate and (refusal := loop.controller.rate_refusal()):
+        if self._settings.check_rate and (refusal := loop.controller.explain_wrong_rate()):
             self.get_logger().error(refusal)
             return TransitionCallbackReturn.FAILURE
         loop.activate()

@@ -22,7 +22,11 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.control.attention_view import attended_frame, attention_columns, key_rows
+from an_control.control.attention_view import (
+    draw_attention_on_frame,
+    select_attention_columns,
+    select_key_rows,
+)
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
 from an_control.record.layout import CommandKind
@@ -314,7 +318,7 @@ class InsightOutput:
     `~/attention` has the attention weights (M queries, N channels), `~/keys` the keys (N, k), and
     `~/channels` the ids and readings of the channels; the reading of an image patch is its mean
     brightness. With cameras there is `~/attended` too: the image of the first camera, with the
-    patches that the policy attended to (see `attended_frame`).
+    patches that the policy attended to (see `draw_attention_on_frame`).
 
     Args:
         node: The node that owns the publishers.
@@ -350,15 +354,15 @@ class InsightOutput:
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         for publisher, values, labels in (
-            (self._attention, attention_columns, ("query", "channel")),
-            (self._keys, key_rows, ("channel", "key")),
+            (self._attention, select_attention_columns, ("query", "channel")),
+            (self._keys, select_key_rows, ("channel", "key")),
         ):
             if publisher.get_subscription_count():
                 matrix = values(policy, readings.ids)
                 if matrix is not None:
                     publisher.publish(_make_matrix(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
-            picture = attended_frame(policy, table)
+            picture = draw_attention_on_frame(policy, table)
             if picture is not None:
                 image = _make_image(picture)
                 set_stamp(image.header.stamp, stamp_ns)

@@ -238,7 +238,7 @@ class CommandConfig(CommandMessageList[MessageConfig]):
         """Offset of each actuator (A,)."""
         return np.array([actuator.offset for actuator in self.actuators])
 
-    def command(self, action: ArrayLike) -> NDArray[np.float64]:
+    def convert_to_command(self, action: ArrayLike) -> NDArray[np.float64]:
         """Convert an action to the command in physical units, without limits and checks.
 
         Args:
@@ -255,7 +255,7 @@ class CommandConfig(CommandMessageList[MessageConfig]):
             raise ValueError(f"an action of shape {values.shape} for {len(self.names)} actuators")
         return values * self._scale + self._offset
 
-    def action(self, values: ArrayLike) -> NDArray[np.float64]:
+    def convert_to_action(self, values: ArrayLike) -> NDArray[np.float64]:
         """Convert a command in physical units to the action that gives this command.
 
         Args:

@@ -145,7 +145,7 @@ def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings)
 
 def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
     """Return the number of parameters of a recurrent network and the linear layer behind it."""
-    numbers = sum(math.prod(shape) for shape in sizes.shapes(task.features).values())
+    numbers = sum(math.prod(shape) for shape in sizes.list_array_shapes(task.features).values())
     return numbers + (sizes.units + 1) * task.answers
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.teacher.teachers import hash_model
 from an_control.policy import read_model
-from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
+from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, make_paper_sizes
 from experiments.learned_runs import (
     ROOT,
     Results,
@@ -93,7 +93,7 @@ class ComparedPolicy:
             window = WINDOW if kind == "gtrxl" else 1
             recurrence = RecurrenceSizes(kind, UNITS, window=window)  # type: ignore[arg-type]
         if "PMA" not in self.pooling:
-            sizes = paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
+            sizes = make_paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
             plain = self.pooling == "sinusoid" and recurrence is None
             return sizes if plain else replace(sizes, key=neuron)
         encoder = self.pooling.partition(" ")[0].lower() if "+" in self.pooling else "none"
@@ -181,7 +181,7 @@ class ComparedPolicy:
 
 def count_parameters(sizes: Any) -> int:
     """Return the number of parameters of a policy of these sizes."""
-    return sum(math.prod(shape) for shape in sizes.shapes().values())
+    return sum(math.prod(shape) for shape in sizes.list_array_shapes().values())
 
 
 def _format_error(error: float) -> str:

@@ -148,14 +148,16 @@ def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float
         seconds: The length of each measurement.
     """
     from an_control.policy import AttentionSizes, write_model
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
     from an_control.policy.task import Task
 
     sizes = AttentionSizes(actions=6, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     with tempfile.TemporaryDirectory() as folder:
         wiring, model = Path(folder) / "wiring.yaml", Path(folder) / "model.safetensors"
         wiring.write_text(WIRING)
-        write_model(model, random_model(sizes, seed=1, gain=4.0, task=Task(step_s=1.0 / RATE_HZ)))
+        write_model(
+            model, make_random_model(sizes, seed=1, gain=4.0, task=Task(step_s=1.0 / RATE_HZ))
+        )
         settings = {"wiring": wiring, "model": model, "autostart": "true", "engine": "numpy"}
         words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
         arm = Arm()

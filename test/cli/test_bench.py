@@ -14,7 +14,7 @@ from an_control.bench import inference as bench_inference
 from an_control.cli import main
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
 from an_control.system.share import share_path
 from an_control_sim.envs.tasks import ANT_SIZES
@@ -24,7 +24,7 @@ from an_control_sim.envs.tasks import ANT_SIZES
 def saved(tmp_path):
     def save(sizes):
         path = tmp_path / "model.safetensors"
-        write_model(path, random_model(sizes))
+        write_model(path, make_random_model(sizes))
         return path
 
     return save
@@ -128,7 +128,7 @@ def test_linearity_is_one_where_every_channel_costs_the_same():
 
 
 def test_a_row_has_the_median_and_the_99th_percentile():
-    policy = make_policy(random_model(ANT_SIZES), engine="numpy")
+    policy = make_policy(make_random_model(ANT_SIZES), engine="numpy")
     row = bench_inference.measure_policy(policy, 28, 0.02)
     assert row["channels"] == 28 and row["engine"] == "numpy"
     assert np.isfinite([row[f"step_{way}p50_us"] for way in ("", "array_")]).all()

@@ -24,7 +24,7 @@ from std_msgs.msg import Float64MultiArray
 from an_control.cli import main
 from an_control.cli.check import Findings, _print_findings
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.share import share_path
 
@@ -43,7 +43,7 @@ def files(folder: Path, *changes: tuple[str, str], ordered: bool = False, **task
         if ordered
         else AttentionSizes(2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     )
-    write_model(folder / "m.safetensors", random_model(sizes, task=replace(TASK, **task)))
+    write_model(folder / "m.safetensors", make_random_model(sizes, task=replace(TASK, **task)))
     return [str(folder / "wiring.yaml"), "--model", str(folder / "m.safetensors")]
 
 

@@ -98,7 +98,7 @@ class Driven(Robot):
                 if source.topic == sensor_topic.topic:
                     controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
         controller.tick(now_ns, None, None)
-        values = controller.command(None)
+        values = controller.compute_command(None)
         self._command.fill(values, time.time_ns())
         time.sleep(0.004)  # a policy takes a while to answer
         self._commands.publish(self._command.message)

@@ -11,7 +11,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_TASK
 
 
@@ -42,7 +42,7 @@ def test_a_student_that_keeps_its_head_may_imitate_a_teacher_with_another(tmp_pa
     assert main(["distill", "ant", "--out", str(first), "--smoke"]) == 0
     start = read_model(first / "model.safetensors")
     sizes = MlpSizes(28, 8, [12, 5], activation="relu", output="tanh")
-    write_model(teacher, random_model(sizes, seed=1, task=ANT_TASK))
+    write_model(teacher, make_random_model(sizes, seed=1, task=ANT_TASK))
     recipe = tmp_path / "keeping.yaml"
     recipe.write_text(
         "an_control_recipe: 1\nobservation: scalar channels\n"

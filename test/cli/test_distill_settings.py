@@ -15,7 +15,7 @@ from an_control.learning.dagger.image_patches.learner import PatchDagger, make_s
 from an_control.learning.dagger.settings import read_recipe
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.system.share import share_path
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
@@ -27,7 +27,7 @@ HEADER = "an_control_recipe: 1\nobservation: scalar channels\n"
 @pytest.fixture
 def teacher(tmp_path):
     path = tmp_path / "teacher.safetensors"
-    write_model(path, random_model(SIZES, seed=1))
+    write_model(path, make_random_model(SIZES, seed=1))
     return path
 
 
@@ -46,10 +46,10 @@ def test_a_teacher_that_has_changed_behind_its_name_is_refused(tmp_path, teacher
     assert distill("--smoke") == 0
     capsys.readouterr()
     before = json.loads((tmp_path / "run/config.json").read_text())["teacher_hash"]
-    write_model(teacher, random_model(SIZES, seed=2))
+    write_model(teacher, make_random_model(SIZES, seed=2))
     assert distill("--smoke") == 2
     assert f'(teacher_hash is "{before}", not "' in capsys.readouterr().err
-    write_model(teacher, random_model(SIZES, seed=1))
+    write_model(teacher, make_random_model(SIZES, seed=1))
     assert distill("--smoke") == 0
 
 

@@ -10,11 +10,11 @@ from program import START
 
 from an_control.cli import main
 from an_control.policy import write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control_sim.envs.tasks import ANT_SIZES
 
-MODEL = random_model(ANT_SIZES, task=Task(name="ant", step_s=0.0165))
+MODEL = make_random_model(ANT_SIZES, task=Task(name="ant", step_s=0.0165))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from an_control.cli import main
 from an_control.learning.api.parts import PolicyParts
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import PONG_SIZES, RecurrenceSizes
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 
@@ -45,7 +45,7 @@ def assert_acts(path):
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
     path = tmp_path_factory.mktemp("teacher") / "teacher.safetensors"
-    write_model(path, random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
+    write_model(path, make_random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
     return str(path)
 
 

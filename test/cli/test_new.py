@@ -25,7 +25,7 @@ from an_control.commissioning.survey import survey_topics
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.draft import draft_environment, format_expression
 from an_control_sim.bridge.simulation_file import load_simulation
@@ -72,7 +72,7 @@ def draft(folder: Path, environment: str, *, ordered: bool = False) -> tuple[Pat
         else AttentionSizes(actions, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     )
     model = folder / "mine.safetensors"
-    write_model(model, random_model(sizes, seed=3, gain=3.0, task=task))
+    write_model(model, make_random_model(sizes, seed=3, gain=3.0, task=task))
     return folder / "mine_sim.yaml", folder / "mine.yaml", model
 
 

@@ -179,12 +179,12 @@ def test_bad_input_ends_it_with_2_and_one_line_and_leaves_nothing(
     program, ant_model, tmp_path, arguments, said
 ):
     from an_control.policy import AttentionSizes, write_model
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
 
     (tmp_path / "garbage").write_text("no model")
     for name, actions, step_s in (("three", 3, 0.0165), ("slow", 8, 1 / 30)):
         sizes = AttentionSizes(actions, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-        write_model(tmp_path / name, random_model(sizes, task=Task(step_s=step_s)))
+        write_model(tmp_path / name, make_random_model(sizes, task=Task(step_s=step_s)))
     ended = program.run("sim", "ant", *(str(ant_model) if a == "{model}" else a for a in arguments))
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr
@@ -206,11 +206,11 @@ def test_files_of_ones_own_that_do_not_fit_each_other_end_it_with_2(
     program, tmp_path, file, old, new, said
 ):
     from an_control.policy import AttentionSizes, write_model
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
     from an_control.system.share import share_path
 
     sizes = AttentionSizes(1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    write_model(tmp_path / "m.safetensors", random_model(sizes))
+    write_model(tmp_path / "m.safetensors", make_random_model(sizes))
     for name in ("cartpole.yaml", "cartpole_sim.yaml"):
         (tmp_path / name).write_text(share_path(f"config/{name}").read_text())
     text = (tmp_path / file).read_text()
@@ -296,10 +296,10 @@ def test_an_interrupt_before_the_first_episode_ends_it_with_130(program, ant_mod
 def test_what_cannot_be_done_to_images_ends_it_with_2(program, tmp_path):
     pytest.importorskip("ale_py")
     from an_control.policy import write_model
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
     from an_control.policy.sizes import PONG_SIZES
 
-    write_model(tmp_path / "pong.safetensors", random_model(PONG_SIZES))
+    write_model(tmp_path / "pong.safetensors", make_random_model(PONG_SIZES))
     ended = program.run(
         "sim", "pong", "--model", tmp_path / "pong.safetensors", "--noise-channels", 2
     )

@@ -7,7 +7,7 @@ pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.policy import MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 START = "--start-model, whose form is taken; allowed is --normalise"
@@ -18,7 +18,7 @@ TRANSFORMER = "--recurrence trxl, trxl-i or gtrxl"
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     path = tmp_path_factory.mktemp("start") / "start.safetensors"
-    write_model(path, random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
+    write_model(path, make_random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
     return ["--start-model", str(path)]
 
 

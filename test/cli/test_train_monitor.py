@@ -18,7 +18,7 @@ from an_control.learning.runs.run_folder import EpisodeRecordings, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import MonitorValidation
 from an_control.system.share import share_path
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
@@ -74,7 +74,7 @@ def test_a_monitor_that_is_there_can_be_validated_and_its_arrays_stay(tmp_path, 
 
 def test_a_model_without_a_monitor_cannot_be_validated(tmp_path, capsys):
     path = tmp_path / "ant.safetensors"
-    write_model(path, random_model(ANT_SIZES, task=ANT_TASK))
+    write_model(path, make_random_model(ANT_SIZES, task=ANT_TASK))
     assert main(["train-monitor", str(path), "--validate"]) == 2
     assert "--validate: has no forward model" in capsys.readouterr().err
 
@@ -130,7 +130,7 @@ def test_it_learns_on_one_thread_whatever_was_set_before(tmp_path):
 def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     """A robot that stops gets the safe command; this, not the policy's, is what it learns from."""
     model = tmp_path / "ant.safetensors"
-    write_model(model, random_model(ANT_SIZES, task=ANT_TASK))
+    write_model(model, make_random_model(ANT_SIZES, task=ANT_TASK))
     faults = ["--disturb", "stop=20", "--disturb-share", "1"]
     arguments = ["train-monitor", str(model), "--folder", str(tmp_path / "run"), *faults, *SHORT]
     assert main(arguments) == 0
@@ -153,6 +153,6 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
 )
 def test_what_cannot_be_learned_ends_with_exit_2(more, named, tmp_path, capsys):
     path = tmp_path / "ant.safetensors"
-    write_model(path, random_model(ANT_SIZES))
+    write_model(path, make_random_model(ANT_SIZES))
     assert main(["train-monitor", str(path), *SHORT, *more]) == 2
     assert named in capsys.readouterr().err

@@ -17,7 +17,7 @@ from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import AttentionSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.gym.environments import describe_task, make_environment
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
@@ -47,7 +47,7 @@ def model_of(path: Path, task: str) -> Path:
     """A random policy that has no monitor."""
     env = make_environment(task)
     sizes = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    write_model(path, random_model(sizes, task=describe_task(env, task, task)))
+    write_model(path, make_random_model(sizes, task=describe_task(env, task, task)))
     return path
 
 

@@ -64,7 +64,7 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
                 if source.topic == sensor_topic.topic:
                     controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
         controller.tick(now_ns, now_ns, None)
-        values = controller.command(None)
+        values = controller.compute_command(None)
         message.fill(values, now_ns)
         topic = f"/bot/{command.messages[0].topic}"
         bags[0].write([entry(topic, message.message, now_ns + 1000)])

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.learning.teacher.teachers import NetworkTeacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.system.share import share_path
 from an_control_sim.envs.tasks import ANT_TASK
 from an_control_sim.gym.environments import find_environment_id, make_environment
@@ -74,7 +74,7 @@ def test_the_script_writes_a_teacher_that_walks_as_before(teacher, tmp_path, mon
 def test_a_teacher_of_another_form_is_refused(tmp_path, monkeypatch, capsys):
     path = tmp_path / "clipped.safetensors"
     sizes = MlpSizes(28, 8, [4, 4], activation="relu", output="clip")
-    write_model(path, random_model(sizes, seed=1, task=ANT_TASK))
+    write_model(path, make_random_model(sizes, seed=1, task=ANT_TASK))
     monkeypatch.setattr(sys, "argv", ["gets_up", str(path), str(tmp_path / "up")])
     with pytest.raises(SystemExit):
         gets_up.main()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from an_control.policy import read_model, write_model
-from an_control.policy.random_model import random_model
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.random_model import make_random_model
+from an_control.policy.sizes import make_paper_sizes
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ def run(*arguments):
 def models(tmp_path):
     paths = [tmp_path / f"{seed}.safetensors" for seed in (1, 2)]
     for seed, path in enumerate(paths, 1):
-        write_model(path, random_model(ANT_SIZES, seed=seed, task=ANT_TASK))
+        write_model(path, make_random_model(ANT_SIZES, seed=seed, task=ANT_TASK))
     return paths
 
 
@@ -52,7 +52,9 @@ def test_what_tasks_say_differently_is_taken_from_the_last_file(models, tmp_path
 
 def test_models_of_other_sizes_are_refused(models, tmp_path):
     other, out = tmp_path / "other.safetensors", tmp_path / "mean.safetensors"
-    write_model(other, random_model(paper_sizes(8, queries=16, hidden_layers=1), task=ANT_TASK))
+    write_model(
+        other, make_random_model(make_paper_sizes(8, queries=16, hidden_layers=1), task=ANT_TASK)
+    )
     result = run(models[0], other, "--out", out)
     assert result.returncode == 2 and "sizes: " in result.stderr
     assert not out.exists()

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 from experiments.parts import run as parts
 
@@ -22,7 +22,7 @@ def written(policy, seed: int, returns: list[float]) -> None:
     run = policy.runs / str(seed)
     run.mkdir(parents=True, exist_ok=True)
     (run / "rows.json").write_text(json.dumps({"protocols": rows}))
-    write_model(run / "model.safetensors", random_model(MLP, seed=1, task=CARTPOLE_TASK))
+    write_model(run / "model.safetensors", make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
 
 
 def collected(kept, *policies):
@@ -46,12 +46,12 @@ PAIRS = [("ISAB + PMA", "GTrXL"), ("sinusoid", "GRU"), ("learned queries", "none
 @pytest.mark.parametrize(("pooling", "memory"), PAIRS)
 def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling, memory):
     teacher = tmp_path / "teacher.safetensors"
-    write_model(teacher, random_model(MLP, seed=1, task=CARTPOLE_TASK))
+    write_model(teacher, make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
     policy = parts.ComparedPolicy(pooling, memory, tmp_path)
     policy.train_and_evaluate(teacher, seed=1, minutes=0.001, episodes=1)
     learned = read_model(policy.runs / "1/model.safetensors")
     wanted = policy.make_sizes(policy.neuron_width)
-    assert learned.sizes.shapes() == wanted.shapes()
+    assert learned.sizes.list_array_shapes() == wanted.list_array_shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
     settings = policy.settings(teacher, 0.001, 1)
     found = parts.collect_results(tmp_path / "kept.json", {policy.runs: settings})
@@ -115,14 +115,14 @@ def test_a_repeated_seed_with_another_teacher_or_number_of_episodes_is_refused(t
         tmp_path / "teacher.safetensors",
         parts.ComparedPolicy("PMA", "none", tmp_path),
     )
-    write_model(teacher, random_model(MLP, seed=1, task=CARTPOLE_TASK))
+    write_model(teacher, make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
     with_settings(policy, 1, **policy.settings(teacher, 4.0, 3))
     policy.train_and_evaluate(teacher, 1, 4.0, 3)
     with pytest.raises(
         parts.SettingsMismatchError, match="PMA_with_none/1: episodes was 3, not 100"
     ):
         policy.train_and_evaluate(teacher, 1, 4.0, 100)
-    write_model(teacher, random_model(MLP, seed=2, task=CARTPOLE_TASK))
+    write_model(teacher, make_random_model(MLP, seed=2, task=CARTPOLE_TASK))
     with pytest.raises(parts.SettingsMismatchError, match="PMA_with_none/1: teacher was "):
         policy.train_and_evaluate(teacher, 1, 4.0, 3)
 

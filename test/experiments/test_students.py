@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.policy import write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import PONG_SIZES
 from experiments.students import run as script
 
@@ -25,7 +25,7 @@ def written(student, seed: int, returns: list[float]) -> None:
     run = student.runs / str(seed)
     run.mkdir(parents=True)
     (run / "rows.json").write_text(json.dumps({"protocols": rows}))
-    write_model(run / "model.safetensors", random_model(PONG_SIZES))
+    write_model(run / "model.safetensors", make_random_model(PONG_SIZES))
 
 
 def collected(kept, *students):

@@ -12,7 +12,7 @@ import onnx
 from an_control.cli import main
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.share import share_path
 
@@ -39,7 +39,7 @@ FORMS = {
 
 def model_of(form):
     sizes = {"neuron": 4, "queries": 6, "key": 4, "inputs": ["value"], "head": []} | FORMS[form]
-    return random_model(AttentionSizes(2, **sizes), seed=2, gain=2.0, task=TASK)
+    return make_random_model(AttentionSizes(2, **sizes), seed=2, gain=2.0, task=TASK)
 
 
 def exported(model, folder):
@@ -132,11 +132,11 @@ def refusal(model, folder, capsys):
 
 def test_what_cannot_be_written_is_refused_by_name(tmp_path, capsys):
     sizes = AttentionSizes(2, 4, 6, 4, ["value"], [], encoder="sab", heads=1)
-    assert "with sizes.encoder" in refusal(random_model(sizes, task=TASK), tmp_path, capsys)
+    assert "with sizes.encoder" in refusal(make_random_model(sizes, task=TASK), tmp_path, capsys)
     mlp = MlpSizes(5, 2, [4])
-    nameless = random_model(mlp)
+    nameless = make_random_model(mlp)
     assert "names no channels" in refusal(nameless, tmp_path, capsys)
-    comma = random_model(mlp, task=replace(TASK, channels=(*IDS[:4], "a,b")))
+    comma = make_random_model(mlp, task=replace(TASK, channels=(*IDS[:4], "a,b")))
     assert "'a,b'" in refusal(comma, tmp_path, capsys)
     source = str(share_path("models/pong.safetensors"))
     assert main(["export", source, "--onnx", str(tmp_path / "pong.onnx")]) == 2

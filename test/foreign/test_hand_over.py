@@ -15,7 +15,7 @@ from an_control import load_policy
 from an_control.cli import main
 from an_control.monitor.hand_over import HandOverPolicy
 from an_control.policy import AttentionSizes, ModelError, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_student_that_does_not_fit_is_refused(policy, tmp_path):
     path = tmp_path / "student.safetensors"
     task = read_model(path).task
     sizes = AttentionSizes(8, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    write_model(path, random_model(sizes, task=replace(task, channels=task.channels[::-1])))
+    write_model(path, make_random_model(sizes, task=replace(task, channels=task.channels[::-1])))
     with pytest.raises(ModelError, match="hand_over: the student's channels are not those"):
         load_policy(policy)
     path.unlink()

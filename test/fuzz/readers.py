@@ -30,7 +30,7 @@ def wiring(data: bytes) -> None:
 def model(data: bytes) -> None:
     PATH.write_bytes(data)
     with contextlib.suppress(ModelError):
-        read_model(PATH).check()
+        read_model(PATH).check_arrays()
 
 
 if __name__ == "__main__":

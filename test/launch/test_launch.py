@@ -131,11 +131,11 @@ def test_a_game_seen_by_camera_is_played_and_the_launch_ends_with_it(
     for module in ("Box2D", "ale_py"):
         pytest.importorskip(module, reason="needs the extra sim")
     from an_control.policy import write_model
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
     from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 
     model, short = tmp_path / "model.safetensors", tmp_path / "short_sim.yaml"
-    write_model(model, random_model(CAR_RACING_SIZES if task == "car_racing" else PONG_SIZES))
+    write_model(model, make_random_model(CAR_RACING_SIZES if task == "car_racing" else PONG_SIZES))
     text = share_path(f"config/{task}_sim.yaml").read_text()
     short.write_text(f"{text}\noptions: {{max_episode_steps: 50}}\n")
     arguments = f"task:={task}", f"model:={model}", f"simulation:={short}", "shuffle:=reset"
@@ -156,13 +156,13 @@ def test_a_robot_of_ones_own_is_simulated_under_its_own_name(
 ) -> None:
     from an_control.cli import main
     from an_control.policy import AttentionSizes, write_model
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
 
     arguments = ["--env", "Pendulum-v1", "--out", str(tmp_path)]
     assert main(["new", "pendulum", *arguments]) == 0
     model = tmp_path / "pendulum.safetensors"
     sizes = AttentionSizes(1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    write_model(model, random_model(sizes))
+    write_model(model, make_random_model(sizes))
     files = {"simulation": "pendulum_sim.yaml", "wiring": "pendulum.yaml", "model": model.name}
     given = [f"{name}:={tmp_path / file}" for name, file in files.items()]
     pendulum = launch("sim.launch.py", *given, "shuffle:=reset")

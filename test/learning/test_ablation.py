@@ -9,12 +9,14 @@ from an_control.cli import main
 from an_control.learning.evaluation.ablation import remove_part
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import random_model
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.random_model import make_random_model
+from an_control.policy.sizes import make_paper_sizes
 from an_control.policy.task import Task
 
-PAPER = random_model(paper_sizes(actions=1, queries=16, hidden_layers=0), seed=3, gain=2.0)
-OURS = random_model(
+PAPER = make_random_model(
+    make_paper_sizes(actions=1, queries=16, hidden_layers=0), seed=3, gain=2.0
+)
+OURS = make_random_model(
     AttentionSizes(
         actions=2,
         neuron=6,
@@ -82,6 +84,6 @@ def test_evaluate_plays_a_policy_without_a_part_beside_the_whole_one(tmp_path, c
 def test_a_policy_that_lacks_the_part_is_refused_before_anything_is_played(tmp_path, capsys):
     path = tmp_path / "mlp.safetensors"
     sizes = MlpSizes(channels=5, actions=1, head=[4])
-    write_model(path, random_model(sizes, task=Task(name="cartpole")))
+    write_model(path, make_random_model(sizes, task=Task(name="cartpole")))
     assert main(["evaluate", str(path), "--table", "none", "none,without=queries"]) == 2
     assert "without=queries" in capsys.readouterr().err

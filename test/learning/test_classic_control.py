@@ -14,7 +14,7 @@ from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.processes import ProcessEngine, make_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.gym.environments import describe_task, make_environment
 
 
@@ -50,7 +50,7 @@ def test_a_policys_returns_are_those_of_gymnasiums_episodes(env, shuffle):
         DisturbanceSettings(shuffle=shuffle),
     )
     actions = env.action_space.shape[0]
-    model = random_model(AttentionSizes(actions, 8, 16, 32, ["value"], []), seed=5, task=task)
+    model = make_random_model(AttentionSizes(actions, 8, 16, 32, ["value"], []), seed=5, task=task)
     played = play_episodes(make_policy(model), env, task.channels, 10, 3, disturbance)
     engine = FusedEngine(PHYSICS[env.spec.id], task.channels, actions, 1)
     outcomes = engine.play([model], make_evaluation_starts(3, 10), disturbance)

@@ -24,7 +24,7 @@ from an_control.learning.rollout.engine import (
 from an_control.learning.rollout.processes import DaskEngine, ProcessEngine, make_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.task import Task
 from an_control.system.compiled_cache import njit
@@ -68,7 +68,7 @@ def starts():
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, form, protocol):
-    model = random_model(FORMS[form], seed=5, gain=2.0, task=CARTPOLE_TASK)
+    model = make_random_model(FORMS[form], seed=5, gain=2.0, task=CARTPOLE_TASK)
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 20, 4, PROTOCOLS[protocol]
     plain, compiled = play_episodes(policy, *what), play_compiled(model, *what)
@@ -87,7 +87,7 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
 
 
 def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole):
-    model = random_model(MlpSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
+    model = make_random_model(MlpSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
     for protocol in PROTOCOLS.values():
         if protocol.noise_channels or protocol.copies:
             continue
@@ -107,7 +107,7 @@ def test_all_protocols_start_from_the_same_states(fused):
 
 
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
-    model = random_model(FORMS["authors"])
+    model = make_random_model(FORMS["authors"])
     for change in (
         {"encoder": "sab"},
         {"attention": "pma", "key": 8},
@@ -115,7 +115,7 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
         {"attention": "softmax", "memory": 4},
         {"reset_on_jump": True},
     ):
-        other = random_model(replace(FORMS["authors"], **change))
+        other = make_random_model(replace(FORMS["authors"], **change))
         assert not can_play_compiled(other, cartpole, PROTOCOLS["noise"])
         with pytest.raises(ValueError, match="compiled rollouts support no"):
             play_compiled(other, cartpole, tuple("abcde"), 1, 1, PROTOCOLS["noise"])
@@ -218,7 +218,7 @@ def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
     batch = ClassicControlBatch(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
     task = Task(channels=("a", "b"), actuators=("c",))
     engine = FusedEngine(batch, ("a", "b"), 1, 1)
-    outcomes = engine.play([random_model(sizes, seed=1, task=task)], [EpisodeStart(1, 1, 0)])
+    outcomes = engine.play([make_random_model(sizes, seed=1, task=task)], [EpisodeStart(1, 1, 0)])
     engine.close()
     assert np.isnan(outcomes.returns).all() and outcomes.failure is not None
 
@@ -226,4 +226,6 @@ def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
 def test_an_mlp_of_other_channels_is_refused(fused):
     with pytest.raises(ValueError, match="an MLP with 28 inputs cannot act on 5 channels"):
         task = Task(channels=tuple(str(i) for i in range(28)), actuators=("a",))
-        fused.play([random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [EpisodeStart(1, 1, 0)])
+        fused.play(
+            [make_random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [EpisodeStart(1, 1, 0)]
+        )

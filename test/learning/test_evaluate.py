@@ -14,7 +14,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import PlayedEpisode, play_episodes, summarise_results
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, Model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.share import share_path
 from an_control_sim.gym.environments import describe_task, make_environment
@@ -26,7 +26,9 @@ ANT = "an_control_sim:an_control/Ant-v0"
 def still(tmp_path):
     """A policy that stands still on the ant, whatever it reads."""
     sizes = MlpSizes(channels=28, actions=8, head=[], output="clip")
-    arrays = {name: np.zeros(shape, np.float32) for name, shape in sizes.shapes().items()}
+    arrays = {
+        name: np.zeros(shape, np.float32) for name, shape in sizes.list_array_shapes().items()
+    }
     env = make_environment(ANT)
     path = tmp_path / "still.safetensors"
     write_model(path, Model("mlp", sizes, arrays, describe_task(env, "ant", ANT)))
@@ -127,7 +129,7 @@ def test_it_is_said_that_a_model_which_needs_its_order_is_shuffled(tmp_path, cap
     task = Task.from_header(
         {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
     )
-    write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
+    write_model(path, make_random_model(MlpSizes(4, 2, [3]), task=task))
     assert main(["evaluate", str(path), "--episodes", "1", *shuffle]) == 0
     assert ("needs its channels in order" in capsys.readouterr().err) == said
 

@@ -12,7 +12,7 @@ from an_control.learning.evaluation.comparison import compare_protocols
 from an_control.learning.evaluation.evaluate import ProtocolPlayer
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.interrupts import INTERRUPTED
 from an_control.system.share import share_path
@@ -95,7 +95,7 @@ def small(tmp_path):
     task = Task.from_header(
         {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
     )
-    write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
+    write_model(path, make_random_model(MlpSizes(4, 2, [3]), task=task))
     return path
 
 

@@ -19,7 +19,7 @@ from an_control.learning.evaluation.identification import (
 )
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.load import load_policy, make_policy
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES
 from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
@@ -41,7 +41,7 @@ def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
 
 
 def test_a_policy_without_softmax_attention_is_refused(env):
-    policy = make_policy(random_model(ANT_SIZES))
+    policy = make_policy(make_random_model(ANT_SIZES))
     with pytest.raises(ValueError, match="softmax"):
         count_identified(policy, env, policy.nominal_ids, 1, 1, 50)
 

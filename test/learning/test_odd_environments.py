@@ -27,7 +27,7 @@ from an_control.learning.teacher.settings import choose_teacher_settings, make_s
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.environment_output import FILE, OUTPUT, EnvironmentOutput
 from an_control.system.interrupts import INTERRUPTED
@@ -293,7 +293,7 @@ ATTENTION = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value
 def cart_model(path, name="Cart", sizes=ATTENTION, units=UNSCALED):
     """A random policy of a cart, written to `path`."""
     with opened(name, units) as env:
-        model = random_model(sizes, task=describe_task(env, *[f"odd:Odd/{name}-v0"] * 2))
+        model = make_random_model(sizes, task=describe_task(env, *[f"odd:Odd/{name}-v0"] * 2))
     write_model(path, model)
     return model
 

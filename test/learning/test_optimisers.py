@@ -15,7 +15,7 @@ from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, c
 from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 
 NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
@@ -106,7 +106,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
     "sizes", [MlpSizes(5, 1, [16]), AttentionSizes(2, 4, 6, 8, ["value", "change"], [3])]
 )
 def test_the_whole_form_takes_every_number(sizes):
-    model = random_model(sizes, seed=1)
+    model = make_random_model(sizes, seed=1)
     form = choose_form(model)
     assert form == Whole(sizes) and form.size == model.parameters
     again = form.make_model(form.to_vector(model), Task(), {})
@@ -117,4 +117,4 @@ def test_the_whole_form_takes_every_number(sizes):
 
 def test_a_start_of_another_size_is_refused():
     with pytest.raises(ValueError, match="sizes"):
-        Authors().to_vector(random_model(MlpSizes(5, 1, [16])))
+        Authors().to_vector(make_random_model(MlpSizes(5, 1, [16])))

@@ -26,7 +26,7 @@ from an_control.learning.teacher.teachers import FunctionTeacher
 from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 from an_control_sim.gym.environments import TASK_ENVIRONMENTS
@@ -42,7 +42,7 @@ DISTURBED = replace(PLAIN, disturb={TrainingDisturbance("missing=0.2,copies=0..2
 def teacher(tmp_path):
     """The file of an MLP policy."""
     path = tmp_path / "teacher.safetensors"
-    write_model(path, random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
+    write_model(path, make_random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
     return path
 
 

@@ -15,7 +15,7 @@ from small_vision import (
 
 from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.load import make_policy
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 from an_control.policy.task import Task
 
@@ -33,7 +33,7 @@ EPISODES, TICKS, PATCHES = 3, 6, 20
 
 @pytest.fixture(params=list(SIZES))
 def model(request):
-    return random_model(SIZES[request.param], seed=5, gain=2.0)
+    return make_random_model(SIZES[request.param], seed=5, gain=2.0)
 
 
 def episodes(sizes):
@@ -78,16 +78,16 @@ def test_what_the_student_exports_is_what_it_loaded(model):
     student = VisionStudent(model.sizes, seed=1)
     student.load(model)
     again = student.make_model(Task(), {})
-    again.check()
+    again.check_arrays()
     assert again.kind == model.kind
     for name, array in model.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array)
     with pytest.raises(ValueError, match="sizes are"):
-        student.load(random_model(replace(model.sizes, hidden=3)))
+        student.load(make_random_model(replace(model.sizes, hidden=3)))
 
 
 def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
-    model = random_model(SIZES["convolution"], seed=5, gain=2.0)
+    model = make_random_model(SIZES["convolution"], seed=5, gain=2.0)
     plain, student = VisionStudent(model.sizes), VisionStudent(SIZES["convolution_memory"], seed=3)
     plain.load(model)
     student.load_start_model(model)
@@ -97,11 +97,11 @@ def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
         expected = plain(patches, previous, present)
         torch.testing.assert_close(student(patches, previous, present), expected)
     with pytest.raises(ValueError, match="sizes are"):
-        student.load_start_model(random_model(replace(model.sizes, hidden=3)))
+        student.load_start_model(make_random_model(replace(model.sizes, hidden=3)))
 
 
 def test_what_the_memory_holds_goes_on_from_piece_to_piece():
-    model = random_model(SIZES["convolution_memory"], seed=5, gain=2.0)
+    model = make_random_model(SIZES["convolution_memory"], seed=5, gain=2.0)
     student = VisionStudent(model.sizes)
     student.load(model)
     patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))

@@ -18,7 +18,7 @@ from an_control.learning.evaluation.evaluate import PlayedEpisode, play_episodes
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import load_policy, make_policy
 from an_control.policy import write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
 from an_control_sim.gym.environments import find_environment_id, make_environment
 
@@ -33,7 +33,7 @@ def ant():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "ant.safetensors"
-    write_model(path, random_model(ANT_SIZES, seed=3, gain=2.0, task=ANT_TASK))
+    write_model(path, make_random_model(ANT_SIZES, seed=3, gain=2.0, task=ANT_TASK))
     return path
 
 
@@ -76,7 +76,7 @@ def test_words_that_are_none_are_named(text, named):
 
 
 def test_steps_and_rewards_tell_when_it_was_rewired(ant):
-    policy = make_policy(random_model(ANT_SIZES, seed=3))
+    policy = make_policy(make_random_model(ANT_SIZES, seed=3))
     (one,) = play_episodes(
         policy, ant, ANT_TASK.channels, 1, 1, EvaluationProtocol.parse("reset+10")
     )
@@ -85,7 +85,7 @@ def test_steps_and_rewards_tell_when_it_was_rewired(ant):
 
 
 def test_memory_is_kept_reset_or_zeroed_as_the_protocol_says(ant):
-    policy = make_policy(random_model(ANT_SIZES, seed=3, gain=2.0))
+    policy = make_policy(make_random_model(ANT_SIZES, seed=3, gain=2.0))
 
     def keys(text):
         seen = []
@@ -109,7 +109,7 @@ def test_memory_is_kept_reset_or_zeroed_as_the_protocol_says(ant):
 
 
 def test_copies_repeat_contents_and_change_no_other_draw(ant):
-    policy = make_policy(random_model(ANT_SIZES, seed=3))
+    policy = make_policy(make_random_model(ANT_SIZES, seed=3))
     seen = []
 
     def look(policy, disturber):

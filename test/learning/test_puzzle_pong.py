@@ -10,7 +10,7 @@ from torch import nn
 
 from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
-from an_control.policy.set_transformer import positional_table
+from an_control.policy.set_transformer import make_positional_table
 
 PATCHES, TICKS, ACTIONS, MESSAGE = 60, 4, 6, 32
 
@@ -42,7 +42,7 @@ class PuzzlePong:
         before = torch.from_numpy(previous).expand(len(x), -1)
         keys = self.key(torch.cat([x.diff(dim=1).flatten(1), before], 1))
         values = self.value(self.input_norm(x).flatten(1))
-        table = torch.from_numpy(positional_table(400, 8)).float()
+        table = torch.from_numpy(make_positional_table(400, 8)).float()
         attention = torch.softmax(self.query(table) @ keys.T / MESSAGE**0.5, -1)
         message = self.output_norm(torch.relu(attention @ values))
         image = message.reshape(20, 20, MESSAGE).permute(2, 0, 1)[None]

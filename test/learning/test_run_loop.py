@@ -22,7 +22,7 @@ from an_control.learning.runs.run_folder import (
 )
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 
 
 class Walk:
@@ -49,7 +49,7 @@ class Walk:
         self.place, self.number = float(state["place"]), state["number"]
 
     def make_model(self, run):
-        model = random_model(MlpSizes(2, 1, [3]), seed=self.number)
+        model = make_random_model(MlpSizes(2, 1, [3]), seed=self.number)
         model.trained.update(run)
         return model
 

@@ -43,7 +43,7 @@ def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
 
 
 def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
-    model = read_model(share_path("models/cartpole.safetensors")).normalised(5)
+    model = read_model(share_path("models/cartpole.safetensors")).with_normalised_sums(5)
     returns = [
         [result.total for result in play_compiled(model, cartpole, model.task.channels, *what)]
         for what in ((500, 1, DisturbanceSettings()), (500, 1, DisturbanceSettings(copies=20)))

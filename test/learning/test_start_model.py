@@ -8,8 +8,8 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.random_model import make_random_model
+from an_control.policy.sizes import make_paper_sizes
 from an_control.policy.task import Task
 
 
@@ -34,7 +34,7 @@ def test_how_a_start_model_acts_is_kept(tmp_path, capsys):
     task = Task.from_header(
         {"name": "other", "channels": ["a"], "actuators": ["b", "c"], "step_s": 1.0, **acts}
     )
-    write_model(start, random_model(paper_sizes(2, 4, 0), seed=1, task=task))
+    write_model(start, make_random_model(make_paper_sizes(2, 4, 0), seed=1, task=task))
     words = ["train", "CartPole-v1", "--start-model", str(start), "--out", str(out)]
     words += ["--generations", "1", "--popsize", "4", "--rollouts", "1", "--episodes", "1"]
     assert main([*words, "--engine", "fused"]) == 2
@@ -50,7 +50,7 @@ def test_a_start_model_with_other_channels_in_order_is_refused(tmp_path, capsys)
     """A compiled rollout read beyond its arrays."""
     model = tmp_path / "model.safetensors"
     task = Task(channels=tuple(str(i) for i in range(28)), actuators=("a", "b"))
-    write_model(model, random_model(MlpSizes(28, 2, [4]), seed=1, task=task))
+    write_model(model, make_random_model(MlpSizes(28, 2, [4]), seed=1, task=task))
     words = ["train", "CartPole-v1", "--start-model", str(model), "--out", str(tmp_path / "out")]
     assert main(words) == 2
     assert "28 channels in a fixed order, but CartPole-v1 has 4" in capsys.readouterr().err

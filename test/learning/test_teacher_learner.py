@@ -26,8 +26,8 @@ from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.learning.training_disturbances import Fault
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model
-from an_control.policy.mlp import head_layers
-from an_control.policy.random_model import random_model
+from an_control.policy.mlp import get_head_layers
+from an_control.policy.random_model import make_random_model
 from an_control_sim.gym.environments import make_environment
 from an_control_sim.gym.units import Units
 
@@ -143,15 +143,15 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
     ("algorithm", "output"), [("ppo", "clip"), ("ppo", "tanh"), ("td3", "tanh")]
 )
 def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algorithm, output):
-    arrays = random_model(MlpSizes(3, 1, [8, 4], "relu", output), seed=3).arrays
-    start = NetworkTeacher(head_layers(arrays, 3), output)
+    arrays = make_random_model(MlpSizes(3, 1, [8, 4], "relu", output), seed=3).arrays
+    start = NetworkTeacher(get_head_layers(arrays, 3), output)
     given = [array for layer in start.layers for array in layer]
 
     def learned(name, stop_after=None):
         loop = run(tmp_path / name, "Pendulum-v1", "ppo", stop_after, start=start)
         model = loop.learner.make_model()
         assert model.sizes.output == output
-        return [array for layer in head_layers(model.arrays, 3) for array in layer]
+        return [array for layer in get_head_layers(model.arrays, 3) for array in layer]
 
     assert all((a == b).all() for a, b in zip(learned("parts", 1), given, strict=True))
     parts, whole = learned("parts"), learned("whole")
@@ -161,7 +161,7 @@ def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algo
 
 def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
     one, other = (
-        NetworkTeacher(head_layers(random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2))
+        NetworkTeacher(get_head_layers(make_random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2))
         for seed in (1, 2)
     )
     run(tmp_path, "Pendulum-v1", "ppo", 1, start=one)
@@ -176,7 +176,9 @@ def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
 
 
 def test_a_network_that_the_algorithm_cannot_continue_is_refused():
-    start = NetworkTeacher(head_layers(random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh")
+    start = NetworkTeacher(
+        get_head_layers(make_random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh"
+    )
     with pytest.raises(ValueError, match="'td3': only ppo can continue a network"):
         settings_of("Pendulum-v1", "td3", start)
 

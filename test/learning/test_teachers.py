@@ -17,7 +17,7 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.gym.environments import make_environment
 
 PENDULUM = "Pendulum-v1"
@@ -46,7 +46,7 @@ def test_an_ordered_policys_file_teaches_what_the_policy_does(
     tmp_path, pendulum, activation, output
 ):
     sizes = MlpSizes(3, 1, [6], activation, output)
-    model = random_model(sizes, seed=3, gain=2.0)
+    model = make_random_model(sizes, seed=3, gain=2.0)
     path = tmp_path / "teacher.safetensors"
     write_model(path, model)
     teacher, policy = read_teacher(str(path), pendulum), make_policy(model)
@@ -143,7 +143,7 @@ def test_a_teacher_is_known_by_its_numbers_not_by_its_file(tmp_path, learned, pe
         ("tanh", "tanh", 1),
     ):
         file = tmp_path / "teacher.safetensors"
-        write_model(file, random_model(MlpSizes(3, 1, [6], activation, output), seed=seed))
+        write_model(file, make_random_model(MlpSizes(3, 1, [6], activation, output), seed=seed))
         digests.add(read_teacher(str(file), pendulum).digest)
     assert len(digests) == 7 and None in digests
 
@@ -174,7 +174,7 @@ def test_a_teacher_that_cannot_teach_this_is_named(
     tmp_path, monkeypatch, capsys, teacher, named, people
 ):
     monkeypatch.chdir(tmp_path)
-    write_model(tmp_path / "wide.safetensors", random_model(MlpSizes(5, 1, [4]), seed=0))
+    write_model(tmp_path / "wide.safetensors", make_random_model(MlpSizes(5, 1, [4]), seed=0))
     write_model(tmp_path / "student.safetensors", people[0])
     if teacher.startswith("ppo"):
         pytest.importorskip("stable_baselines3", reason="needs the train extra")

@@ -7,7 +7,7 @@ import pytest
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 
 FORMS = {
     f"{attention}-{'change' if change else 'value'}{'-products' if products else ''}"
@@ -91,7 +91,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=list(FORMS))
 def model(request: pytest.FixtureRequest):
     """A random model of one of the forms, its weights large enough to saturate now and then."""
-    return random_model(FORMS[request.param], seed=len(request.param), gain=2.0)
+    return make_random_model(FORMS[request.param], seed=len(request.param), gain=2.0)
 
 
 @pytest.fixture(params=list(EXPECTING))
@@ -104,7 +104,7 @@ def expecting(request: pytest.FixtureRequest):
 def permutable():
     """A policy of every form and engine, for tests that draw one."""
     return [
-        make_policy(random_model(sizes, seed=7, gain=2.0), engine=engine)
+        make_policy(make_random_model(sizes, seed=7, gain=2.0), engine=engine)
         for sizes in FORMS.values()
         for engine in ENGINES
     ]

@@ -33,7 +33,7 @@ policy = load_policy(sys.argv[1], engine=sys.argv[2])
 for values in np.random.default_rng(0).uniform(-1.0, 1.0, (60, len(policy.nominal_ids))):
     policy.step_array(values, policy.nominal_ids)
     assert read() == before
-    policy.prepare()
+    policy.prepare_next_tick()
     assert read() == before
 print(before, sorted(seen))
 """

@@ -111,7 +111,7 @@ def test_where_the_budget_is_spent_every_run_has_the_same_bits(ant, kind):
     readings = impossible(ant, [(kind, 150)], seed=4)
     spent, actions = play(ant, readings)
     assert (spent > 0.9 * MONITOR.budget.share * ant.model.task.step_s).any()
-    _, again = play(ant, readings, lambda tick: ant.prepare() if tick % 3 else None)
+    _, again = play(ant, readings, lambda tick: ant.prepare_next_tick() if tick % 3 else None)
     assert again.tobytes() == actions.tobytes()
     order = np.random.default_rng(0).permutation(len(ant.nominal_ids))
     ids = tuple(ant.nominal_ids[channel] for channel in order)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control_sim.envs.tasks import ANT_SIZES
 
@@ -23,7 +23,7 @@ def readings(tick, channels=7):
 @pytest.fixture(params=[0, 3])
 def policy(request, engine):
     """The authors' Ant, and the same with stacked readings."""
-    model = random_model(replace(ANT_SIZES, stack=request.param), seed=5)
+    model = make_random_model(replace(ANT_SIZES, stack=request.param), seed=5)
     return make_policy(model, engine=engine, keep_ticks=3)
 
 
@@ -249,7 +249,7 @@ def test_the_previous_action_can_be_set_to_actions_only(policy):
 
 
 def test_the_state_waits_one_second_of_the_tasks_steps():
-    model = random_model(ANT_SIZES, task=Task(step_s=0.02))
+    model = make_random_model(ANT_SIZES, task=Task(step_s=0.02))
     assert make_policy(model, engine="numpy").keep_ticks == 50
     with pytest.raises(ValueError, match="keep_ticks: -1"):
         make_policy(model, engine="numpy", keep_ticks=-1)
@@ -258,7 +258,7 @@ def test_the_state_waits_one_second_of_the_tasks_steps():
 def test_a_stacked_neuron_sees_its_k_newest_readings_and_nothing_else(engine):
     """Two episodes that differ, until the last k readings and the last action are the same."""
     sizes = AttentionSizes(1, 8, 16, 32, ["value"], [], stack=3)
-    policy = make_policy(random_model(sizes, seed=2, gain=2.0), engine=engine)
+    policy = make_policy(make_random_model(sizes, seed=2, gain=2.0), engine=engine)
     rng, ids = np.random.default_rng(0), ("a", "b", "c")
     newest = rng.standard_normal((3, 3))
     acted = []
@@ -273,7 +273,7 @@ def test_a_stacked_neuron_sees_its_k_newest_readings_and_nothing_else(engine):
 
 def test_a_stacked_neurons_first_reading_stands_for_those_before_it(engine):
     sizes = AttentionSizes(1, 8, 16, 32, ["value"], [], stack=3)
-    policy = make_policy(random_model(sizes, seed=2, gain=2.0), engine=engine)
+    policy = make_policy(make_random_model(sizes, seed=2, gain=2.0), engine=engine)
     first = policy.step({"a": 0.3, "b": -0.8})
     for _ in range(5):
         policy.previous_action = np.zeros(1, np.float32)

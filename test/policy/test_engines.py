@@ -11,7 +11,7 @@ import pytest
 import an_control
 from an_control.load import make_policy
 from an_control.policy import ModelError, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES
 
 AGREEMENT = 2e-6
@@ -20,7 +20,7 @@ AGREEMENT = 2e-6
 @pytest.fixture
 def model_file(tmp_path):
     path = tmp_path / "ant.safetensors"
-    write_model(path, random_model(ANT_SIZES))
+    write_model(path, make_random_model(ANT_SIZES))
     return path
 
 
@@ -74,10 +74,10 @@ def test_where_numba_fails_policies_run_uncompiled_with_a_warning(model_file, tm
 def test_nothing_is_compiled_after_loading(model_file):
     """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.numba_engine import _tick, compute_action
+    from an_control.policy.numba_engine import _compute_tick, compute_action
 
     policy = an_control.load_policy(model_file, engine="numba")
-    compiled = len(_tick.signatures), len(compute_action.signatures)
+    compiled = len(_compute_tick.signatures), len(compute_action.signatures)
     assert compiled[0] > 0
     read_only = np.ones(3, np.float32)
     read_only.flags.writeable = False
@@ -97,7 +97,7 @@ def test_nothing_is_compiled_after_loading(model_file):
     policy.step_array(read_only, ("a", "b", "c"))
     policy.reset()
     policy.step_array(read_only, ("a", "b", "c"))
-    assert (len(_tick.signatures), len(compute_action.signatures)) == compiled
+    assert (len(_compute_tick.signatures), len(compute_action.signatures)) == compiled
 
 
 def test_asking_for_numba_without_numba_says_how_to_get_it(model_file, monkeypatch):

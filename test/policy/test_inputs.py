@@ -7,7 +7,7 @@ from waves import CHANNELS, monitored_model, waves
 
 from an_control.load import make_policy
 from an_control.policy import MlpSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 
 IDS = tuple(CHANNELS)
 MLP = MlpSizes(5, 2, [6])
@@ -16,7 +16,7 @@ POLICIES = {
     "with recovery": lambda: make_policy(monitored_model(), "off", recovery=0.01),
     "with a monitor": lambda: make_policy(monitored_model(), "match"),
     "MLP": lambda: make_policy(monitored_model(MLP), "off"),
-    "MLP without ids": lambda: make_policy(random_model(MLP, seed=1)),
+    "MLP without ids": lambda: make_policy(make_random_model(MLP, seed=1)),
     "MLP with a monitor": lambda: make_policy(monitored_model(MLP), "match"),
 }
 
@@ -71,7 +71,7 @@ def test_the_previous_action_is_that_of_the_last_tick_until_a_reset(policy):
 
 @pytest.mark.parametrize("sizes", [TOP_PATCHES, CONVOLUTION])
 def test_a_reset_leaves_no_patches_attention(sizes):
-    policy = make_policy(random_model(sizes, seed=1))
+    policy = make_policy(make_random_model(sizes, seed=1))
     shape = sizes.stack, sizes.patch, sizes.patch
     policy.step_array(np.full((3, *shape), 7, np.uint8), ("a", "b", "c"))
     assert policy.attention.shape[1] == len(policy.messages) == len(policy.channel_order) == 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES
 
 TICKS = 6
@@ -49,7 +49,7 @@ def test_a_permutation_that_ids_follow_or_not_changes_no_bit(model, engine, chan
 
 def test_a_thousand_permutations_at_the_start_change_no_bit(engine):
     """The content is permuted behind the same ids: nobody tells the policy (paper, section 4)."""
-    policy = make_policy(random_model(ANT_SIZES), engine=engine)
+    policy = make_policy(make_random_model(ANT_SIZES), engine=engine)
     sequence, ids = readings(28), names(28)
     expected = play(policy, sequence, lambda tick: (slice(None), ids))
     rng = np.random.default_rng(1)
@@ -95,7 +95,7 @@ def test_any_permutation_of_any_readings_changes_no_bit(data, permutable):
 @pytest.mark.parametrize("channels", [1000, 5000])
 def test_thousands_of_channels_permute_without_changing_a_bit(engine, channels):
     """Enough for a matrix product to be cut into blocks."""
-    policy = make_policy(random_model(ANT_SIZES, seed=3), engine=engine)
+    policy = make_policy(make_random_model(ANT_SIZES, seed=3), engine=engine)
     sequence, ids = readings(channels, ticks=3), names(channels)
     expected = play(policy, sequence, lambda tick: (slice(None), ids))
     rng = np.random.default_rng(4)
@@ -130,10 +130,10 @@ def test_a_normalised_message_is_the_same_with_every_channel_doubled(stack, engi
     """To rounding; with the nominal channels to the last bit that of the policy as it was."""
     rng = np.random.default_rng(seed)
     sizes = AttentionSizes(2, 8, 9, 5, ["value"], [5], stack=stack)
-    plain = random_model(sizes, seed=seed, gain=2.0)
+    plain = make_random_model(sizes, seed=seed, gain=2.0)
     policies = [
-        make_policy(model, engine=engine) for model in (plain, plain.normalised(NOMINAL))
-    ] + [make_policy(plain.normalised(NOMINAL), engine=engine)]
+        make_policy(model, engine=engine) for model in (plain, plain.with_normalised_sums(NOMINAL))
+    ] + [make_policy(plain.with_normalised_sums(NOMINAL), engine=engine)]
     ids = names(NOMINAL)
     many = tuple(f"{name}.{copy}" for copy in range(times) for name in ids)
     for values in rng.standard_normal((5, NOMINAL)).astype(np.float32):
@@ -147,7 +147,7 @@ def test_a_normalised_message_is_the_same_with_every_channel_doubled(stack, engi
 def test_a_normalised_softmax_message_has_no_more_than_one_of_each_channel(engine):
     """What is there sixty times, or twice as often, says the same."""
     sizes = AttentionSizes(2, 8, 4, 5, ["value"], [5], attention="softmax")
-    model = random_model(sizes, seed=3).normalised(NOMINAL)
+    model = make_random_model(sizes, seed=3).with_normalised_sums(NOMINAL)
     values = np.random.default_rng(0).standard_normal(NOMINAL)
     messages = []
     for times in (60, 120):
@@ -160,7 +160,7 @@ def test_a_normalised_softmax_message_has_no_more_than_one_of_each_channel(engin
 
 
 def test_without_normalisation_doubled_channels_change_the_message(engine):
-    policy = make_policy(random_model(ANT_SIZES, seed=3), engine=engine)
+    policy = make_policy(make_random_model(ANT_SIZES, seed=3), engine=engine)
     policy.step_array(np.ones(3), ("a", "b", "c"))
     once = policy.message
     policy.reset()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from an_control.load import make_policy
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES
 
 PERMUTATIONS = {"numba": 1000, "numpy": 100}
@@ -42,7 +42,7 @@ def walk(env, policy, steps, wiring):
 @pytest.mark.slow
 def test_a_thousand_permutations_walk_the_same_way(ant, engine):
     """Half of them behind the same ids, half with their ids."""
-    policy = make_policy(random_model(ANT_SIZES, seed=2, gain=2.0), engine=engine)
+    policy = make_policy(make_random_model(ANT_SIZES, seed=2, gain=2.0), engine=engine)
     expected = walk(ant, policy, STEPS, lambda: (slice(None), ant.ids))
     rng = np.random.default_rng(0)
     for number in range(PERMUTATIONS[engine]):
@@ -52,7 +52,7 @@ def test_a_thousand_permutations_walk_the_same_way(ant, engine):
 
 
 def test_a_new_permutation_at_every_tick_walks_the_same_way(ant, engine):
-    policy = make_policy(random_model(ANT_SIZES, seed=2, gain=2.0), engine=engine)
+    policy = make_policy(make_random_model(ANT_SIZES, seed=2, gain=2.0), engine=engine)
     expected = walk(ant, policy, LONG, lambda: (slice(None), ant.ids))
     rng = np.random.default_rng(1)
 

@@ -7,12 +7,12 @@ import pytest
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 
 
 @pytest.fixture
 def model(expecting):
-    return random_model(expecting, seed=4, gain=1.5)
+    return make_random_model(expecting, seed=4, gain=1.5)
 
 
 def test_forgetting_the_channels_keeps_the_memory_and_a_reset_does_not(model, engine):
@@ -39,7 +39,7 @@ def test_without_any_channel_the_head_acts_on_what_it_expects(model, engine):
 @pytest.mark.parametrize("log_width", [7.0, 20.0])
 def test_one_large_reading_leaves_no_action_without_a_number(engine, log_width):
     sizes = AttentionSizes(3, 6, 8, 4, ["value"], [5], attention="softmax", memory=5)
-    model = random_model(replace(sizes, prediction_attention=True), seed=4, gain=1.5)
+    model = make_random_model(replace(sizes, prediction_attention=True), seed=4, gain=1.5)
     arrays = {name: array.copy() for name, array in model.arrays.items()}
     arrays["attention.prediction"][0] = log_width
     policy = make_policy(replace(model, arrays=arrays), engine=engine)

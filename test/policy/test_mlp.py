@@ -6,7 +6,7 @@ import pytest
 from an_control.learning.import_authors import import_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import MlpSizes, ModelError, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 
 SIZES = MlpSizes(channels=3, actions=2, head=[4], activation="relu", output="clip")
@@ -23,7 +23,7 @@ def test_the_authors_network_gives_the_recorded_actions(shared):
 
 
 def test_named_readings_are_put_into_the_nominal_order():
-    policy = make_policy(random_model(SIZES, task=TASK))
+    policy = make_policy(make_random_model(SIZES, task=TASK))
     expected = policy.step_array(np.array([1.0, 2.0, 3.0]), ("a", "b", "c"))
     np.testing.assert_array_equal(policy.step({"c": 3.0, "a": 1.0, "b": 2.0}), expected)
     np.testing.assert_array_equal(policy.step_array([2, 1, 3], ["b", "a", "c"]), expected)
@@ -31,20 +31,20 @@ def test_named_readings_are_put_into_the_nominal_order():
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30, 1e300])
 def test_missing_and_broken_readings_are_zero(broken):
-    policy = make_policy(random_model(SIZES, task=TASK))
+    policy = make_policy(make_random_model(SIZES, task=TASK))
     expected = policy.step({"a": 1.0, "b": 0.0, "c": 3.0})
     np.testing.assert_array_equal(policy.step({"a": 1.0, "c": 3.0}), expected)
     np.testing.assert_array_equal(policy.step({"a": 1.0, "b": broken, "c": 3.0}), expected)
 
 
 def test_an_id_given_twice_is_refused():
-    policy = make_policy(random_model(SIZES, task=TASK))
+    policy = make_policy(make_random_model(SIZES, task=TASK))
     with pytest.raises(ValueError, match="'a' is given twice"):
         policy.step_array(np.zeros(3), ("a", "b", "a"))
 
 
 def test_without_nominal_ids_the_given_order_counts_and_the_number_must_fit():
-    policy = make_policy(random_model(SIZES))
+    policy = make_policy(make_random_model(SIZES))
     assert policy.step_array(np.zeros(3), ("x", "y", "z")).shape == (2,)
     with pytest.raises(ValueError, match="2 readings for 3 inputs"):
         policy.step_array(np.zeros(2), ("x", "y"))
@@ -52,6 +52,6 @@ def test_without_nominal_ids_the_given_order_counts_and_the_number_must_fit():
 
 def test_a_task_whose_channels_do_not_fit_the_network_is_refused_on_load(tmp_path):
     path = tmp_path / "ordered.safetensors"
-    write_model(path, random_model(SIZES, task=Task(channels=("a", "b"))))
+    write_model(path, make_random_model(SIZES, task=Task(channels=("a", "b"))))
     with pytest.raises(ModelError, match=r"ordered\.safetensors: 2 readings for 3 inputs"):
         load_policy(path)

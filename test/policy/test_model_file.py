@@ -22,7 +22,7 @@ from an_control.policy import (
     read_model,
     write_model,
 )
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.wiring.image import MAX_PATCHES
 
@@ -36,7 +36,7 @@ def path(tmp_path):
 
 
 def toy(**changes):
-    return replace(random_model(SIZES, task=TASK), **changes)
+    return replace(make_random_model(SIZES, task=TASK), **changes)
 
 
 def header(**changes):
@@ -80,7 +80,7 @@ def test_what_is_written_is_read_again(model, path):
 
 def test_an_mlp_is_read_again(path):
     sizes = MlpSizes(channels=2, actions=2, head=[])
-    write_model(path, random_model(sizes, task=TASK))
+    write_model(path, make_random_model(sizes, task=TASK))
     assert read_model(path).sizes == sizes
 
 
@@ -300,7 +300,7 @@ def test_mutated_sizes_are_refused_before_memory_is_taken(path):
 
 
 def test_a_model_is_read_with_no_more_memory_than_its_arrays(path):
-    write_model(path, random_model(MlpSizes(channels=500, actions=2, head=[2000, 1000])))
+    write_model(path, make_random_model(MlpSizes(channels=500, actions=2, head=[2000, 1000])))
     tracemalloc.start()
     model = read_model(path)
     _, peak = tracemalloc.get_traced_memory()
@@ -348,8 +348,8 @@ def test_what_could_not_be_read_is_not_written_over_a_good_file(path):
     before = path.read_bytes()
     for wrong, reason in (
         (toy(trained={"note": "x" * 2**20}), "allowed are 524288"),
-        (toy().normalised(-1), "sizes.normalise"),
-        (toy().normalised(70_000), "sizes.normalise"),
+        (toy().with_normalised_sums(-1), "sizes.normalise"),
+        (toy().with_normalised_sums(70_000), "sizes.normalise"),
         (replace(toy(), sizes=replace(SIZES, heads=3)), "heads"),
         (toy(kind="transformer"), "'transformer' is not one of"),
     ):

@@ -313,7 +313,7 @@ def test_working_ahead_for_the_next_tick_changes_no_bit():
         same = plain.step_array(readings, tuple(CHANNELS))
         assert ahead.step_array(readings, tuple(CHANNELS)).tobytes() == same.tobytes()
         assert ahead.monitor.moved == plain.monitor.moved
-        ahead.prepare()
+        ahead.prepare_next_tick()
 
 
 def test_what_is_done_to_the_action_that_it_returned_does_not_reach_the_monitor():

@@ -25,7 +25,7 @@ def test_attention_keys_and_state_are_there_or_none(policy):
     ids = policy.nominal_ids
     dtype = np.uint8 if policy.reading_shape else np.float32
     action = policy.step_array(np.zeros((len(ids), *policy.reading_shape), dtype), ids)
-    policy.prepare()
+    policy.prepare_next_tick()
     policy.ignore_next_tick()
     assert policy.previous_action.tobytes() == action.tobytes()
     assert set(policy.channel_order) == set(ids)
@@ -39,8 +39,10 @@ def test_attention_keys_and_state_are_there_or_none(policy):
 def test_an_mlp_policy_has_an_order_and_nothing_else():
     from an_control.load import make_policy
     from an_control.policy import MlpSizes
-    from an_control.policy.random_model import random_model
+    from an_control.policy.random_model import make_random_model
 
-    policy = make_policy(random_model(MlpSizes(3, 2, [4]), task=Task(channels=("a", "b", "c"))))
+    policy = make_policy(
+        make_random_model(MlpSizes(3, 2, [4]), task=Task(channels=("a", "b", "c")))
+    )
     assert not policy.permutation_invariant and policy.channel_order == ("a", "b", "c")
     assert policy.attention is policy.keys is policy.channel_state is policy.monitor_report is None

@@ -11,11 +11,11 @@ from hypothesis.extra.numpy import arrays
 from an_control.load import make_policy
 from an_control.monitor.kernels import update_mean_change
 from an_control.monitor.settings import RECOVERY
-from an_control.policy.random_model import random_model
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.random_model import make_random_model
+from an_control.policy.sizes import make_paper_sizes
 from an_control_sim.envs.tasks import ANT_TASK
 
-MODEL = random_model(paper_sizes(8, queries=16, hidden_layers=1), seed=1, task=ANT_TASK)
+MODEL = make_random_model(make_paper_sizes(8, queries=16, hidden_layers=1), seed=1, task=ANT_TASK)
 IDS = ANT_TASK.channels
 LEAST = 0.03
 STILL = np.linspace(-1.0, 1.0, len(IDS)).astype(np.float32)

@@ -45,9 +45,9 @@ def learned(torch):
 
 
 def arrays_of(sizes, seed=1, gain=1.5):
-    """Random weights, as `random_model` draws them."""
+    """Random weights, as `make_random_model` draws them."""
     rng, arrays = np.random.default_rng(seed), {}
-    for name, shape in sizes.shapes(INPUTS).items():
+    for name, shape in sizes.list_array_shapes(INPUTS).items():
         limit = gain / math.sqrt(math.prod(shape[1:] or shape))
         array = rng.uniform(-limit, limit, shape) + name.endswith("norm.weight")
         arrays[name] = array.astype(np.float32)
@@ -215,7 +215,7 @@ def test_a_gate_with_bias_2_passes_its_input_nearly_unchanged_at_first(torch, le
 def test_a_files_arrays_come_back_bit_for_bit(learned, sizes):
     arrays = arrays_of(sizes)
     module = learned(INPUTS, sizes)
-    assert {n: a.shape for n, a in module.to_arrays().items()} == sizes.shapes(INPUTS)
+    assert {n: a.shape for n, a in module.to_arrays().items()} == sizes.list_array_shapes(INPUTS)
     module.load_arrays(arrays | {"head.0.bias": np.zeros(2, np.float32)})
     back = module.to_arrays()
     assert back.keys() == arrays.keys()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.random_model import make_random_model
+from an_control.policy.sizes import make_paper_sizes
 
 pytest.importorskip("numba", reason="the compiled engine needs numba")
 AGREEMENT = 1e-5
@@ -39,7 +39,7 @@ def assert_agreement(model, ticks=60):
 @settings(max_examples=20, deadline=None)
 @given(
     sizes=st.builds(
-        paper_sizes,
+        make_paper_sizes,
         actions=st.integers(1, 9),
         queries=st.integers(1, 40),
         hidden_layers=st.integers(0, 2),
@@ -48,7 +48,7 @@ def assert_agreement(model, ticks=60):
     ),
 )
 def test_the_papers_equations_are_compiled_in_any_sizes(sizes):
-    assert_agreement(random_model(sizes, gain=1.5), ticks=20)
+    assert_agreement(make_random_model(sizes, gain=1.5), ticks=20)
 
 
 @settings(max_examples=40, deadline=None)
@@ -75,5 +75,5 @@ def test_every_extension_is_compiled_in_any_sizes(data):
         prediction_attention=bool(memory) and draw(st.booleans()),
         normalise=0 if memory else draw(st.sampled_from([0, 10])),
     )
-    sizes.check()
-    assert_agreement(random_model(sizes, seed=1, gain=1.5), ticks=20)
+    sizes.check_consistency()
+    assert_agreement(make_random_model(sizes, seed=1, gain=1.5), ticks=20)

@@ -5,7 +5,7 @@ import pytest
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 
 SIZES = AttentionSizes(3, 6, 13, 4, ["value", "change"], [5], False, "softmax", reset_on_jump=True)
 IDS = tuple(f"channel_{i}" for i in range(12))
@@ -15,7 +15,7 @@ LEVELS = np.linspace(-2.0, 2.0, 12, dtype=np.float32)
 @pytest.fixture
 def policy(engine):
     """A policy that has watched twelve channels about levels of their own for a while."""
-    policy = make_policy(random_model(SIZES, seed=1, gain=2.0), engine=engine)
+    policy = make_policy(make_random_model(SIZES, seed=1, gain=2.0), engine=engine)
     for step in range(30):
         policy.step_array(wave(step), IDS)
     return policy
@@ -49,7 +49,7 @@ def test_a_few_jumps_and_the_usual_movement_reset_nothing(policy):
 
 
 def test_channels_of_noise_reset_neurons_only_at_first(engine):
-    policy = make_policy(random_model(SIZES, seed=1, gain=2.0), engine=engine)
+    policy = make_policy(make_random_model(SIZES, seed=1, gain=2.0), engine=engine)
     rng, ids = np.random.default_rng(2), (*IDS, *(f"noise_{i}" for i in range(8)))
     resets = []
     for step in range(200):

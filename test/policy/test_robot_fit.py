@@ -15,7 +15,7 @@ from waves import (
     waves,
 )
 
-from an_control.load import load_policy, make_policy, monitor_warning, resolve_monitor
+from an_control.load import explain_disabled_monitor, load_policy, make_policy, resolve_monitor
 from an_control.monitor.evidence import Candidate
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
@@ -112,10 +112,10 @@ def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_
         assert resolve_monitor(model, None) == "off" and resolve_monitor(model, "match") == "match"
         assert not isinstance(load_policy(path), MonitoredPolicy)
         assert isinstance(load_policy(path, "match"), MonitoredPolicy)
-        warning = monitor_warning(model, None)
+        warning = explain_disabled_monitor(model, None)
         assert warning.startswith("the monitor is off: ") and "train-monitor" in warning
         assert ("12 wrong moves an hour" in warning) or ("30% of the signals" in warning)
-        assert "\n" not in warning and monitor_warning(model, "off") == ""
+        assert "\n" not in warning and explain_disabled_monitor(model, "off") == ""
 
 
 def test_a_monitor_that_passed_or_was_never_validated_watches(tmp_path):
@@ -124,7 +124,7 @@ def test_a_monitor_that_passed_or_was_never_validated_watches(tmp_path):
         write_model(path, model)
         assert read_model(path).forward == model.forward
         assert isinstance(load_policy(path), MonitoredPolicy)
-        assert monitor_warning(model, None) == ""
+        assert explain_disabled_monitor(model, None) == ""
 
 
 @pytest.mark.parametrize(

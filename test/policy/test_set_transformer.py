@@ -11,9 +11,9 @@ from set_equations import SetEquations
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, read_model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.set_transformer import ChannelOrder
-from an_control.policy.sizes import RecurrenceSizes, sizes_from_header
+from an_control.policy.sizes import RecurrenceSizes, parse_sizes
 
 PLAIN = AttentionSizes(2, 8, 9, 5, ["value"], [5])
 PMA = replace(PLAIN, queries=4, key=8, attention="pma", heads=2)
@@ -33,12 +33,12 @@ FORMS = {
         PMA, encoder="isab", inducing=5, recurrence=RecurrenceSizes("gtrxl", 8, 2, 2, 12)
     ),
 }
-COMPARING = [name for name, sizes in FORMS.items() if sizes.compares]
+COMPARING = [name for name, sizes in FORMS.items() if sizes.compares_channels]
 
 
 @pytest.fixture(params=list(FORMS))
 def model(request: pytest.FixtureRequest):
-    return random_model(FORMS[request.param], seed=len(request.param), gain=2.0)
+    return make_random_model(FORMS[request.param], seed=len(request.param), gain=2.0)
 
 
 def names(channels):
@@ -65,7 +65,7 @@ def actions(policy, sequence, wiring):
 @pytest.mark.parametrize("name", COMPARING)
 def test_attention_and_message_are_those_of_the_plain_equations(name):
     """While channels come and go; `test_engines` compares what stands before and behind."""
-    model = random_model(FORMS[name], gain=2.0)
+    model = make_random_model(FORMS[name], gain=2.0)
     weight = {name: array.astype(np.float64) for name, array in model.arrays.items()}
     parts, policy = SetEquations(weight, model.sizes), make_policy(model, keep_ticks=60)
     rng = np.random.default_rng(3)
@@ -73,7 +73,7 @@ def test_attention_and_message_are_those_of_the_plain_equations(name):
         there = rng.permutation(12)[: rng.integers(0 if tick % 10 == 9 else 8, 13)]
         policy.step({f"channel_{i}": float(values[i]) for i in there})
         columns = [policy._column[channel] for channel in policy.channel_order]
-        encoded = parts.encode(policy._engine.neuron_outputs(np.array(columns, np.int64)))
+        encoded = parts.encode(policy._engine.get_neuron_outputs(np.array(columns, np.int64)))
         if model.sizes.attention == "pma":
             np.testing.assert_allclose(policy.message, parts.pool(encoded).ravel(), atol=1e-6)
         elif model.sizes.attention == "tanh":
@@ -114,7 +114,7 @@ def test_a_new_permutation_at_every_tick_changes_no_bit(model):
 def test_thousands_of_channels_permute_without_changing_a_bit():
     """Enough for a matrix product to be cut into blocks, and for several of the engine's."""
     for form in ("isab", "isab-pma"):
-        policy = make_policy(random_model(FORMS[form], gain=2.0))
+        policy = make_policy(make_random_model(FORMS[form], gain=2.0))
         sequence, ids = readings(2, channels=3000), names(3000)
         expected = actions(policy, sequence, lambda tick, ids=ids: (slice(None), ids))
         order = np.random.default_rng(6).permutation(3000)
@@ -172,4 +172,4 @@ def test_the_compiled_engine_refuses_it_by_name(model):
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(changes, error):
     with pytest.raises(ValueError, match=error):
-        sizes_from_header("attention_neuron", asdict(PLAIN) | changes)
+        parse_sizes("attention_neuron", asdict(PLAIN) | changes)

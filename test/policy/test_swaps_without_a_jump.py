@@ -32,7 +32,7 @@ def found_after(monitor, ticks):
     for tick in range(SWAPPED_AT + ticks):
         readings = signals(tick)
         monitor.step(readings[SWAPPED] if tick >= SWAPPED_AT else readings, np.zeros(2, np.float32))
-        monitor.prepare(np.zeros(2, np.float32))
+        monitor.prepare_next_tick(np.zeros(2, np.float32))
         if monitor.moved:
             assert monitor.moved == FOUND
             return tick - SWAPPED_AT
@@ -69,5 +69,5 @@ def test_a_robot_that_moves_otherwise_than_predicted_has_no_swapped_channels(dri
         readings = signals(tick)
         readings[2] += drift * tick
         monitor.step(readings, np.zeros(2, np.float32))
-        monitor.prepare(np.zeros(2, np.float32))
+        monitor.prepare_next_tick(np.zeros(2, np.float32))
     assert monitor.moved == {} and monitor.rewires == 0

@@ -19,10 +19,10 @@ from small_vision import (
 from an_control.learning.import_authors import import_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import ModelError, read_model, write_model
-from an_control.policy.random_model import random_model
-from an_control.policy.recurrence import gru_step
-from an_control.policy.set_transformer import positional_table
-from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes_from_header
+from an_control.policy.random_model import make_random_model
+from an_control.policy.recurrence import step_gru
+from an_control.policy.set_transformer import make_positional_table
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, get_model_kind, parse_sizes
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
@@ -42,7 +42,7 @@ def engine(request):
 
 @pytest.fixture(params=list(SMALL))
 def model(request):
-    return random_model(SMALL[request.param], seed=1, gain=3.0)
+    return make_random_model(SMALL[request.param], seed=1, gain=3.0)
 
 
 def cut(frames, patch=6):
@@ -108,7 +108,7 @@ def test_the_order_changes_no_bit_of_the_authors_policy_on_their_frames(shared, 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_subset_of_the_patches_in_any_order_gives_the_same_bits(data):
-    model = random_model(SMALL[data.draw(st.sampled_from(sorted(SMALL)))], seed=3, gain=4.0)
+    model = make_random_model(SMALL[data.draw(st.sampled_from(sorted(SMALL)))], seed=3, gain=4.0)
     policy = make_policy(model, engine=data.draw(st.sampled_from(ENGINES)))
     patches = pictures(model.sizes, 30, ticks=1)[0]
     chosen = data.draw(st.lists(st.integers(0, 29), unique=True))
@@ -138,7 +138,7 @@ def test_attention_has_a_column_for_each_patch_and_rows_that_sum_to_one(model, e
 def test_a_flat_picture_and_no_picture_at_all_give_a_finite_action(model, engine, value):
     policy = make_policy(model, engine=engine)
     flat = np.full_like(pictures(model.sizes, 9)[0], value)
-    for patches in (flat, policy.no_patches, flat):
+    for patches in (flat, policy.empty_patches, flat):
         action = policy.step_array(patches, names(len(patches)))
         assert np.isfinite(action).all() and np.isfinite(policy.message).all()
 
@@ -152,7 +152,7 @@ def test_a_reset_forgets_the_episode(model, engine):
 
 
 def test_the_convolving_policy_chooses_one_action_and_begins_with_its_first():
-    policy = make_policy(random_model(SMALL["convolution"], gain=3.0))
+    policy = make_policy(make_random_model(SMALL["convolution"], gain=3.0))
     np.testing.assert_array_equal(policy.previous_action, [0, 0, 0, 1, 0, 0])
     action = policy.step_array(pictures(SMALL["convolution"], 9)[0], names(9))
     assert sorted(action.tolist()) == [0.0] * 5 + [1.0]
@@ -161,7 +161,7 @@ def test_the_convolving_policy_chooses_one_action_and_begins_with_its_first():
 
 def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_taken(engine):
     sizes = SMALL["convolution_memory"]
-    model = random_model(sizes, seed=1, gain=3.0)
+    model = make_random_model(sizes, seed=1, gain=3.0)
     policy = make_policy(model, engine=engine)
     plain = make_policy(without_memory(model), engine=engine)
     array = {name: one.astype(np.float64) for name, one in model.arrays.items()}
@@ -174,7 +174,7 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         plain.step_array(view, names(20))
         np.testing.assert_array_equal(policy.message, plain.message)
         hidden = np.maximum(policy._head.compute_hidden(policy.message), 0.0)
-        units = gru_step(array, "memory", np.concatenate([hidden, previous]), units)
+        units = step_gru(array, "memory", np.concatenate([hidden, previous]), units)
         scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
 
@@ -190,7 +190,7 @@ def plain_norm(rows, array, name):
 def test_the_message_is_that_of_the_plain_equations(name, patches, engine):
     """Section 3.3 of the paper; with an encoder or pma those of the Set Transformer behind it."""
     sizes = SMALL[name]
-    model = random_model(sizes, seed=2, gain=2.0)
+    model = make_random_model(sizes, seed=2, gain=2.0)
     policy = make_policy(model, engine=engine)
     array = {key: one.astype(np.float64) for key, one in model.arrays.items()}
     parts = SetEquations(array, sizes)
@@ -204,7 +204,7 @@ def test_the_message_is_that_of_the_plain_equations(name, patches, engine):
     if sizes.attention == "pma":
         expected = parts.pool(parts.encode(keys + values))
     else:
-        table = positional_table(sizes.queries, sizes.positions)
+        table = make_positional_table(sizes.queries, sizes.positions)
         queries = table @ array["query.weight"].T + array["query.bias"]
         scores = np.exp(queries @ parts.encode(keys).T / np.sqrt(sizes.message))
         total = np.maximum(scores.sum(1, keepdims=True), 1e-300)
@@ -215,13 +215,13 @@ def test_the_message_is_that_of_the_plain_equations(name, patches, engine):
 def without_memory(model):
     """The same policy, whose last layer sees no memory."""
     sizes = replace(model.sizes, memory=0)
-    arrays = {name: model.arrays[name] for name in sizes.shapes()}
+    arrays = {name: model.arrays[name] for name in sizes.list_array_shapes()}
     arrays["head.1.weight"] = arrays["head.1.weight"][:, : sizes.hidden].copy()
     return replace(model, sizes=sizes, arrays=arrays)
 
 
 def test_a_memory_that_is_not_heard_changes_no_bit(engine):
-    model = random_model(SMALL["convolution_memory"], seed=1, gain=3.0)
+    model = make_random_model(SMALL["convolution_memory"], seed=1, gain=3.0)
     model.arrays["head.1.weight"][:, model.sizes.hidden :] = 0.0
     policy, plain = (make_policy(one, engine=engine) for one in (model, without_memory(model)))
     for view in pictures(model.sizes, 20):
@@ -233,7 +233,7 @@ def test_a_file_from_before_memory_and_parts_is_one_without():
     header = asdict(PONG_SIZES)
     for name in ("memory", "choice", "attention", "encoder", "inducing", "heads"):
         del header[name]
-    assert sizes_from_header("vision_convolution", header) == PONG_SIZES
+    assert parse_sizes("vision_convolution", header) == PONG_SIZES
 
 
 def test_patches_of_another_shape_or_kind_of_number_are_refused(model):
@@ -277,24 +277,22 @@ def test_a_model_file_keeps_a_vision_policy(model, tmp_path):
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(head, change, reason):
     with pytest.raises(ValueError, match=reason):
-        sizes_from_header(kind_of(SMALL[head]), asdict(SMALL[head]) | change)
+        parse_sizes(get_model_kind(SMALL[head]), asdict(SMALL[head]) | change)
 
 
 def test_a_memory_of_less_than_no_units_is_refused():
     with pytest.raises(ValueError, match=r"sizes\.memory: -1 is not a whole number from 0"):
-        sizes_from_header(
-            "vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1}
-        )
+        parse_sizes("vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1})
 
 
 def test_the_authors_sizes_have_the_published_numbers_of_parameters():
     """The import adds up the LSTM's two biases, 64 numbers each."""
-    assert random_model(CAR_RACING_SIZES).parameters == 7212 - 64
-    assert random_model(PONG_SIZES).parameters == 1_687_726
+    assert make_random_model(CAR_RACING_SIZES).parameters == 7212 - 64
+    assert make_random_model(PONG_SIZES).parameters == 1_687_726
 
 
 def test_a_positional_table_that_takes_gigabytes_is_refused(tmp_path):
     huge = replace(CONVOLUTION, grid=64, positions=65_536, message=1)
     wrong = r"sizes.positions: 65536 is not from 1 to 256, with a grid of 64"
     with pytest.raises(ModelError, match=wrong):
-        write_model(tmp_path / "model.safetensors", random_model(huge))
+        write_model(tmp_path / "model.safetensors", make_random_model(huge))

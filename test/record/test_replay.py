@@ -15,7 +15,7 @@ from std_srvs.srv import Trigger
 
 from an_control.cli import main
 from an_control.policy import AttentionSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.record.layout import CommandKind
 from an_control.record.reader import Bag
@@ -36,7 +36,7 @@ def recording(folder: Path) -> Path:
 
 def other_model(path: Path) -> Path:
     sizes = AttentionSizes(actions=2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    write_model(path, random_model(sizes, seed=2, gain=4.0, task=Task(step_s=0.01)))
+    write_model(path, make_random_model(sizes, seed=2, gain=4.0, task=Task(step_s=0.01)))
     return path
 
 

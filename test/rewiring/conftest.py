@@ -14,7 +14,7 @@ import gymnasium
 
 from an_control.learning.import_authors import import_authors
 from an_control.policy import Model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES
 
 
@@ -27,7 +27,7 @@ def ant() -> Iterator[gymnasium.Env[Any, Any]]:
 
 @pytest.fixture(scope="session")
 def random_ant() -> Model:
-    return random_model(ANT_SIZES, seed=7, gain=2.0)
+    return make_random_model(ANT_SIZES, seed=7, gain=2.0)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from stand import stamp_of, tiny_model
 
 from an_control import load_policy
 from an_control.policy import write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import TopPatchesSizes
 from an_control.ros.outputs import set_stamp
 from an_control.wiring.image import cut_patches
@@ -64,7 +64,7 @@ class Camera:
     def __init__(self, stand, type_=Image, patch: int = 4) -> None:
         self.stand = stand
         stand.wiring.write_text(WIRING.format(type=type_.__name__, patch=patch))
-        write_model(stand.model, random_model(SIZES, seed=2, gain=3.0))
+        write_model(stand.model, make_random_model(SIZES, seed=2, gain=3.0))
         self.publisher = stand.peer.create_publisher(type_, "camera/image_raw", 10)
         self.statuses: dict[str, object] = {}
 

@@ -11,7 +11,7 @@ from stand import IDS, JOINTS, nanoseconds, readings_of, stamp_of
 from std_msgs.msg import Float64MultiArray
 
 from an_control.policy import AttentionSizes, Model, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import ForwardSizes
 from an_control.policy.task import Task
 from an_control.ros import outputs
@@ -58,9 +58,9 @@ def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand,
 def watched_model() -> Model:
     """The stand's model with a monitor, which takes every missing channel for 0."""
     sizes = AttentionSizes(actions=2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    model = random_model(sizes, task=Task(channels=IDS, step_s=0.01))
+    model = make_random_model(sizes, task=Task(channels=IDS, step_s=0.01))
     forward = ForwardSizes([2], identity=2, binary=[], imputation=2)
-    shapes = forward.shapes(len(IDS), sizes.actions)
+    shapes = forward.list_array_shapes(len(IDS), sizes.actions)
     arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     arrays["identity.units"] += 1.0
     arrays["imputation.typical"][2] = 50.0
@@ -82,8 +82,10 @@ def test_attention_goes_out_also_while_a_missing_channel_is_imputed(stand):
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
     asked: list[int] = []
-    real = outputs.attention_columns
-    monkeypatch.setattr(outputs, "attention_columns", lambda *of: asked.append(1) or real(*of))
+    real = outputs.select_attention_columns
+    monkeypatch.setattr(
+        outputs, "select_attention_columns", lambda *of: asked.append(1) or real(*of)
+    )
     stand.start()
     stand.step(1)
     assert not asked

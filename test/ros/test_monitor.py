@@ -12,7 +12,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from stand import IDS, Stand
 
 from an_control.policy import AttentionSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import ForwardSizes, MonitorValidation
 from an_control.policy.task import Task
 from an_control.ros import loop
@@ -31,9 +31,9 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_watched(path: Path, **changes: Any) -> None:
     """Write a model that knows that channel i changes by SPEEDS[i] at every tick."""
     sizes = AttentionSizes(actions=2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    model = random_model(sizes, task=Task(channels=IDS, step_s=0.01))
+    model = make_random_model(sizes, task=Task(channels=IDS, step_s=0.01))
     forward = ForwardSizes([2], 2, [], validation=replace(PASSED, **changes))
-    shapes = forward.shapes(len(IDS), sizes.actions)
+    shapes = forward.list_array_shapes(len(IDS), sizes.actions)
     arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     arrays["forward.1.bias"][:4], arrays["forward.1.bias"][4:] = SPEEDS, -5.0
     arrays["forward.step"] += 1.0

@@ -13,7 +13,7 @@ from stand import IDS, LIMITS, SCALE, Stand, readings_of
 
 from an_control import load_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 
 TASK = Task(channels=IDS, actuators=("left", "right"), step_s=0.01)
@@ -25,7 +25,7 @@ def model(path: Path, *, seed: int = 1, ordered: bool = False, **task: list[str]
         if ordered
         else AttentionSizes(2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     )
-    write_model(path, random_model(sizes, seed=seed, gain=4.0, task=replace(TASK, **task)))
+    write_model(path, make_random_model(sizes, seed=seed, gain=4.0, task=replace(TASK, **task)))
     return path
 
 

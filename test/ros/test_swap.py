@@ -15,14 +15,14 @@ from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 
 from an_control.control import acting
 from an_control.policy import AttentionSizes, model_file, write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.ros import node
 
 
 def other_model(path, actions: int = 2, step_s: float = 0.01, **task):
     sizes = AttentionSizes(actions=actions, neuron=3, queries=5, key=2, inputs=["value"], head=[4])
-    write_model(path, random_model(sizes, seed=7, gain=4.0, task=Task(step_s=step_s, **task)))
+    write_model(path, make_random_model(sizes, seed=7, gain=4.0, task=Task(step_s=step_s, **task)))
     return path
 
 
@@ -80,7 +80,7 @@ def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, m
     assert stand.node._loop.controller.acting.ramp_s == 0.05
     gate = stand.node._loop.controller.gate
     assert gate.authority == 1.0, "it takes over as it is"
-    gate.safe()
+    gate.reset_to_safe_command()
     stand.step(3)
     assert gate.authority == pytest.approx(0.2)
 

@@ -30,7 +30,7 @@ from an_control.disturbance import (
     episode_seed,
 )
 from an_control.policy import write_model
-from an_control.policy.random_model import random_model
+from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, load_wiring
@@ -60,7 +60,7 @@ def task(request) -> str:
 def model(task: str, tmp_path: Path) -> Path:
     _, sizes, described = TASKS[task]
     path = tmp_path / "model.safetensors"
-    write_model(path, random_model(sizes, seed=4, gain=3.0, task=described))
+    write_model(path, make_random_model(sizes, seed=4, gain=3.0, task=described))
     return path
 
 

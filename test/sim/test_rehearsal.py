@@ -268,7 +268,7 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
         assert gates[0](command).tolist() == gates[1](command).tolist()
         if not ups[0].done:
             assert ups[0](command / 400.0).tolist() == ups[1](command / 400.0).tolist()
-    assert gates[0].safe().tolist() == gates[1].safe().tolist()
+    assert gates[0].reset_to_safe_command().tolist() == gates[1].reset_to_safe_command().tolist()
     assert vars(gates[0].counts) == vars(gates[1].counts)
 
 

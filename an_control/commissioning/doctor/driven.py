@@ -64,4 +64,4 @@ class DrivenRecorder:
         if self._last_ns and now_ns - self._last_ns > LOST_TICKS * 1e9 / self._wiring.rate_hz:
             self.recorder.start()  # a tick was lost, so the next does not follow from the last
         self._last_ns = now_ns
-        self.recorder.add(self._order.action(values), now_ns)
+        self.recorder.add(self._order.convert_to_action(values), now_ns)

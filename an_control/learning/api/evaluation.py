@@ -15,7 +15,7 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import monitor_warning, resolve_monitor
+from an_control.load import explain_disabled_monitor, resolve_monitor
 from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
@@ -258,7 +258,7 @@ def _collect_warnings(
             " (--shuffle none does not)"
         )
     asked = [one.monitor for one in protocols.values()]
-    if None in asked and (warning := monitor_warning(model, None)):
+    if None in asked and (warning := explain_disabled_monitor(model, None)):
         warnings.append(warning)
     return warnings
 
@@ -308,7 +308,7 @@ def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
     from an_control_sim.gym.environments import describe_task
 
     try:
-        return model.normalised(len(describe_task(env, "", "").channels))
+        return model.with_normalised_sums(len(describe_task(env, "", "").channels))
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 

@@ -356,7 +356,7 @@ def _make_parametrisation(
 
     if model is not None:
         if options.normalise:
-            model = model.normalised(channels)
+            model = model.with_normalised_sums(channels)
         form = choose_form(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(

@@ -16,7 +16,7 @@ from an_control.learning.command_line import format_flag
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
-from an_control.policy.onnx_file import monitor_path
+from an_control.policy.onnx_file import get_monitor_path
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -153,7 +153,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
     written = path
     if model.network is not None:
-        written = monitor_path(path)
+        written = get_monitor_path(path)
         if path != options.model:
             raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
@@ -186,7 +186,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     write_model(path, model)
     assert model.forward is not None and model.forward.validation is not None
     updates = model.trained.get("forward", {}).get("updates", 0)
-    why_off = model.forward.why_off
+    why_off = model.forward.off_reason
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 

@@ -79,7 +79,7 @@ class PolicyParts:
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def make_paper_arguments(self) -> dict[str, Any]:
-        """Return these options as keyword arguments of `paper_sizes`.
+        """Return these options as keyword arguments of `make_paper_sizes`.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -121,7 +121,7 @@ class PolicyParts:
         encoder = changes.get("encoder", sizes.encoder)
         points = changes.get("inducing") or sizes.inducing or self._check_number("inducing")
         sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
-        sizes.check()
+        sizes.check_consistency()
         return sizes
 
     def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
@@ -142,7 +142,7 @@ class PolicyParts:
             sizes = replace(sizes, queries=seeds, key=sizes.neuron, attention="pma")
         elif queries:
             sizes = replace(sizes, queries=queries, key=sizes.neuron)
-        sizes.check()
+        sizes.check_consistency()
         return sizes
 
     def _check_used(self, *names: str) -> None:

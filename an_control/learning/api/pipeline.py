@@ -18,7 +18,7 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import monitor_warning
+from an_control.load import explain_disabled_monitor
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class _Run:
                 f"monitor: {updates} of {monitor.updates} updates fitted into its time;"
                 " increase --minutes"
             )
-        if warning := monitor_warning(read_model(self._model), None):
+        if warning := explain_disabled_monitor(read_model(self._model), None):
             self._notes.append(warning)
         return ""
 

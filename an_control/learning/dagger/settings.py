@@ -93,7 +93,7 @@ class StudentSizes:
                 f"learned_queries: {self.learned_queries} (allowed: 0, unless paper is true)"
             )
         if self.recurrence is not None:
-            self.recurrence.check()
+            self.recurrence.check_consistency()
             if self.memory:
                 raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
-from an_control.policy.set_transformer import positional_table
-from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, paper_sizes
+from an_control.policy.set_transformer import make_positional_table
+from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, make_paper_sizes
 from an_control.policy.task import Task
 
 LARGEST = 1e5
@@ -111,7 +111,7 @@ class Whole(PolicyForm):
     @property
     def shapes(self) -> Shapes:
         """Return the names and shapes of a model file's arrays, which are all free arrays here."""
-        return self.whole.shapes()
+        return self.whole.list_array_shapes()
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the free arrays unchanged, because they are the arrays of the model file."""
@@ -124,7 +124,7 @@ class Whole(PolicyForm):
             ValueError: The policy has other sizes.
         """
         _check_same_sizes(model, self.sizes)
-        return join_arrays(model.arrays, self.sizes.shapes())
+        return join_arrays(model.arrays, self.sizes.list_array_shapes())
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Authors(PolicyForm):
     @cached_property
     def sizes(self) -> AttentionSizes:
         """Return the layer sizes that all policies of this family have."""
-        return paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
+        return make_paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -166,7 +166,7 @@ class Authors(PolicyForm):
             first, and the right singular vectors (rank, d).
         """
         left, stretch, right = np.linalg.svd(
-            positional_table(self.queries, self.neuron), full_matrices=False
+            make_positional_table(self.queries, self.neuron), full_matrices=False
         )
         rank = int((stretch > 1e-4 * stretch[0]).sum())
         return left[:, :rank], stretch[:rank], right[:rank]
@@ -180,7 +180,7 @@ class Authors(PolicyForm):
         """
         shapes = {
             name: shape
-            for name, shape in self.sizes.shapes().items()
+            for name, shape in self.sizes.list_array_shapes().items()
             if not name.startswith("attention.")
         }
         return shapes | {"scores": (len(self._table[1]), self.neuron)}
@@ -221,7 +221,7 @@ class Authors(PolicyForm):
             query: Query projections (P, k, d).
             key: Key projections (P, k, d).
         """
-        table = positional_table(self.queries, self.neuron)
+        table = make_positional_table(self.queries, self.neuron)
         return {
             "attention.queries": table @ query.swapaxes(1, 2),
             "attention.key": key,
@@ -298,7 +298,7 @@ class AuthorsRaw(Authors):
         if not self.is_authors_form(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
-        table = positional_table(self.queries, self.neuron)
+        table = make_positional_table(self.queries, self.neuron)
         queries = np.linalg.lstsq(table, arrays["attention.queries"], rcond=1e-4)[0]
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:

@@ -142,7 +142,7 @@ def can_play_compiled(
 
     Compiled code plays many episodes at once, but exists only for some of these combinations.
     """
-    if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
+    if isinstance(model.sizes, VisionSizes) or not model.sizes.can_be_compiled_in_rollouts:
         return False
     if isinstance(env, AdaptedEnvironment) and env.units:
         return False

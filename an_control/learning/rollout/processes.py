@@ -288,7 +288,7 @@ def make_engine(
 
         return DaskEngine(environment, channels, dask, workers or cores)
     if name == "auto":
-        fuses = batch is not None and sizes.compiles_in_rollouts and not recovery
+        fuses = batch is not None and sizes.can_be_compiled_in_rollouts and not recovery
         name = "fused" if fuses else "processes"
     if name == "fused":
         if batch is None:

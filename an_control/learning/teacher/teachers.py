@@ -24,7 +24,7 @@ from an_control.learning.rollout.episode import NewestReadings
 from an_control.learning.runs.run_folder import CHECKPOINT
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, Model, read_model
-from an_control.policy.mlp import head_layers
+from an_control.policy.mlp import get_head_layers
 from an_control.policy.onnx_file import is_onnx
 from an_control.system.files import read_regular
 from an_control_sim.gym.environments import describe_task, import_module
@@ -270,7 +270,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
-        layers = head_layers(model.arrays, len(model.sizes.head) + 1)
+        layers = get_head_layers(model.arrays, len(model.sizes.head) + 1)
         return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))

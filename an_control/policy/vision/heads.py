@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import gate_factors
+from an_control.policy.packed_weights import make_gate_factors
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 from an_control.policy.vision.kernels import Kernels
 
@@ -58,9 +58,9 @@ class TopPatchesHead:
         importance = self.compute_importance(self._message)
         top = np.argsort(-importance, kind="stable")[: self._sizes.top]
         self._advance_lstm(self._places[top].ravel())
-        action = np.tanh(_linear(array, "action", self._output))
-        hidden = np.tanh(_linear(array, "mixing.0", np.concatenate([self._output, action])))
-        self._stays = _logistic(_linear(array, "mixing.1", hidden))[0]
+        action = np.tanh(_apply_linear(array, "action", self._output))
+        hidden = np.tanh(_apply_linear(array, "mixing.0", np.concatenate([self._output, action])))
+        self._stays = _compute_logistic(_apply_linear(array, "mixing.1", hidden))[0]
         return action
 
     def compute_importance(self, message: np.ndarray) -> np.ndarray:
@@ -80,8 +80,10 @@ class TopPatchesHead:
         gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
         gates += array["memory.bias"]
         enter, forget, candidate, leave = gates.reshape(4, hidden)
-        self._cell = _logistic(forget) * self._cell + _logistic(enter) * np.tanh(candidate)
-        self._output = _logistic(leave) * np.tanh(self._cell)
+        self._cell = _compute_logistic(forget) * self._cell + _compute_logistic(enter) * np.tanh(
+            candidate
+        )
+        self._output = _compute_logistic(leave) * np.tanh(self._cell)
 
 
 class ConvolutionHead:
@@ -105,11 +107,11 @@ class ConvolutionHead:
             for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
         ]
         # Its inputs are ordered by plane in the file, and by pixel after the convolution.
-        hidden, side = model.arrays["head.0.weight"], model.sizes.planes[1]
+        hidden, side = model.arrays["head.0.weight"], model.sizes.plane_sides[1]
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
         if model.sizes.memory:
-            half = gate_factors(model.sizes.memory).astype(F32)
+            half = make_gate_factors(model.sizes.memory).astype(F32)
             self._input = model.arrays["memory.input"] * half[:, None]
             self._staying = model.arrays["memory.hidden"] * half[:, None]
             self._bias = model.arrays["memory.bias"] * half
@@ -134,7 +136,7 @@ class ConvolutionHead:
         hidden = np.maximum(self.compute_hidden(message), F32(0.0))
         if self._sizes.memory:
             hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
-        self.scores = _linear(self._array, "head.1", hidden)
+        self.scores = _apply_linear(self._array, "head.1", hidden)
         if not self._sizes.choice:
             return np.tanh(self.scores)
         action = np.zeros(self._sizes.actions, F32)
@@ -152,7 +154,7 @@ class ConvolutionHead:
         image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
         for layer, (size, step) in enumerate(self.WINDOWS):
             bias = array[f"convolution.{layer}.bias"]
-            image = self._kernels.convolve(image, self._layers[layer], bias, size, step)
+            image = self._kernels.convolve_image(image, self._layers[layer], bias, size, step)
         hidden = array["head.0.bias"].copy()
         self._kernels.add_rows(hidden, self._hidden, image.ravel())
         return hidden
@@ -168,24 +170,24 @@ class ConvolutionHead:
         entering += self._bias
         staying = self._staying.dot(self._units)
         staying[2 * len(self._units) :] += self._array["memory.hidden_bias"]
-        _gru_step(self._units, entering, staying)
+        _step_gru(self._units, entering, staying)
         return self._units
 
 
-def _linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+def _apply_linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     """Return the output (out,) of the linear layer `name` for `x` (in,)."""
     return np.asarray(array[f"{name}.weight"].dot(x) + array[f"{name}.bias"])
 
 
-def _logistic(x: np.ndarray) -> np.ndarray:
+def _compute_logistic(x: np.ndarray) -> np.ndarray:
     """Return 1 / (1 + e^-x), element by element."""
     return np.asarray(F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
 
 
-def _gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
+def _step_gru(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
     """Advance GRU units by a tick, in place.
 
-    Both sums are in the order reset, update, new, and multiplied by `gate_factors`.
+    Both sums are in the order reset, update, new, and multiplied by `make_gate_factors`.
 
     Args:
         units: (H,) the units; changed.

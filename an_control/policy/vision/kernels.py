@@ -19,7 +19,7 @@ BLOCK = 64
 processor's cache."""
 
 
-def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
+def exponentiate_scores(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
     """Replace attention scores by their exponentials, the numerators of a softmax, in place.
 
     Args:
@@ -69,7 +69,7 @@ def compute_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return total
 
 
-def convolve(
+def convolve_image(
     image: np.ndarray, weights: np.ndarray, bias: np.ndarray, size: int, step: int
 ) -> np.ndarray:
     """Return the positive part of the convolution of an image with square windows.
@@ -102,11 +102,13 @@ class Kernels(NamedTuple):
     """The set of functions of this module, plain or compiled."""
 
     name: str
-    exponentiate: Callable[[np.ndarray, np.ndarray, np.float32], None]
+    exponentiate_scores: Callable[[np.ndarray, np.ndarray, np.float32], None]
     normalise_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     compute_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    convolve: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
+    convolve_image: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-PLAIN = Kernels("numpy", exponentiate, normalise_message, compute_importance, convolve, add_rows)
+PLAIN = Kernels(
+    "numpy", exponentiate_scores, normalise_message, compute_importance, convolve_image, add_rows
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.numba_engine import exp
+from an_control.policy.numba_engine import compute_exp
 from an_control.policy.set_transformer import NORM_EPSILON
 from an_control.policy.vision.kernels import Kernels
 from an_control.system.compiled_cache import njit
@@ -20,7 +20,7 @@ EPSILON = F32(NORM_EPSILON)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def exponentiate(scores, exponential, grid):
+def exponentiate_scores(scores, exponential, grid):
     """Replace attention scores by their exponentials, in place; see `kernels.exponentiate`.
 
     Args:
@@ -30,9 +30,9 @@ def exponentiate(scores, exponential, grid):
     """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
-        largest = _largest(scores[m])
+        largest = _find_largest(scores[m])
         for n in range(len(row)):
-            row[n] = (exp(F32(scores[m, n] - largest)) + grid) - grid
+            row[n] = (compute_exp(F32(scores[m, n] - largest)) + grid) - grid
         for n in range(len(row)):
             exponential[m, n] = row[n]
             scores[m, n] = row[n]
@@ -85,22 +85,22 @@ def _compute_importance(queries, keys):
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
     for j in range(rows):  # maxima of all rows side by side, many times faster
-        _multiply(scores, turned, keys[:, j])
+        _multiply_rows(scores, turned, keys[:, j])
         for i in range(rows):
             largest[i] = scores[i] if scores[i] > largest[i] else largest[i]
     for i in range(rows):
-        _multiply(scores, keys, queries[i])
+        _multiply_rows(scores, keys, queries[i])
         top = largest[i]
         for j in range(rows):
-            scores[j] = exp(scores[j] - top)
-        share = F32(1.0) / _sum(scores)
+            scores[j] = compute_exp(scores[j] - top)
+        share = F32(1.0) / _compute_sum(scores)
         for j in range(rows):
             importance[j] += scores[j] * share
     return importance
 
 
 @njit(inline="always", error_model="numpy")
-def _multiply(out, rows, x):
+def _multiply_rows(out, rows, x):
     """Compute ``out = x @ rows`` for an x of length 4 or more, in place."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     for j in range(len(out)):
@@ -111,7 +111,7 @@ def _multiply(out, rows, x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def _largest(x):
+def _find_largest(x):
     """Return the largest number of an array (n,)."""
     largest = x[0]
     for i in range(len(x)):
@@ -120,7 +120,7 @@ def _largest(x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def _sum(x):
+def _compute_sum(x):
     """Return the sum of an array (n,)."""
     total = F32(0.0)
     for i in range(len(x)):
@@ -129,7 +129,7 @@ def _sum(x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def convolve(image, weights, bias, size, step):
+def convolve_image(image, weights, bias, size, step):
     """Return the positive part of the convolution of an image with square windows.
 
     Args:
@@ -186,4 +186,6 @@ def add_rows(out, rows, x):
                 out[j] += rows[k, j] * number
 
 
-COMPILED = Kernels("numba", exponentiate, normalise_message, compute_importance, convolve, add_rows)
+COMPILED = Kernels(
+    "numba", exponentiate_scores, normalise_message, compute_importance, convolve_image, add_rows
+)

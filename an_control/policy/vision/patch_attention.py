@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.exact_sums import ROUND_OUTPUT, round_weights, shifter
+from an_control.policy.exact_sums import ROUND_OUTPUT, compute_shifter, round_weights
 from an_control.policy.model_file import Model
-from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, positional_table
+from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, make_positional_table
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.kernels import Kernels
 
@@ -22,7 +22,7 @@ BLOCK = 128
 processor's cache."""
 
 
-def attention_bits(patches: int) -> int:
+def count_attention_bits(patches: int) -> int:
     """Return the number of bits to which attention weights and values in [-1, 1] are rounded.
 
     With so many bits, the sum of their products over all patches is exact in float64.
@@ -53,7 +53,7 @@ class PatchAttention:
         pixels, message, frames = sizes.patch**2, sizes.message, sizes.stack
         # From the differences between frames ((f - 1) p, m), the previous action (m, A) and a bias.
         key, action, key_bias = (array[f"key.{name}"] for name in ("change", "action", "bias"))
-        self._key_scale = _power_of_two(
+        self._key_scale = _round_up_to_power_of_two(
             sum(np.abs(part).sum(1) for part in (key, action, key_bias[:, None]))
         )
         self._key = _round_to_grid(key.T / self._key_scale / WHITE, key.shape[1] * WHITE)
@@ -69,26 +69,26 @@ class PatchAttention:
         value = value * array.get("value_norm.weight", np.ones(pixels))[:, None]
         # A normed frame's pixels have at most the length sqrt(p): Cauchy and Schwarz.
         longest = np.sqrt(pixels) * np.sqrt((value**2).sum(1)).sum(0)
-        self._value_scale = _power_of_two(longest + np.abs(value_bias))
+        self._value_scale = _round_up_to_power_of_two(longest + np.abs(value_bias))
         self._value = _round_to_grid(value / self._value_scale, pixels * WHITE)
         self._value_mean = self._value.sum(1, keepdims=True)
         self._value_bias = value_bias / self._value_scale
         # (M, m): from a key to its scores.
         queries = np.zeros((0, message))
         if sizes.attention != "pma":
-            table = positional_table(sizes.queries, sizes.positions)
+            table = make_positional_table(sizes.queries, sizes.positions)
             queries = table @ array["query.weight"].T + array["query.bias"]
         queries = queries * self._key_scale / np.sqrt(message)
         self._set = None
-        if sizes.compares:  # an encoder sees keys as they are, not within [-1, 1]
+        if sizes.compares_channels:  # an encoder sees keys as they are, not within [-1, 1]
             unscaled = queries / self._key_scale
             self._set = SetTransformer(sizes, array, unscaled, np.zeros(len(queries)))
         self._queries, _ = round_weights(queries)
         self._norm_weight = array.get("message_norm.weight", np.ones(message)).astype(F32)
         self._norm_bias = array.get("message_norm.bias", np.zeros(message)).astype(F32)
-        self._allocate(0)
+        self._allocate_buffers(0)
 
-    def _allocate(self, patches: int) -> None:
+    def _allocate_buffers(self, patches: int) -> None:
         """Allocate the buffers for a number of patches."""
         queries, message = self._sizes.queries, self._sizes.message
         self._exponential = np.zeros((queries, patches), F32)
@@ -96,8 +96,8 @@ class PatchAttention:
         block = min(BLOCK, queries)
         self._scores = np.empty((block, patches))
         self._values = np.ones((patches, message + 1))
-        bits = attention_bits(patches)
-        self._to_values = shifter(np.float64(2.0**-bits))
+        bits = count_attention_bits(patches)
+        self._to_values = compute_shifter(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -108,17 +108,17 @@ class PatchAttention:
             previous: (A,) the previous action.
         """
         if len(patches) != self._exponential.shape[1]:
-            self._allocate(len(patches))
+            self._allocate_buffers(len(patches))
         pma = self._sizes.attention == "pma"
         if not len(patches):
             nothing = np.zeros((0 if pma else self._sizes.queries, self._sizes.message), F32)
-            return self._pool(nothing) if pma else self._normalise_message(nothing)
+            return self._pool_patches(nothing) if pma else self._normalise_message(nothing)
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
         keys = self._compute_keys(pixels, previous)
         self._values[:, :-1] = self._compute_values(pixels)
         if pma:
-            return self._pool(keys)
+            return self._pool_patches(keys)
         compared = None
         if self._set is not None:
             compared = self._set.compute_scores(keys * self._key_scale)
@@ -130,13 +130,13 @@ class PatchAttention:
                 np.dot(self._queries[rows], keys, out=scores)
             else:
                 scores[...] = compared[rows]
-            self._kernels.exponentiate(scores, self._exponential[rows], self._to_attention)
+            self._kernels.exponentiate_scores(scores, self._exponential[rows], self._to_attention)
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._value_scale
         return self._normalise_message(message.astype(F32))
 
-    def _pool(self, keys: np.ndarray) -> np.ndarray:
+    def _pool_patches(self, keys: np.ndarray) -> np.ndarray:
         """Return the message (M, m) by pooling by multihead attention (PMA).
 
         Args:
@@ -146,7 +146,7 @@ class PatchAttention:
         rows = self._values[:, :-1]
         rows *= self._value_scale
         rows += keys * self._key_scale
-        message, attention = self._set.pool(rows)
+        message, attention = self._set.pool_channels(rows)
         self._exponential[...] = attention
         return np.asarray(message, F32)
 
@@ -200,7 +200,7 @@ class PatchAttention:
         return self._values[:, :-1].copy()
 
 
-def _power_of_two(bound: np.ndarray) -> np.ndarray:
+def _round_up_to_power_of_two(bound: np.ndarray) -> np.ndarray:
     """Return the smallest powers of two above given bounds, with a little room for rounding."""
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
@@ -213,5 +213,5 @@ def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
         largest_sum: The largest sum of the magnitudes of the whole numbers.
     """
     largest = max(float(np.abs(weights).max()), 2.0**-100)
-    shift = shifter(np.float64(2.0 ** (np.frexp(largest * largest_sum * 2.0)[1] - 53.0)))
+    shift = compute_shifter(np.float64(2.0 ** (np.frexp(largest * largest_sum * 2.0)[1] - 53.0)))
     return np.asarray((weights + shift) - shift)

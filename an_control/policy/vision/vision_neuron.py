@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, check_unique
+from an_control.policy.protocol import Policy, PreviousAction, check_unique_ids
 from an_control.policy.sizes import TopPatchesSizes, VisionSizes
 from an_control.policy.vision.heads import ConvolutionHead, TopPatchesHead
 from an_control.policy.vision.kernels import Kernels
@@ -55,7 +55,9 @@ class VisionNeuron(PreviousAction, Policy):
             readings: Patches (stack, patch, patch) uint8 by patch id.
         """
         patches = list(readings.values())
-        return self.step_array(np.array(patches) if patches else self.no_patches, tuple(readings))
+        return self.step_array(
+            np.array(patches) if patches else self.empty_patches, tuple(readings)
+        )
 
     @one_blas_thread
     def step_array(self, patches: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -80,13 +82,13 @@ class VisionNeuron(PreviousAction, Policy):
                 " (ids, frames, rows, columns)"
             )
         if ids is not self._ids:
-            self._ids = check_unique(ids)
+            self._ids = check_unique_ids(ids)
         self.message = self._attend(patches, self._previous)
         self._previous = self._head(self.message, self._previous)
         return self._previous.copy()
 
     @property
-    def no_patches(self) -> np.ndarray:
+    def empty_patches(self) -> np.ndarray:
         """An array (0, stack, patch, patch) uint8, for a tick without patches."""
         return np.zeros((0, *self.reading_shape), np.uint8)
 

@@ -64,9 +64,9 @@ def record_simulation(
                         controller.table.store(name, sensor_topic.message, now_ns, now_ns)
                         recorder.table.store(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns, None)
-                sent = controller.command(None)
+                sent = controller.compute_command(None)
                 _store_command(controller, robot, sent, now_ns)
-                recorder.add(controller.acting.action(sent), now_ns, now_ns)
+                recorder.add(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest
                 robot.step(robot.commands.safe if answer is None else answer)
                 total += robot.reward

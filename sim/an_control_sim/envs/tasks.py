@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from an_control.policy.sizes import paper_sizes
+from an_control.policy.sizes import make_paper_sizes
 from an_control.policy.task import Task
 
 PATCH = 6
@@ -44,7 +44,7 @@ ANT_TASK = Task(
     actuators=JOINTS,
     step_s=0.0165,
 )
-ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
+ANT_SIZES = make_paper_sizes(actions=8, queries=32, hidden_layers=1)
 """Sizes of the AttentionNeuron authors' Ant policy."""
 CARTPOLE_TASK = Task(
     name="cartpole",

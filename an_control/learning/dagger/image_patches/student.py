@@ -17,9 +17,9 @@ from torch.nn import functional
 from an_control.learning.arrays import to_array
 from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
-from an_control.policy.random_model import random_model
-from an_control.policy.set_transformer import NORM_EPSILON, positional_table
-from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
+from an_control.policy.random_model import make_random_model
+from an_control.policy.set_transformer import NORM_EPSILON, make_positional_table
+from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, get_model_kind
 from an_control.policy.task import Task
 from an_control.policy.vision.patch_attention import WHITE
 
@@ -65,7 +65,7 @@ class VisionStudent(nn.Module):
             self.encoder = SetEncoder(sizes.encoder, sizes.message, sizes.heads, sizes.inducing)
         if sizes.attention == "pma":
             self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
-        arrays = random_model(sizes, seed).arrays
+        arrays = make_random_model(sizes, seed).arrays
         of_parts = {name for part in self._set_layers for name in part.to_arrays()}
         self.weights = nn.ParameterDict(
             {
@@ -76,7 +76,7 @@ class VisionStudent(nn.Module):
         )
         for part in self._set_layers:
             part.load_arrays(arrays)
-        table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
+        table = make_positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
         self.places: Tensor
@@ -128,7 +128,7 @@ class VisionStudent(nn.Module):
             task: Channels, actuators and other properties of the robot.
             trained: How the model was trained, for the file's header.
         """
-        return Model(kind_of(self.sizes), self.sizes, self.to_arrays(), task, trained)
+        return Model(get_model_kind(self.sizes), self.sizes, self.to_arrays(), task, trained)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
@@ -137,7 +137,7 @@ class VisionStudent(nn.Module):
         }
         return {
             name: found[name] if name in found else to_array(self.find_parameter(name))
-            for name in self.sizes.shapes()
+            for name in self.sizes.list_array_shapes()
         }
 
     def find_parameter(self, name: str) -> Tensor:

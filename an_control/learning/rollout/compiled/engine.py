@@ -115,7 +115,7 @@ class FusedEngine:
                     where = np.ix_(rows[candidates], columns)
                     codes = NO_HINTS if hints is None else hints.codes[rows[candidates]]
                     what = (
-                        team.select(candidates),
+                        team.select_policies(candidates),
                         codes,
                         states[episodes],
                         _slice_conditions(conditions, episodes),
@@ -246,10 +246,10 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
     sizes = models[0].sizes
     arrays = {
         name: np.stack([model.arrays[name] for model in models], dtype=np.float64)
-        for name in sizes.shapes()
+        for name in sizes.list_array_shapes()
     }
     if isinstance(sizes, AttentionSizes):
-        if not sizes.compiles_in_rollouts:
+        if not sizes.can_be_compiled_in_rollouts:
             raise ValueError(
                 "compiled rollouts support no memory, recurrence, reset on jump, encoder or pma"
                 " attention"

@@ -18,7 +18,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import ROUND_MASS
 from an_control.policy.numba_engine import VECTOR as EIGHT
-from an_control.policy.numba_engine import exp, tanh
+from an_control.policy.numba_engine import compute_exp, compute_tanh
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
@@ -180,7 +180,7 @@ def advance_stacks(readings, common, drive, h):
                 for b in range(BATCH):
                     h[i, g, b] += drive[f, g, b] * readings[i, f, b]
             for b in range(BATCH):
-                h[i, g, b] = tanh(h[i, g, b])
+                h[i, g, b] = compute_tanh(h[i, g, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -200,7 +200,7 @@ def compute_small_gates(shown, common, drive, hidden, h, z):
                 total = total + hidden[4, g, b] * h[i, 4, b]
                 total = total + hidden[5, g, b] * h[i, 5, b]
                 total = total + hidden[6, g, b] * h[i, 6, b]
-                z[i, g, b] = tanh(total + hidden[7, g, b] * h[i, 7, b])
+                z[i, g, b] = compute_tanh(total + hidden[7, g, b] * h[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -225,7 +225,7 @@ def compute_small_attention(bias, weights, h, score):
                 total = total + weights[4, q, b] * h[i, 4, b]
                 total = total + weights[5, q, b] * h[i, 5, b]
                 total = total + weights[6, q, b] * h[i, 6, b]
-                score[i, q, b] = tanh(total + weights[7, q, b] * h[i, 7, b])
+                score[i, q, b] = compute_tanh(total + weights[7, q, b] * h[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -234,7 +234,7 @@ def apply_tanh(z):
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
-                z[i, g, b] = tanh(z[i, g, b])
+                z[i, g, b] = compute_tanh(z[i, g, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -254,7 +254,7 @@ def advance_cells(z, h, c):
                 forget = HALF * z[i, d + k, b] + HALF
                 cell = forget * c[i, k, b] + enter * z[i, 3 * d + k, b]
                 c[i, k, b] = cell
-                h[i, k, b] = (HALF * z[i, 2 * d + k, b] + HALF) * tanh(cell)
+                h[i, k, b] = (HALF * z[i, 2 * d + k, b] + HALF) * compute_tanh(cell)
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -284,7 +284,7 @@ def apply_attention(softmax, score, work):
         for i in range(channels):
             for q in range(queries):
                 for b in range(BATCH):
-                    score[i, q, b] = tanh(score[i, q, b])
+                    score[i, q, b] = compute_tanh(score[i, q, b])
         return
     for i in range(channels):
         for b in range(BATCH):
@@ -295,7 +295,7 @@ def apply_attention(softmax, score, work):
                 work[0, b] = score[i, q, b] if more else work[0, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = exp(score[i, q, b] - work[0, b])
+                score[i, q, b] = compute_exp(score[i, q, b] - work[0, b])
         for b in range(BATCH):
             work[1, b] = F32(0.0)
         for first in range(min(queries, EIGHT)):
@@ -373,7 +373,7 @@ def finish_message(softmax, sums, mass, narrow, message):
             narrow[q, b] = F32(sums[q, b])
     for q in range(queries):
         for b in range(BATCH):
-            narrow[q, b] = tanh(narrow[q, b])
+            narrow[q, b] = compute_tanh(narrow[q, b])
     for q in range(queries):
         for b in range(BATCH):
             message[q, b] = np.float64(narrow[q, b])
@@ -411,7 +411,7 @@ def apply_head(form, head, widths, x, y, action):
                     x[j, b] = min(max(y[j, b], -1.0), 1.0)
             elif last or not form.relu:
                 for b in range(BATCH):
-                    x[j, b] = tanh(F32(y[j, b]))
+                    x[j, b] = compute_tanh(F32(y[j, b]))
             else:
                 for b in range(BATCH):
                     x[j, b] = max(y[j, b], 0.0)
@@ -438,7 +438,8 @@ def _count_later_weights(widths):
 def compute_rounding_shift(grid):
     """Return a number that rounds terms to a grid when it is added and subtracted again.
 
-    Terms rounded like this sum exactly in any order. The policy's `shifter_for_sum` does the same.
+    Terms rounded like this sum exactly in any order. The policy's `compute_sum_shifter` does the
+    same.
 
     Args:
         grid: Bound of the sum of the terms.
