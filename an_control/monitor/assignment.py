@@ -42,7 +42,7 @@ class Assignment(NamedTuple):
     changed although no signal moved."""
 
     @classmethod
-    def nominal(cls, count: int) -> Assignment:
+    def make_nominal(cls, count: int) -> Assignment:
         """Return the assignment in which input slot i feeds channel i.
 
         Args:
@@ -56,7 +56,7 @@ class Assignment(NamedTuple):
         """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 
-    def next_tick(self) -> Assignment:
+    def with_next_tick(self) -> Assignment:
         """Return the assignment for the next tick.
 
         It is the same assignment without `detected` and `renames`, because these hold for one tick
@@ -80,7 +80,7 @@ class Assignment(NamedTuple):
             previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
         )
 
-    def unpinned(self) -> Assignment:
+    def as_unpinned(self) -> Assignment:
         """Return the assignment in which the policy gets each signal under its own channel id."""
         if not self.pinned:
             return self

@@ -27,9 +27,9 @@ class TimeBudget:
         pairs = len(forward.channels) ** 2
         self._row_s = forward.products * settings.product_s + pairs * settings.pair_s
         self._step_s = forward.step_s
-        self.next_tick(fits=True)
+        self.start_tick(fits=True)
 
-    def next_tick(self, *, fits: bool) -> None:
+    def start_tick(self, *, fits: bool) -> None:
         """Reset the budget for a new tick.
 
         Args:

@@ -122,9 +122,11 @@ class Costs:
         """
         for t in range(len(observed)):
             prediction = Prediction(expected[t], scale[t], probability[t])
-            costs += self.channel_costs(observed[t][:, None], readings[t][:, None], prediction)
+            costs += self.compute_channel_costs(
+                observed[t][:, None], readings[t][:, None], prediction
+            )
 
-    def channel_costs(
+    def compute_channel_costs(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
         """Return the cost (..., N) in nats of each channel's reading as that channel.
@@ -138,7 +140,10 @@ class Costs:
             prediction: The forward model's prediction, with a shape that broadcasts with the
                 readings.
         """
-        smooth, least = self._continuous_costs(changes, prediction), self._settings.min_probability
+        smooth, least = (
+            self._compute_continuous_costs(changes, prediction),
+            self._settings.min_probability,
+        )
         likely = np.clip(prediction.probability, least, 1.0 - least)
         one, zero = (
             1.0 / (1.0 + ((readings - level) / self._width) ** 2 / FREEDOM) ** 2
@@ -151,7 +156,7 @@ class Costs:
         )
         return found
 
-    def _continuous_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def _compute_continuous_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of changes in nats, treating no channel as binary.
 
         The cost of a reading is its negative log-likelihood under the prediction.
@@ -165,7 +170,7 @@ class Costs:
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
 
-    def excess_costs(
+    def compute_excess_costs(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
         """Return how far each channel's cost (N,) in one tick is above its usual cost, in nats.
@@ -176,11 +181,11 @@ class Costs:
             prediction: The prediction (1, N) for this tick.
         """
         found: np.ndarray = (
-            self.channel_costs(changes[None], readings[None], prediction)[0] - self._usual
+            self.compute_channel_costs(changes[None], readings[None], prediction)[0] - self._usual
         )
         return found
 
-    def costs_of_changes(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def compute_change_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of changes in nats, treating no channel as binary.
 
         The cost of a reading is its negative log-likelihood under the prediction.
@@ -189,11 +194,11 @@ class Costs:
             changes: (..., N) the changes of the readings; a missing one (NaN) costs 0.
             prediction: The prediction for them, with a shape that broadcasts.
         """
-        found = self._continuous_costs(changes, prediction)
+        found = self._compute_continuous_costs(changes, prediction)
         found[..., np.isnan(changes)] = 0.0
         return found
 
-    def usual_total(self, prediction: Prediction) -> float:
+    def sum_usual_costs(self, prediction: Prediction) -> float:
         """Return the sum of all channels' usual costs (mean negative log-likelihoods) in one tick.
 
         Args:
@@ -201,9 +206,9 @@ class Costs:
         """
         if not self.noise_sd:
             return self._usual_sum
-        return self._usual_sum + float(self.noise_costs(prediction).sum())
+        return self._usual_sum + float(self.compute_noise_costs(prediction).sum())
 
-    def noise_costs(self, prediction: Prediction) -> np.ndarray:
+    def compute_noise_costs(self, prediction: Prediction) -> np.ndarray:
         """Return the costs (N,), in nats, that the estimated sensor noise adds, summed over ticks.
 
         Args:
@@ -217,14 +222,14 @@ class Costs:
         found: np.ndarray = more.sum(0)
         return found
 
-    def usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
+    def compute_usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
         """Return each channel's usual costs (N,), in nats, summed over ticks.
 
         Args:
             prediction: The prediction (T, N) for these ticks.
         """
         usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
-        return usual + self.noise_costs(prediction) if self.noise_sd else usual
+        return usual + self.compute_noise_costs(prediction) if self.noise_sd else usual
 
     def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Return a copy of a cost matrix, with a penalty added to each pair that is not present.

@@ -107,7 +107,7 @@ class Evidence:
         self._sums.clear()
         self._totals.clear()
 
-    def add(self, record: TickRecord) -> None:
+    def add_record(self, record: TickRecord) -> None:
         """Append a tick's record; if the store is full, drop the oldest one."""
         if len(self.records) == self.records.maxlen:
             self._sums.clear()
@@ -125,7 +125,7 @@ class Evidence:
         other._sums, other._totals = {}, {}
         return other
 
-    def start_reckoning(self, expectation: Expectation) -> None:
+    def start_dead_reckoning(self, expectation: Expectation) -> None:
         """Start dead reckoning, which predicts each tick from the previous prediction.
 
         Args:
@@ -140,7 +140,7 @@ class Evidence:
         self.move_costs = np.zeros_like(self.move_costs)
         self._usual_move_costs = np.zeros(len(self.move_costs))
 
-    def add_reckoning(self, record: TickRecord) -> None:
+    def add_dead_reckoning_costs(self, record: TickRecord) -> None:
         """Add the costs of a tick by dead reckoning, and advance the reckoning by one tick.
 
         Dead reckoning starts with the readings from before the signals moved, and predicts each
@@ -149,7 +149,7 @@ class Evidence:
         Args:
             record: The readings of the tick.
         """
-        ahead = self._forward.expect(self._reckoned, record.action)
+        ahead = self._forward.compute_expectation(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
             ahead.prediction.scale, F32(self._settings.reckoning_growth) * self._reckoned_scale
         )
@@ -158,12 +158,12 @@ class Evidence:
         self._costs.add_ticks(self.reckoning, reads, ahead.expected[None], reads, prediction)
         self._reckoned = ahead.likeliest
 
-    def classify(self) -> np.ndarray:
+    def run_classifier(self) -> np.ndarray:
         """Compute the identity classifier's costs (slots, channels); store and return them."""
-        self.identity = self.identity_costs()
+        self.identity = self.compute_identity_costs()
         return self.identity
 
-    def identity_costs(self) -> np.ndarray:
+    def compute_identity_costs(self) -> np.ndarray:
         """Return the identity classifier's costs (slots, channels) for the newest records.
 
         The identity classifier is the network that says which channel a single input slot's
@@ -172,10 +172,10 @@ class Evidence:
         self._budget.spend(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
-        costs = self._forward.identity_costs(reads, change, actions)
+        costs = self._forward.compute_identity_costs(reads, change, actions)
         return np.minimum(costs, self._settings.max_identity_cost)
 
-    def evaluate(self, slots: np.ndarray) -> Candidate:
+    def evaluate_assignment(self, slots: np.ndarray) -> Candidate:
         """Return an assignment of input slots to channels with its costs over all records.
 
         Args:
@@ -186,17 +186,17 @@ class Evidence:
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
             self._budget.spend(len(self.records) - count)
-            before, actions, change, reads = self._records_from(count)
+            before, actions, change, reads = self._stack_records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add_ticks(sums, change, prediction.change, reads, prediction)
-            usual += self._costs.usual_costs_by_channel(prediction)
+            usual += self._costs.compute_usual_costs_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
-        costs = self._common_costs() + sums
+        costs = self._compute_common_costs() + sums
         total = float(costs[slots, self._all].sum())
         excess = (self.move_costs + sums)[slots, self._all] - usual - self._usual_move_costs
         return Candidate(slots, costs, total, excess, len(self.records))
 
-    def total_costs(self, assignments: np.ndarray) -> np.ndarray:
+    def compute_total_costs(self, assignments: np.ndarray) -> np.ndarray:
         """Return how badly each of S assignments fits all stored ticks, as an array (S,) in nats.
 
         The number of an assignment is a sum of costs over all channels and all records. A record is
@@ -213,22 +213,22 @@ class Evidence:
         which = np.repeat(np.arange(len(assignments)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
         self._budget.spend(self._settings.swap_rows * len(which))
-        before, actions, change, reads = self._records_from(first)
+        before, actions, change, reads = self._stack_records_from(first)
         by_channel = tick[:, None], assignments[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
-        costs = self._costs.channel_costs(change[by_channel], reads[by_channel], prediction)
+        costs = self._costs.compute_channel_costs(change[by_channel], reads[by_channel], prediction)
         totals = totals + np.bincount(which, costs.sum(1), len(assignments))
         self._totals |= {
             key: (ticks, float(total)) for key, total in zip(keys, totals, strict=True)
         }
-        found: np.ndarray = totals + self._common_costs()[assignments, self._all].sum(1)
+        found: np.ndarray = totals + self._compute_common_costs()[assignments, self._all].sum(1)
         return found
 
-    def _records_from(self, count: int) -> tuple[np.ndarray, ...]:
+    def _stack_records_from(self, count: int) -> tuple[np.ndarray, ...]:
         """Return the records from index `count` on, as one array (ticks, ...) for each field."""
         return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
 
-    def add_newest(self, costs: np.ndarray, prediction: Prediction) -> None:
+    def add_newest_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
         """Add the costs of the newest record to a cost matrix, in place.
 
         Args:
@@ -240,6 +240,6 @@ class Evidence:
             costs, newest.change[None], prediction.change, newest.reads[None], prediction
         )
 
-    def _common_costs(self) -> np.ndarray:
+    def _compute_common_costs(self) -> np.ndarray:
         """Return the costs (slots, channels) that do not depend on which assignment is assumed."""
         return self.move_costs if self.identity is None else self.move_costs + self.identity

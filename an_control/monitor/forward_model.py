@@ -76,7 +76,7 @@ class Expectation(NamedTuple):
     likeliest: np.ndarray
     """(N,) as `expected`, but for a binary channel the probability that it reads 1."""
 
-    def follows_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
+    def is_computed_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
         """Return whether this was computed from the same array of signals and an equal action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
@@ -171,7 +171,7 @@ class ForwardModel:
         """
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
-            x = _silu(x @ hidden_weight + hidden_bias)
+            x = _apply_silu(x @ hidden_weight + hidden_bias)
         x = x @ weight + bias
         channels = len(self.channels)
         first, second = x[..., :channels], x[..., channels:]
@@ -181,7 +181,7 @@ class ForwardModel:
         probability = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
         return Prediction(first * self._usual_change, scale, probability)
 
-    def expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+    def compute_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         """Return the readings to expect in the next tick.
 
         Args:
@@ -194,7 +194,7 @@ class ForwardModel:
         return Expectation(signals, action, prediction, expected, likeliest)
 
     @one_blas_thread
-    def impute(
+    def impute_missing(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
         """Return the readings with estimates in place of the missing ones.
@@ -212,13 +212,13 @@ class ForwardModel:
         x = np.concatenate([before, given, missing, action], -1).astype(F32)
         *hidden, (weight, bias) = self._imputation
         for hidden_weight, hidden_bias in hidden:
-            x = _silu(x @ hidden_weight + hidden_bias)
+            x = _apply_silu(x @ hidden_weight + hidden_bias)
         estimate = np.clip(x @ weight + bias, self._min, self._max)
         imputed: np.ndarray = np.where(missing, estimate, readings)
         return imputed
 
     @one_blas_thread
-    def identity_costs(
+    def compute_identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
         """Return -log of the probability (slots, channels) that input slot i carries channel k.
@@ -228,10 +228,12 @@ class ForwardModel:
             change: (T, N) the changes that led to these readings.
             actions: (T, A) the actions before the readings.
         """
-        own, common = identity_features(reads[None], change[None], actions[None], self._units)
+        own, common = compute_identity_features(
+            reads[None], change[None], actions[None], self._units
+        )
         (first, bias), (second, second_bias), (weight, last_bias) = self._classifier
-        x = _silu(own[0] @ first + (common[0] @ self._common + bias))
-        scores = _silu(x @ second + second_bias) @ weight + last_bias
+        x = _apply_silu(own[0] @ first + (common[0] @ self._common + bias))
+        scores = _apply_silu(x @ second + second_bias) @ weight + last_bias
         scores -= scores.max(1, keepdims=True)
         costs: np.ndarray = np.log(np.exp(scores).sum(1, keepdims=True)) - scores
         return costs
@@ -243,7 +245,7 @@ def zero_missing(readings: np.ndarray) -> np.ndarray:
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
-def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
+def get_trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
     """Return the minimum and maximum of each channel in training, by channel id.
 
     The result is empty if the model file does not record them.
@@ -254,7 +256,7 @@ def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
     return dict(zip(model.task.channels, zip(low, high, strict=True), strict=True))
 
 
-def identity_features(
+def compute_identity_features(
     reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the inputs of the network that identifies which channel is in an input slot.
@@ -300,7 +302,7 @@ def _read_layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> lis
     ]
 
 
-def _silu(x: np.ndarray) -> np.ndarray:
+def _apply_silu(x: np.ndarray) -> np.ndarray:
     """Return x times its logistic function (SiLU, Elfwing et al. 2017), element by element."""
     gated: np.ndarray = x * (F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
     return gated

@@ -69,7 +69,7 @@ class Imputation:
         """Forget the newest signals, because they were estimated from wrong readings."""
         self.signals = None
 
-    def next_tick(self, missing: np.ndarray) -> bool:
+    def count_incomplete_tick(self, missing: np.ndarray) -> bool:
         """Count a tick with missing input slots; return whether only `PartialSearch` can handle it.
 
         Only `PartialSearch` can do so if slots have been missing for too long for predictions, or
@@ -85,7 +85,7 @@ class Imputation:
         self._since.clear()
         return False
 
-    def compare(
+    def compare_with_previous_tick(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment
     ) -> Continuation | None:
         """Return how well readings continue the signals of the tick before, or None if unknown.
@@ -97,7 +97,7 @@ class Imputation:
         """
         if self.signals is None:
             return None
-        expectation = self._forward.expect(self.signals, action)
+        expectation = self._forward.compute_expectation(self.signals, action)
         prediction, before, signals = (
             expectation.prediction,
             self.signals,
@@ -106,8 +106,8 @@ class Imputation:
 
         def excess() -> float:
             """Return the low quantile of the present channels' excess nats, see `Continuation`."""
-            above = self._costs.excess_costs(signals - before, signals, prediction)
-            above = (above - self._costs.noise_costs(prediction))[~np.isnan(signals)]
+            above = self._costs.compute_excess_costs(signals - before, signals, prediction)
+            above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
             place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
@@ -123,13 +123,13 @@ class Imputation:
         self._before = self.signals
         self._since.clear()
 
-    def estimate_again(self, assignment: Assignment) -> None:
+    def reestimate_missing(self, assignment: Assignment) -> None:
         """Estimate the missing signals of the recorded ticks again, under another assignment."""
         if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
         self.signals = self._before
         for readings, action in self._since:
-            self._estimate(readings[assignment.slots], action)
+            self._store_estimates(readings[assignment.slots], action)
 
     def impute_tick(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, *, explained: bool
@@ -151,10 +151,10 @@ class Imputation:
         if not self._since and self._before is None:
             self._before = self.signals
         self._since.append((readings, action))
-        self._estimate(signals, action)
-        return self._with_estimates(policy_input, assignment) if explained else policy_input
+        self._store_estimates(signals, action)
+        return self._insert_estimates(policy_input, assignment) if explained else policy_input
 
-    def _estimate(self, signals: np.ndarray, action: np.ndarray) -> None:
+    def _store_estimates(self, signals: np.ndarray, action: np.ndarray) -> None:
         """Store the signals of a tick with estimates of the missing ones.
 
         Without earlier signals the estimates are the typical values from training.
@@ -167,7 +167,7 @@ class Imputation:
         if self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
         else:
-            self.signals = self._forward.impute(self.signals, action, signals, missing)
+            self.signals = self._forward.impute_missing(self.signals, action, signals, missing)
 
     def skip_tick(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
         """Store a tick that is no evidence of rewiring, and return the policy's input (N,).
@@ -182,7 +182,7 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[assignment.outputs]
 
-    def record_unchanged(self, readings: np.ndarray, assignment: Assignment) -> None:
+    def record_unchanged_tick(self, readings: np.ndarray, assignment: Assignment) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
         If a reading is missing, the next tick will not be compared with this one.
@@ -191,12 +191,12 @@ class Imputation:
             readings: (N,) the readings by input slot, NaN where missing.
             assignment: Which input slot feeds which channel.
         """
-        self.next_tick(np.zeros(0, bool))
+        self.count_incomplete_tick(np.zeros(0, bool))
         self.signals = self.readings = None
         if not np.isnan(readings).any():
             self.signals, self.readings = readings[assignment.slots], readings
 
-    def take_expected(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def store_expected(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
         """Store expected signals in place of a repeated message; return the policy's input (N,).
 
         Args:
@@ -225,7 +225,7 @@ class Imputation:
         """
         policy_input = readings[assignment.outputs] if assignment.pinned else signals
         if self.missing_ticks and self._forward.imputes and not assignment.lost:
-            return self._impute(readings, action, signals, policy_input, assignment)
+            return self._impute_tick_missing(readings, action, signals, policy_input, assignment)
         if self.missing_ticks:
             assert self.readings is not None and likeliest is not None
             missing = np.isnan(readings)
@@ -234,7 +234,7 @@ class Imputation:
         self.signals, self.readings = signals, readings
         return policy_input
 
-    def keep_unfiltered(self, readings: np.ndarray) -> None:
+    def keep_unfiltered_readings(self, readings: np.ndarray) -> None:
         """Compare the next tick with these unfiltered readings, if none is missing.
 
         Filtered readings follow the assignment, so a comparison with them would always confirm the
@@ -246,7 +246,7 @@ class Imputation:
         if not np.isnan(readings).any():
             self.readings = readings
 
-    def _impute(
+    def _impute_tick_missing(
         self,
         readings: np.ndarray,
         action: np.ndarray,
@@ -264,14 +264,16 @@ class Imputation:
             assignment: Which input slot feeds which channel.
         """
         assert self.signals is not None
-        self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))
+        self.signals = self._forward.impute_missing(
+            self.signals, action, signals, np.isnan(signals)
+        )
         if self.readings is not None:
             self.readings = np.where(
                 np.isnan(readings), assignment.arrange_by_slot(self.signals), readings
             )
-        return self._with_estimates(policy_input, assignment)
+        return self._insert_estimates(policy_input, assignment)
 
-    def _with_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
         """Return the policy's input (N,) with the newest signals in place of missing ones.
 
         Args:

@@ -27,8 +27,8 @@ def add_costs(
     """Add the costs of T ticks to `costs`, in place.
 
     The cost of input slot i as channel k is the negative log-likelihood, in nats, of the slot's
-    reading under the prediction for the channel. `Costs.channel_costs` computes the same in numpy;
-    the tests compare both.
+    reading under the prediction for the channel. `Costs.compute_channel_costs` computes the same in
+    numpy; the tests compare both.
 
     Args:
         costs: (slots, channels) float64 the costs so far; changed in place.

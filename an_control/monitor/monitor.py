@@ -103,7 +103,7 @@ class IdentityMonitor:
 
     def reset(self) -> None:
         """Start an episode with the assumption that each input slot feeds its own channel."""
-        self.assignment = Assignment.nominal(len(self.channels))
+        self.assignment = Assignment.make_nominal(len(self.channels))
         """The estimated assignment after the last tick; only `step` replaces it."""
         self._settled = self.assignment
         """The most recent assignment that stayed for long enough to count as right."""
@@ -119,7 +119,7 @@ class IdentityMonitor:
         self._ahead: Expectation | None = None
         self.fit.reset()
         self._detector.reset_to(0.0)
-        self._budget.next_tick(fits=not self._passes)
+        self._budget.start_tick(fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
@@ -143,18 +143,18 @@ class IdentityMonitor:
             (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
             If the readings are delayed, the predicted present signals.
         """
-        self.delay.catch_up()
-        action = self.delay.next_tick(action)
+        self.delay.compare_next_delay()
+        action = self.delay.record_action(action)
         tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
-        self.fit.count_repeats(self._sensors.same, readings)
-        assignment = self.assignment.next_tick()
+        self.fit.count_repeats(self._sensors.unchanged_slots, readings)
+        assignment = self.assignment.with_next_tick()
         if (self.fit.fits is False) is not self._passes:
             assignment = self._toggle_pass_through(assignment)
         if self._passes:
-            estimate = self._pass_unchanged
+            estimate = self._pass_readings_unchanged
         else:
-            self._search.catch_up(assignment)
-            if self._imputation.next_tick(np.isnan(tick.readings)):
+            self._search.do_postponed_work(assignment)
+            if self._imputation.count_incomplete_tick(np.isnan(tick.readings)):
                 estimate = self._process_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
                 estimate = self._skip_tick
@@ -163,7 +163,7 @@ class IdentityMonitor:
             else:
                 estimate = self._process_tick
         self.assignment, signals = estimate(tick, assignment)
-        self._budget.next_tick(fits=not self._passes)
+        self._budget.start_tick(fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
         return self._predict_present(signals) if late else signals
 
@@ -176,11 +176,11 @@ class IdentityMonitor:
         Args:
             action: (A,) the last action.
         """
-        self._search.catch_up(self.assignment)
-        self.delay.catch_up()
+        self._search.do_postponed_work(self.assignment)
+        self.delay.compare_next_delay()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
-            action = self.delay.next_delayed_action(action)
+            action = self.delay.get_next_delayed_action(action)
             self._ahead = self._get_expectation(imputation.signals, action)
 
     def _process_tick(
@@ -205,17 +205,19 @@ class IdentityMonitor:
         else:
             expectation = self._get_expectation(imputation.signals, tick.action)
             likeliest = expectation.likeliest
-            if self._find_stuck(assignment, readings, imputation.readings, expectation.prediction):
+            if self._has_new_stuck_sensor(
+                assignment, readings, imputation.readings, expectation.prediction
+            ):
                 return self._exclude_stuck(assignment, readings)
             assignment = self._update_assignment(
                 assignment, readings, imputation.readings, expectation
             )
             if assignment.slots is before:
-                self.delay.note_tick(expectation, readings[before])
+                self.delay.record_tick(expectation, readings[before])
         if self._ordered and not assignment.lost:
-            assignment = assignment.unpinned()
+            assignment = assignment.as_unpinned()
         may_follow = not assignment.lost or self.fit.limits is None
-        assignment = assignment.with_outputs(self._search.following and may_follow)
+        assignment = assignment.with_outputs(self._search.is_verifying_move and may_follow)
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
         signals = self._search.blend_signals(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
@@ -224,7 +226,7 @@ class IdentityMonitor:
         signals = self._filter_noise(signals, expectation)
         filtered = assignment.arrange_by_slot(signals)
         given = imputation.step(filtered, tick.action, assignment, signals, likeliest)
-        imputation.keep_unfiltered(readings)
+        imputation.keep_unfiltered_readings(readings)
         return assignment, given
 
     def _update_assignment(
@@ -243,12 +245,12 @@ class IdentityMonitor:
             expectation: The expected signals.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
-        known, new = not assignment.lost, search.next_tick()
+        known, new = not assignment.lost, search.count_tick()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
         self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
         move = detector.step(costs, prediction, assignment, new=new)
         if move is not None:
-            assignment = assignment.unpinned() if known else assignment
+            assignment = assignment.as_unpinned() if known else assignment
             self.noise.note_moved_signals()
             assignment = assignment._replace(detected=True)
             found = search.start_move_verification(assignment, move, expectation)
@@ -261,7 +263,7 @@ class IdentityMonitor:
             TickRecord(zero_missing(before), expectation.action, readings - before, readings),
             prediction,
             unexplained=detector.surprise > detector.max_surprise,
-            surprising=detector.surprising,
+            surprising=detector.is_surprised,
         )
         if search.phase is Phase.SEEK and found is not assignment:
             detector.reset_to(0.0)
@@ -271,13 +273,13 @@ class IdentityMonitor:
         """Return the assignment, marked as known if it was lost and is now sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
-        sure = consistent and search.min_swap_cost(assignment) > settings.sure
+        sure = consistent and search.compute_min_swap_cost(assignment) > settings.sure
         if sure and search.is_supported(assignment, self._known):
             detector.surprise = 0.0
             search.confirm_start()
-            self.fit.restart()
+            self.fit.restart_mean()
             assignment = assignment._replace(lost=False)
-        if not assignment.lost and not search.following:
+        if not assignment.lost and not search.is_verifying_move:
             self._known = assignment.slots
         return assignment
 
@@ -296,14 +298,16 @@ class IdentityMonitor:
         imputation, partial, slots = self._imputation, self._partial, assignment.slots
         readings, continuation = tick.readings, None
         if self._forward.imputes:
-            self.noise.estimate(readings)
+            self.noise.update_estimate(readings)
             self._pass_noise_to_costs()
         if tick.evidence:
             if partial.explained:
-                continuation = imputation.compare(readings, tick.action, assignment)
+                continuation = imputation.compare_with_previous_tick(
+                    readings, tick.action, assignment
+                )
             assignment = partial.step(readings, tick.action, assignment, continuation)
         else:
-            partial.pause()
+            partial.skip_tick()
         assignment = self._mark_lost(assignment)
         if assignment.detected:
             imputation.note_moved_signals()
@@ -311,9 +315,9 @@ class IdentityMonitor:
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
-            imputation.estimate_again(assignment)
+            imputation.reestimate_missing(assignment)
         elif continuation is not None:
-            self.delay.note_tick(continuation.expectation, readings[slots])
+            self.delay.record_tick(continuation.expectation, readings[slots])
             if self.noise.sd:
                 signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
@@ -343,7 +347,7 @@ class IdentityMonitor:
         It can be replaced by the expected readings if the assignment (which input slot feeds which
         channel) is known.
         """
-        compared = self._sensors.repeats and self._imputation.readings is not None
+        compared = self._sensors.is_repeated_message and self._imputation.readings is not None
         return compared and not assignment.lost
 
     def _replace_repeated_message(
@@ -361,9 +365,9 @@ class IdentityMonitor:
         self._partial.suspend()
         assert self._imputation.signals is not None
         likeliest = self._get_expectation(self._imputation.signals, tick.action).likeliest
-        return assignment, self._imputation.take_expected(likeliest, assignment)
+        return assignment, self._imputation.store_expected(likeliest, assignment)
 
-    def _pass_unchanged(
+    def _pass_readings_unchanged(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
         """Process a tick of a robot that the model does not fit, and check whether it fits by now.
@@ -378,21 +382,21 @@ class IdentityMonitor:
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
-            self.noise.estimate(readings)
+            self.noise.update_estimate(readings)
             self._pass_noise_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
-            excess = self._costs.excess_costs(reads - signals, reads, prediction)
+            excess = self._costs.compute_excess_costs(reads - signals, reads, prediction)
             self.fit.count_tick(
-                float((excess - self._costs.noise_costs(prediction)).sum()), known=False
+                float((excess - self._costs.compute_noise_costs(prediction)).sum()), known=False
             )
             record = TickRecord(before, tick.action, readings - before, readings)
-            assignment = self._search.reconsider(assignment, record)
+            assignment = self._search.reconsider_assignment(assignment, record)
             if assignment.slots is not slots:
-                self.fit.restart()
-        imputation.record_unchanged(readings, assignment)
+                self.fit.restart_mean()
+        imputation.record_unchanged_tick(readings, assignment)
         return assignment, readings[assignment.outputs]
 
     def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
@@ -409,7 +413,7 @@ class IdentityMonitor:
 
         A rewiring that was still being verified is undone.
         """
-        if self._search.following and self.fit.limits is not None:
+        if self._search.is_verifying_move and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
         self._search.suspend()
         self._imputation.skip_next_comparison()
@@ -429,7 +433,7 @@ class IdentityMonitor:
             return assignment
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
-        if not self._imputation.missing_ticks and self.noise.estimate(readings):
+        if not self._imputation.missing_ticks and self.noise.update_estimate(readings):
             assignment = self._mark_lost(assignment.with_slots(self._settled.slots))
         self._pass_noise_to_costs()
         return assignment
@@ -446,7 +450,9 @@ class IdentityMonitor:
             signals: (N,) the noisy signals by channel.
             expectation: What was expected in this tick.
         """
-        return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
+        return self.noise.filter_noise(
+            expectation.likeliest, expectation.prediction.scale[0], signals
+        )
 
     def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         """Return the expected readings after these signals (N,) and this action (A,).
@@ -454,9 +460,9 @@ class IdentityMonitor:
         If `prepare_next_tick` has computed the expected readings already, they are not computed
         again.
         """
-        if self._ahead is not None and self._ahead.follows_from(signals, action):
+        if self._ahead is not None and self._ahead.is_computed_from(signals, action):
             return self._ahead
-        return self._forward.expect(signals, action)
+        return self._forward.compute_expectation(signals, action)
 
     def _predict_present(self, delayed: np.ndarray) -> np.ndarray:
         """Return the predicted present signals in place of delayed ones.
@@ -471,7 +477,7 @@ class IdentityMonitor:
         ahead = self.delay.predict_present(signals)[assignment.channels[assignment.outputs]]
         return np.where(np.isnan(delayed), delayed, ahead)
 
-    def _find_stuck(
+    def _has_new_stuck_sensor(
         self,
         assignment: Assignment,
         readings: np.ndarray,
@@ -492,18 +498,18 @@ class IdentityMonitor:
         judged = self._settled
         if not self._sensors.has_suspect(judged.slots[self._should_move]):
             return False
-        excess = self._slot_excess(judged.slots, readings, before, prediction)
+        excess = self._compute_slot_excess(judged.slots, readings, before, prediction)
         if assignment.slots is not judged.slots and not assignment.lost:
-            present = self._slot_excess(assignment.slots, readings, before, prediction)
-            moving = self._sensors.moving
+            present = self._compute_slot_excess(assignment.slots, readings, before, prediction)
+            moving = self._sensors.changed_slots
             if float((excess - present)[moving].sum()) > self._settings.stuck.better:
                 judged, excess = assignment, present
         if judged.slots is not self._judged.slots:
             self._sensors.restart_counts(self._judged.channels != judged.channels)
             self._judged = judged
-        return self._sensors.find_stuck(excess, judged.slots[self._may_stand_still])
+        return self._sensors.update_stuck(excess, judged.slots[self._may_stand_still])
 
-    def _slot_excess(
+    def _compute_slot_excess(
         self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
         """Return how far each slot's cost (N,) is above its channel's usual cost, in nats.
@@ -515,7 +521,7 @@ class IdentityMonitor:
             prediction: The prediction for this tick.
         """
         excess = np.empty(len(slots))
-        excess[slots] = self._costs.excess_costs(
+        excess[slots] = self._costs.compute_excess_costs(
             (readings - before)[slots], readings[slots], prediction
         )
         excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused
@@ -587,9 +593,9 @@ class IdentityMonitor:
         if assignment.lost or self._imputation.missing_ticks:
             return self._none
         settled = assignment.pinned or self._stable_ticks >= settings.settled_ticks
-        if settled and not self._search.following:
+        if settled and not self._search.is_verifying_move:
             return self._all
-        return self._search.sure_channels(assignment, settings.sure)
+        return self._search.find_sure_channels(assignment, settings.sure)
 
     @property
     def rewires(self) -> int:

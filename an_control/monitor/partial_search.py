@@ -55,7 +55,7 @@ class PartialSearch:
         """(N,) the readings of the tick before; None if they are unknown."""
         self.rewires = 0
         """The number of detected moves and corrections of the assignment since the last reset."""
-        self._restart()
+        self._restart_search()
 
     @property
     def is_known(self) -> bool:
@@ -65,18 +65,18 @@ class PartialSearch:
     def suspend(self) -> None:
         """End the search; it restarts at the next tick in which an input slot is missing."""
         if self._last is not None:
-            self._restart()
+            self._restart_search()
 
     def start_known(self) -> None:
         """Restart the search with an assignment that is known to be right."""
-        self._restart()
+        self._restart_search()
         self._known = True
 
-    def pause(self) -> None:
+    def skip_tick(self) -> None:
         """Skip a tick that is no evidence of rewiring."""
         self._last = None
 
-    def _restart(self) -> None:
+    def _restart_search(self) -> None:
         """Reset the whole search, except for the number of rewirings that it has counted."""
         self.explained, self._sure, self._known = True, False, False
         self._before: Assignment | None = None
@@ -87,9 +87,9 @@ class PartialSearch:
         self._return_costs = np.zeros(len(self._all))
         """(N,) nats that count against the return of channels that were missing before the last
         move."""
-        self._clear()
+        self._clear_records()
 
-    def _clear(self) -> None:
+    def _clear_records(self) -> None:
         """Remove the records of recent ticks, and the costs computed from them."""
         self._records.clear()
         self._costs, self._start_costs = np.zeros((2, len(self._all), len(self._all)))
@@ -134,10 +134,10 @@ class PartialSearch:
         self._start_costs *= self._settings.link_fade
         if self._sure and self._age > self._settings.new_ticks and self._ticks % self._review_ticks:
             return assignment
-        self._classify(present)
+        self._update_identity_costs(present)
         if not self._known:
-            assignment = self._choose(assignment, present)
-        cost = self._mean_cost(assignment.slots, present)
+            assignment = self._choose_assignment(assignment, present)
+        cost = self._compute_mean_cost(assignment.slots, present)
         self.explained = cost < self._settings.max_cost
         self._sure = cost < self._settings.sure_cost and self._ticks >= self._settings.sure_ticks
         return assignment
@@ -157,15 +157,15 @@ class PartialSearch:
             continuation: How well the readings continue those of the tick before; None if unknown.
         """
         if continuation is None:
-            return self._most_slots_jump(change)
+            return self._have_most_slots_jumped(change)
         enough = self._settings.min_link_gain * np.count_nonzero(~np.isnan(change))
-        if self._find_better(continuation.costs, assignment.slots, enough) is None:
+        if self._find_better_assignment(continuation.costs, assignment.slots, enough) is None:
             return False
         return (
             self._sure and continuation.excess() > self._settings.max_excess
-        ) or self._most_slots_jump(change)
+        ) or self._have_most_slots_jumped(change)
 
-    def _most_slots_jump(self, change: np.ndarray) -> bool:
+    def _have_most_slots_jumped(self, change: np.ndarray) -> bool:
         """Return whether most slots change more than they did in the recent ticks.
 
         Args:
@@ -189,7 +189,7 @@ class PartialSearch:
             continuation: How well the readings continue those of the tick before; None if unknown.
             present: (N,) True for input slots with a reading.
         """
-        self._clear()
+        self._clear_records()
         self._before, self._age = assignment, 0
         self._sure = self._known = False
         self.rewires += 1
@@ -198,10 +198,10 @@ class PartialSearch:
             return assignment
         self._start_costs = continuation.costs
         return self._with_following_outputs(
-            assignment.with_slots(self._assign(self._all_costs(present)))
+            assignment.with_slots(self._assign(self._compute_all_costs(present)))
         )
 
-    def _classify(self, present: np.ndarray) -> None:
+    def _update_identity_costs(self, present: np.ndarray) -> None:
         """Update the costs of the identity classifier by the newest records.
 
         The classifier is a network that says which channel's readings an input slot has.
@@ -210,11 +210,11 @@ class PartialSearch:
             present: (N,) True for slots with a reading.
         """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
-        costs = self._forward.identity_costs(reads, changes, actions)
+        costs = self._forward.compute_identity_costs(reads, changes, actions)
         costs = _subtract_slot_minimum(costs, present, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
-    def _choose(self, assignment: Assignment, present: np.ndarray) -> Assignment:
+    def _choose_assignment(self, assignment: Assignment, present: np.ndarray) -> Assignment:
         """Return the best assignment if it is enough better, or else the present one.
 
         Args:
@@ -222,10 +222,10 @@ class PartialSearch:
             present: (N,) True for slots with a reading.
         """
         settings = self._settings
-        costs, new = self._all_costs(present), self._age <= settings.new_ticks
+        costs, new = self._compute_all_costs(present), self._age <= settings.new_ticks
         if self.explained:
             max_cost = settings.max_cost if new else settings.sure_cost
-            slots = self._find_better(
+            slots = self._find_better_assignment(
                 costs,
                 assignment.slots,
                 self._settings.min_gain if new else self._settings.min_gain_later,
@@ -233,17 +233,19 @@ class PartialSearch:
         else:
             max_cost = min(
                 self._settings.max_cost,
-                self._settings.max_share * self._mean_cost(assignment.slots, present),
+                self._settings.max_share * self._compute_mean_cost(assignment.slots, present),
             )
-            slots = self._find_better(costs, assignment.slots, 0.0)
-        if slots is None or self._mean_cost(slots, present) >= max_cost:
+            slots = self._find_better_assignment(costs, assignment.slots, 0.0)
+        if slots is None or self._compute_mean_cost(slots, present) >= max_cost:
             return assignment
         if not self.explained:
             self.rewires += not new
             self._age = 0
         return self._with_following_outputs(assignment.with_slots(slots))
 
-    def _find_better(self, costs: np.ndarray, slots: np.ndarray, gain: float) -> np.ndarray | None:
+    def _find_better_assignment(
+        self, costs: np.ndarray, slots: np.ndarray, gain: float
+    ) -> np.ndarray | None:
         """Return the cheapest assignment (N,), or None if it is not cheap enough.
 
         Args:
@@ -257,7 +259,7 @@ class PartialSearch:
         best = self._assign(costs)
         return best if present - costs[best, self._all].sum() > gain else None
 
-    def _all_costs(self, present: np.ndarray) -> np.ndarray:
+    def _compute_all_costs(self, present: np.ndarray) -> np.ndarray:
         """Return the cost (slots, channels) of each input slot as each channel, by all evidence.
 
         The costs are in nats (negative log-likelihoods).
@@ -277,7 +279,7 @@ class PartialSearch:
             outputs=assignment.slots[np.argsort(before.slots)[before.outputs]]
         )
 
-    def _mean_cost(self, slots: np.ndarray, present: np.ndarray) -> float:
+    def _compute_mean_cost(self, slots: np.ndarray, present: np.ndarray) -> float:
         """Return the mean cost in nats of an assignment, by the identity classifier.
 
         The mean is over the input slots with readings.

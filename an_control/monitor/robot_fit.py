@@ -52,9 +52,9 @@ class RobotFit:
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
         """The value of `excess` in the last ticks. The lowest of these values stands for the time
         before signals moved."""
-        self.restart()
+        self.restart_mean()
 
-    def restart(self) -> None:
+    def restart_mean(self) -> None:
         """Restart the running mean, as another assignment now explains the readings."""
         self._ticks, self._over = 0, 0.0
 
@@ -101,7 +101,7 @@ class RobotFit:
             self._seen = False
         elif self._over > largest * (settings.bad_ticks if known else settings.lost_ticks):
             self._bad = True
-            self.restart()
+            self.restart_mean()
         elif known and long and self.excess <= largest:
             self._seen = True
 

@@ -73,7 +73,7 @@ class ChangeDetector:
         """How far the costs of the newest tick were above their usual values, in nats."""
 
     @property
-    def surprising(self) -> bool:
+    def is_surprised(self) -> bool:
         """Whether the assignment explains the recent readings worse than it should."""
         return self.surprise > self._surprising
 
@@ -90,7 +90,7 @@ class ChangeDetector:
         """
         min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
-        self.excess = above = present - self._costs.usual_total(prediction)
+        self.excess = above = present - self._costs.sum_usual_costs(prediction)
         known = not assignment.lost or self.surprise < self.max_surprise
         if self.consistent and known:
             move = self._find_move(costs, assignment.slots, present, min_gain, prediction)
@@ -125,7 +125,7 @@ class ChangeDetector:
         gain = present - float(moved[best, self._all].sum())
         if gain <= min_gain:
             return None
-        return Move(moved, best, self._costs.usual_costs_by_channel(prediction))
+        return Move(moved, best, self._costs.compute_usual_costs_by_channel(prediction))
 
 
 class Phase(Enum):
@@ -142,9 +142,9 @@ class Phase(Enum):
 class AssignmentSearch:
     """The search for the assignment of input slots to channels that fits the records best.
 
-    After `suspend` the first tick calls `start_verification`. Each further one calls `next_tick`
+    After `suspend` the first tick calls `start_verification`. Each further one calls `count_tick`
     and then `start_move_verification` if a move was detected, or else `step`; on a robot that the
-    model does not fit it calls `reconsider` alone.
+    model does not fit it calls `reconsider_assignment` alone.
 
     | phase | ends | next |
     |---|---|---|
@@ -208,7 +208,7 @@ class AssignmentSearch:
         self._ticks, self._age = 0, self._settings.verify_ticks
 
     @property
-    def following(self) -> bool:
+    def is_verifying_move(self) -> bool:
         """Whether a detected move of signals between input slots is still being verified."""
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
@@ -236,7 +236,7 @@ class AssignmentSearch:
         """
         self.phase, self._moved = Phase.VERIFY_MOVE, True
         assignment = self._restart_verification(assignment, move.costs, move.slots, move.usual)
-        self._evidence.start_reckoning(expectation)
+        self._evidence.start_dead_reckoning(expectation)
         return assignment
 
     def _restart_verification(
@@ -264,10 +264,10 @@ class AssignmentSearch:
         assignment = assignment._replace(
             previous=assignment.slots, previous_outputs=assignment.outputs
         )
-        found = [self._evidence.evaluate(one) for one in (assignment.slots, slots)]
+        found = [self._evidence.evaluate_assignment(one) for one in (assignment.slots, slots)]
         return self._choose_best(assignment, found)
 
-    def next_tick(self) -> bool:
+    def count_tick(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
         self._age += 1
         self._ticks += 1
@@ -291,13 +291,13 @@ class AssignmentSearch:
             unexplained: Whether the recent readings contradict the assignment.
             surprising: Whether the assignment explains the recent readings worse than it should.
         """
-        self._add(record)
+        self._add_record(record)
         self.phase = self._choose_phase(unexplained)
         if self.phase is Phase.SEEK:
             return self._search_widely(assignment)
         if self.phase is Phase.REVIEW:
-            return self._review(assignment, prediction, surprising)
-        return self._verify(assignment)
+            return self._review_assignment(assignment, prediction, surprising)
+        return self._verify_assignment(assignment)
 
     def _choose_phase(self, unexplained: bool) -> Phase:
         """Return the phase for this tick.
@@ -308,27 +308,29 @@ class AssignmentSearch:
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
         return (
-            Phase.SEEK if unexplained and (self._review_due or self._candidates) else Phase.REVIEW
+            Phase.SEEK
+            if unexplained and (self._is_review_due or self._candidates)
+            else Phase.REVIEW
         )
 
     @property
-    def _review_due(self) -> bool:
+    def _is_review_due(self) -> bool:
         """Whether the evidence is due for review in this tick."""
         return self._ticks % self._settings.review_ticks == 0
 
-    def _add(self, record: TickRecord) -> None:
+    def _add_record(self, record: TickRecord) -> None:
         """Store a tick's record as evidence; after a move also compare it with dead reckoning."""
-        self._evidence.add(record)
-        self._newest.add(record)
+        self._evidence.add_record(record)
+        self._newest.add_record(record)
         if self._uses_reckoning:
-            self._evidence.add_reckoning(record)
+            self._evidence.add_dead_reckoning_costs(record)
 
     @property
     def _uses_reckoning(self) -> bool:
         """Whether readings are compared with predictions from before the signals moved."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
-    def _verify(self, assignment: Assignment) -> Assignment:
+    def _verify_assignment(self, assignment: Assignment) -> Assignment:
         """Return the best assignment (which input slot feeds which channel) since signals moved.
 
         Comparisons beyond the budget of computing time are skipped: the next tick verifies again.
@@ -337,9 +339,9 @@ class AssignmentSearch:
             assignment: The present assignment, which is being verified.
         """
         evidence = self._evidence
-        identity = evidence.classify()
-        found = [evidence.evaluate(assignment.previous)]
-        for candidate in self._candidates_after_move(assignment, identity):
+        identity = evidence.run_classifier()
+        found = [evidence.evaluate_assignment(assignment.previous)]
+        for candidate in self._iterate_candidates_after_move(assignment, identity):
             found.append(candidate)
             if not self._budget.count_affordable(len(evidence.records)):
                 break
@@ -348,7 +350,7 @@ class AssignmentSearch:
             self._to_swap = found[0] if self._age % 2 else best
         return self._choose_best(assignment, found)
 
-    def _candidates_after_move(
+    def _iterate_candidates_after_move(
         self, assignment: Assignment, identity: np.ndarray
     ) -> Iterator[Candidate]:
         """Yield assignments that may explain the ticks since signals moved between input slots.
@@ -361,7 +363,7 @@ class AssignmentSearch:
         evidence = self._evidence
         yield from self._iterate_candidates(evidence, assignment.slots)
         if self._swapped is not None:
-            yield evidence.evaluate(self._swapped)
+            yield evidence.evaluate_assignment(self._swapped)
         if self._uses_reckoning:
             yield from self._iterate_candidates(
                 evidence, self._assign(identity + evidence.reckoning)
@@ -387,9 +389,11 @@ class AssignmentSearch:
                 return assignment
         self._candidates = None
         present, *others = self._sought
-        newest = self._newest.identity_costs()
+        newest = self._newest.compute_identity_costs()
         agreed = [
-            one for one in others if self._classifier_supports(newest, assignment.slots, one.slots)
+            one
+            for one in others
+            if self._is_supported_by_classifier(newest, assignment.slots, one.slots)
         ]
         return self._choose_best(assignment, [present, *agreed])
 
@@ -401,13 +405,13 @@ class AssignmentSearch:
         """
         evidence = self._evidence.copy()
         evidence.drop_move_costs()
-        identity = evidence.classify()
-        present = evidence.evaluate(slots)
+        identity = evidence.run_classifier()
+        present = evidence.evaluate_assignment(slots)
         yield present
         for start in (identity, identity + present.costs):
             yield from self._iterate_candidates(evidence, self._assign(start))
 
-    def reconsider(self, assignment: Assignment, record: TickRecord) -> Assignment:
+    def reconsider_assignment(self, assignment: Assignment, record: TickRecord) -> Assignment:
         """Record a tick of a robot that the model does not fit; return the assignment.
 
         The model may fit under another assignment, so from time to time search for one that
@@ -417,7 +421,7 @@ class AssignmentSearch:
             assignment: The present assignment (which input slot feeds which channel).
             record: The readings of the tick.
         """
-        self._add(record)
+        self._add_record(record)
         self.phase = Phase.RECONSIDER
         self._ticks += 1
         if self._candidates is None:
@@ -437,13 +441,13 @@ class AssignmentSearch:
         self._candidates = None
         return assignment
 
-    def _review(
+    def _review_assignment(
         self, assignment: Assignment, prediction: Prediction, surprising: bool
     ) -> Assignment:
         """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
-        If the readings are `surprising`, two signals may have swapped slots without a jump. Work
-        that no later step of this tick depends on is postponed to `catch_up`.
+        If the readings are surprising, two signals may have swapped slots without a jump. Work
+        that no later step of this tick depends on is postponed to `do_postponed_work`.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -454,27 +458,35 @@ class AssignmentSearch:
         if self._swapped is not None:
             assignment = self._accept_supported_swap(assignment, self._swapped)
             self._swapped = None
-        if not assignment.lost and not self._review_due:
+        if not assignment.lost and not self._is_review_due:
             self._put_off = prediction
             return assignment
-        self._add_newest(assignment, prediction)
+        self._add_newest_costs(assignment, prediction)
         costs = self._costs
-        if not self._review_due or self.min_swap_cost(assignment) > -self._fit.min_correction_gain:
+        if (
+            not self._is_review_due
+            or self.compute_min_swap_cost(assignment) > -self._fit.min_correction_gain
+        ):
             return assignment
         slots = self._assign(self._cost_moves(costs, assignment.slots))
         gained = costs[assignment.slots, self._all].sum() - costs[slots, self._all].sum()
         if gained <= self._fit.min_correction_gain:
             return assignment
         if not assignment.lost:
-            present, other = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
+            present, other = (
+                self._newest.evaluate_assignment(assignment.slots),
+                self._newest.evaluate_assignment(slots),
+            )
             if gained < self._fit.min_gain or not self._fit.explains_move(present, other):
                 return assignment
-        if not self._classifier_supports(self._newest.identity_costs(), assignment.slots, slots):
+        if not self._is_supported_by_classifier(
+            self._newest.compute_identity_costs(), assignment.slots, slots
+        ):
             return assignment
         self.rewires += 1
         return assignment.with_slots(slots)
 
-    def catch_up(self, assignment: Assignment) -> None:
+    def do_postponed_work(self, assignment: Assignment) -> None:
         """Do the last tick's postponed work: add its evidence, or try swaps of two channels.
 
         Args:
@@ -482,41 +494,41 @@ class AssignmentSearch:
         """
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
-            count = self._affordable_swaps(self._evidence)
+            count = self._count_affordable_swaps(self._evidence)
             begin = self._count_tried_swaps(best.slots, count)
             self._swapped = self._find_best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
             best, count = (
-                self._newest.evaluate(assignment.slots),
-                self._affordable_swaps(self._newest),
+                self._newest.evaluate_assignment(assignment.slots),
+                self._count_affordable_swaps(self._newest),
             )
             self._swapped = self._find_best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
-            self._add_newest(assignment, prediction)
+            self._add_newest_costs(assignment, prediction)
 
     def confirm_start(self) -> None:
         """Mark the initial assignment as confirmed, so that its verification ends."""
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
-    def min_swap_cost(self, assignment: Assignment) -> float:
+    def compute_min_swap_cost(self, assignment: Assignment) -> float:
         """Return the least nats by which costs grow if two distinct channels swap input slots.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
-        return float(self._swap_gains(assignment).min())
+        return float(self._compute_swap_gains(assignment).min())
 
-    def sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
+    def find_sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
         """Return a mask (N,) of channels for which each swap of input slots costs enough.
 
         Args:
             assignment: Which input slot feeds which channel.
             nats: The least cost of a swap.
         """
-        sure: np.ndarray = self._swap_gains(assignment).min(1) >= nats
+        sure: np.ndarray = self._compute_swap_gains(assignment).min(1) >= nats
         return sure
 
     def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
@@ -532,7 +544,7 @@ class AssignmentSearch:
         signals: np.ndarray = readings[assignment.slots]
         if self._age >= self._settings.verify_ticks or assignment.slots is assignment.previous:
             return signals
-        gains = self._swap_gains(assignment)
+        gains = self._compute_swap_gains(assignment)
         other = gains.argmin(1)
         gain = np.minimum(np.maximum(gains[self._all, other], -30.0), 30.0)
         sure = 1.0 / (1.0 + np.exp(-gain))
@@ -540,7 +552,7 @@ class AssignmentSearch:
         rival = np.where(np.isnan(rival), signals, rival)
         return (sure * signals + (1.0 - sure) * rival).astype(F32)
 
-    def _swap_gains(self, assignment: Assignment) -> np.ndarray:
+    def _compute_swap_gains(self, assignment: Assignment) -> np.ndarray:
         """Return a matrix (N, N) of how much the costs grow if two channels swap input slots.
 
         It is infinite for pairs of channels that cannot be distinguished.
@@ -552,7 +564,7 @@ class AssignmentSearch:
         gains[self._alike] = np.inf
         return gains
 
-    def _add_newest(self, assignment: Assignment, prediction: Prediction) -> None:
+    def _add_newest_costs(self, assignment: Assignment, prediction: Prediction) -> None:
         """Add the newest record's costs to the fading costs of the present assignment.
 
         Args:
@@ -560,7 +572,7 @@ class AssignmentSearch:
             prediction: The prediction (1, N) for that tick.
         """
         costs = self._settings.fade * self._costs
-        self._evidence.add_newest(costs, prediction)
+        self._evidence.add_newest_costs(costs, prediction)
         costs -= costs[assignment.slots, self._all]
         self._costs = costs
 
@@ -574,7 +586,7 @@ class AssignmentSearch:
         found: list[Candidate] = []
         turns = self._settings.turns
         while len(found) < turns and not any((one.slots == slots).all() for one in found):
-            found.append(evidence.evaluate(slots))
+            found.append(evidence.evaluate_assignment(slots))
             yield found[-1]
             slots = self._assign(found[-1].costs)
 
@@ -585,10 +597,15 @@ class AssignmentSearch:
             assignment: The present assignment (which input slot feeds which channel).
             slots: (N,) the slots with two channels swapped.
         """
-        present, swapped = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
+        present, swapped = (
+            self._newest.evaluate_assignment(assignment.slots),
+            self._newest.evaluate_assignment(slots),
+        )
         if not self._is_accepted(assignment, present, swapped):
             return assignment
-        if not self._classifier_supports(self._newest.identity_costs(), assignment.slots, slots):
+        if not self._is_supported_by_classifier(
+            self._newest.compute_identity_costs(), assignment.slots, slots
+        ):
             return assignment
         self._costs = swapped.costs
         self.rewires += 1
@@ -605,7 +622,10 @@ class AssignmentSearch:
             return True
         evidence = self._evidence.copy()
         evidence.drop_move_costs()  # the prior at the start is not about readings
-        before, now = evidence.evaluate(slots), evidence.evaluate(assignment.slots)
+        before, now = (
+            evidence.evaluate_assignment(slots),
+            evidence.evaluate_assignment(assignment.slots),
+        )
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
         gained = before.total - now.total >= self._fit.min_gain
@@ -627,7 +647,7 @@ class AssignmentSearch:
             return gain >= self._fit.min_trial_gain
         return gain >= self._fit.min_gain and self._fit.explains_move(first, other)
 
-    def _classifier_supports(
+    def _is_supported_by_classifier(
         self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray
     ) -> bool:
         """Return whether the identity classifier supports a change of the assignment.
@@ -642,7 +662,7 @@ class AssignmentSearch:
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
 
-    def _affordable_swaps(self, evidence: Evidence) -> int:
+    def _count_affordable_swaps(self, evidence: Evidence) -> int:
         """Return how many swaps of two channels this tick may try; at least one.
 
         Args:
@@ -691,7 +711,7 @@ class AssignmentSearch:
         one, other = (side[tried] for side in self._pairs)
         slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
         slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
-        totals = evidence.total_costs(slots)
+        totals = evidence.compute_total_costs(slots)
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 

@@ -44,7 +44,7 @@ class SensorDelay:
         self._ticks = self._turn = 0
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
-    def next_tick(self, action: np.ndarray) -> np.ndarray:
+    def record_action(self, action: np.ndarray) -> np.ndarray:
         """Record the last action (A,); return the action (A,) that this tick's readings follow.
 
         If the readings are delayed, the returned action is an older one.
@@ -52,16 +52,16 @@ class SensorDelay:
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
-    def next_delayed_action(self, action: np.ndarray) -> np.ndarray:
+    def get_next_delayed_action(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the next tick's readings will follow.
 
         Args:
-            action: (A,) the newest action, which `next_tick` has not recorded yet.
+            action: (A,) the newest action, which `record_action` has not recorded yet.
         """
         return self._actions[-self.ticks] if self.ticks else action
 
-    def note_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick, by which `catch_up` will compare delays.
+    def record_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
+        """Store a tick, by which `compare_next_delay` will compare delays.
 
         Args:
             expectation: What was expected at this tick.
@@ -73,7 +73,7 @@ class SensorDelay:
         if now or self._gains.any():
             self._noted = expectation, signals
 
-    def catch_up(self) -> None:
+    def compare_next_delay(self) -> None:
         """Compare one other delay with the present estimate, by the last stored tick.
 
         If the other delay has explained the readings better for long enough, it becomes the
@@ -93,7 +93,7 @@ class SensorDelay:
         both = Prediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
-        costs = self._costs.costs_of_changes(reads - signals, both)
+        costs = self._costs.compute_change_costs(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
@@ -104,5 +104,5 @@ class SensorDelay:
     def predict_present(self, signals: np.ndarray) -> np.ndarray:
         """Return the predicted present signals (N,) from delayed signals (N,), by channel."""
         for age in range(self.ticks, 0, -1):
-            signals = self._forward.expect(signals, self._actions[-age]).likeliest
+            signals = self._forward.compute_expectation(signals, self._actions[-age]).likeliest
         return signals

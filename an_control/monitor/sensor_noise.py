@@ -63,7 +63,7 @@ class SensorNoise:
         """Remove the recorded readings, because input slots carry other signals from now on."""
         self._readings.clear()
 
-    def estimate(self, readings: np.ndarray) -> bool:
+    def update_estimate(self, readings: np.ndarray) -> bool:
         """Update the estimate of the noise; return whether noise has just set in.
 
         Args:
@@ -87,7 +87,9 @@ class SensorNoise:
             self._squared_error[:] = self._settings.first_error * self.sd**2
         return self.sd > 0.0 == before
 
-    def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
+    def filter_noise(
+        self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray
+    ) -> np.ndarray:
         """Return the likeliest signals (N,) without noise; missing ones stay NaN.
 
         Args:

@@ -66,7 +66,7 @@ class StuckSensors:
         return np.where(self.stuck, np.float32(np.nan), readings)
 
     @property
-    def repeats(self) -> bool:
+    def is_repeated_message(self) -> bool:
         """Whether this tick's message repeats the previous one, but not for too long.
 
         The message of a robot that stands still may repeat itself for longer.
@@ -74,14 +74,14 @@ class StuckSensors:
         return 0 < self._repeats <= self._settings.max_repeats
 
     @property
-    def same(self) -> np.ndarray:
+    def unchanged_slots(self) -> np.ndarray:
         """Mask (N,) of input slots that read the same as at the last tick."""
         return self._same[0]
 
     @property
-    def moving(self) -> np.ndarray:
+    def changed_slots(self) -> np.ndarray:
         """Mask (N,) of input slots that read something else than at the last tick."""
-        return ~self.same
+        return ~self.unchanged_slots
 
     def restart_counts(self, slots: np.ndarray) -> None:
         """Restart, for some input slots, the counts of ticks in which the reading did not change.
@@ -99,7 +99,7 @@ class StuckSensors:
     def has_suspect(self, slots: np.ndarray) -> bool:
         """Return whether any of the given sensors repeated its reading for two ticks.
 
-        If so, `find_stuck` must be called.
+        If so, `update_stuck` must be called.
 
         Args:
             slots: (S,) the indices of the sensors' input slots.
@@ -107,7 +107,7 @@ class StuckSensors:
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def find_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
+    def update_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
         """Update which input slots are stuck; return whether one is newly found to be stuck.
 
         Args:

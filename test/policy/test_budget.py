@@ -11,7 +11,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 from an_control import load_policy
 from an_control.load import make_policy
 from an_control.monitor.budget import TimeBudget
-from an_control.monitor.forward_model import ForwardModel, trained_ranges
+from an_control.monitor.forward_model import ForwardModel, get_trained_ranges
 from an_control.monitor.settings import MONITOR
 from an_control.system.share import share_path
 
@@ -48,7 +48,7 @@ EPISODES = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 60)), min_s
 
 def impossible(policy, episode, seed):
     """Readings (T, N) of an episode that is made of these kinds for so many ticks each."""
-    rng, ranges = np.random.default_rng(seed), trained_ranges(policy.model)
+    rng, ranges = np.random.default_rng(seed), get_trained_ranges(policy.model)
     low, high = np.array([ranges[name] for name in policy.nominal_ids]).T
     return np.concatenate([kind(rng, low, high, ticks) for kind, ticks in episode])
 
@@ -56,14 +56,14 @@ def impossible(policy, episode, seed):
 def play(policy, readings, before_tick=lambda tick: None):
     """What each tick's search has counted (T,), and the actions (T, A)."""
     budget, spent, actions = policy.monitor._budget, [], []
-    next_tick = type(budget).next_tick.__get__(budget)
+    next_tick = type(budget).start_tick.__get__(budget)
 
     def counted(*, fits):
         spent.append(budget.spent_s)
         next_tick(fits=fits)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "next_tick", counted)
+        patch.setattr(budget, "start_tick", counted)
         policy.reset()
         for tick, values in enumerate(readings):
             before_tick(tick)
@@ -160,7 +160,7 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     assert whole > 100
     budget.spend(4 * whole)
     assert budget.count_affordable(4) == 0
-    budget.next_tick(fits=True)
+    budget.start_tick(fits=True)
     budget.spend(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
     count = budget.count_affordable(4)

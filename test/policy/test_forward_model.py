@@ -77,7 +77,7 @@ def test_the_identity_classifier_gives_probabilities():
     forward = ForwardModel(monitored_model())
     reads = np.stack([waves(tick) for tick in range(7)])
     change = np.diff(reads, axis=0, prepend=reads[:1])
-    costs = forward.identity_costs(reads, change, np.zeros((7, 2), np.float32))
+    costs = forward.compute_identity_costs(reads, change, np.zeros((7, 2), np.float32))
     np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)
 
 

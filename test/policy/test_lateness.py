@@ -27,7 +27,7 @@ class Pulled:
         change = -0.2 * readings + 0.1 * actions @ PULL
         return Prediction(change, np.full_like(change, SD), np.zeros_like(change))
 
-    def expect(self, signals, action):
+    def compute_expectation(self, signals, action):
         prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
         return Expectation(signals, action, prediction, expected, expected)
@@ -42,17 +42,17 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     states = [np.zeros(CHANNELS, np.float32)]
     action, before, found = np.zeros(ACTIONS, np.float32), None, []
     for tick, delay in enumerate(delays):
-        followed = lateness.next_tick(action)
+        followed = lateness.record_action(action)
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
-            lateness.note_tick(forward.expect(before, followed), seen)
-            lateness.catch_up()
+            lateness.record_tick(forward.compute_expectation(before, followed), seen)
+            lateness.compare_next_delay()
         error = np.abs(lateness.predict_present(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
         action = rng.uniform(-1, 1, ACTIONS) if actions is None else actions[tick]
         action = np.asarray(action, np.float32)
-        states.append(forward.expect(states[-1], action).expected)
+        states.append(forward.compute_expectation(states[-1], action).expected)
     return found
 
 
@@ -87,9 +87,11 @@ def test_what_is_missing_says_nothing():
     lateness = SensorDelay(forward, Costs(forward, MONITOR.costs), MONITOR.delay)
     missing = np.full(CHANNELS, np.nan, np.float32)
     for tick in range(100):
-        followed = lateness.next_tick(np.full(ACTIONS, tick % 2, np.float32))
-        lateness.note_tick(forward.expect(np.zeros(CHANNELS, np.float32), followed), missing)
-        lateness.catch_up()
+        followed = lateness.record_action(np.full(ACTIONS, tick % 2, np.float32))
+        lateness.record_tick(
+            forward.compute_expectation(np.zeros(CHANNELS, np.float32), followed), missing
+        )
+        lateness.compare_next_delay()
     assert lateness.ticks == 0
 
 
@@ -99,5 +101,5 @@ def test_what_follows_is_what_the_next_tick_asks_for():
     for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late
         for action in actions:
-            following = lateness.next_delayed_action(action)
-            assert lateness.next_tick(action) is following
+            following = lateness.get_next_delayed_action(action)
+            assert lateness.record_action(action) is following

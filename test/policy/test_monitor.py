@@ -216,7 +216,7 @@ def test_more_than_half_of_the_channels_are_not_imputed():
 class Knowing:
     """Stands for a monitor in the nominal wiring that has identified some channels."""
 
-    assignment = Assignment.nominal(28)
+    assignment = Assignment.make_nominal(28)
 
     def __init__(self, *channels):
         self.identified = np.isin(np.arange(28), channels)
@@ -248,7 +248,7 @@ class Mistaken:
     identified = np.zeros(5, bool)
 
     def __init__(self):
-        self.assignment, self.ticks = Assignment.nominal(5), 0
+        self.assignment, self.ticks = Assignment.make_nominal(5), 0
 
     def reset(self):
         self.__init__()

@@ -86,7 +86,7 @@ def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():
         monitor.step(signals, np.zeros(2, np.float32))
     assert (
         not monitor.assignment.lost
-        and monitor._search.min_swap_cost(monitor.assignment) > MONITOR.trust.sure
+        and monitor._search.compute_min_swap_cost(monitor.assignment) > MONITOR.trust.sure
     )
 
 
@@ -172,7 +172,7 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
 def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     forward = ForwardModel(monitored_model())
     costs = Costs(forward, MONITOR.costs)
-    detector, assignment = ChangeDetector(costs, 5, MONITOR.detector), Assignment.nominal(5)
+    detector, assignment = ChangeDetector(costs, 5, MONITOR.detector), Assignment.make_nominal(5)
     prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
@@ -188,15 +188,15 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
 
 
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
-    assignment = Assignment.nominal(3)
+    assignment = Assignment.make_nominal(3)
     swapped = assignment.with_slots(np.array([1, 0, 2]))
     assert swapped.with_outputs(verifying=False).outputs.tolist() == [0, 1, 2]
     assert swapped.with_outputs(verifying=True).outputs.tolist() == [1, 0, 2]
-    unpinned = swapped.unpinned()
+    unpinned = swapped.as_unpinned()
     before, now = unpinned.renames
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
     assert unpinned.with_outputs(verifying=False).outputs.tolist() == [1, 0, 2]
-    assert unpinned.next_tick().renames is None
+    assert unpinned.with_next_tick().renames is None
     assert swapped.arrange_by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
 
 
@@ -224,15 +224,15 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
         now[rng.random(5) < 0.1] = np.nan
         records.append(TickRecord(before, drawn(2), now - before, now))
         asked.add(records[-1])
-        asked.classify()
+        asked.run_classifier()
         some = rng.permutation(every)[:3]
-        totals = asked.total_costs(some)
+        totals = asked.compute_total_costs(some)
         first = fresh()
         for record in records:
             first.add(record)
-        first.classify()
+        first.run_classifier()
         for slots, total in zip(some, totals, strict=True):
-            known, new = asked.evaluate(slots), first.evaluate(slots)
+            known, new = asked.evaluate_assignment(slots), first.evaluate_assignment(slots)
             np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)
             assert known.total == pytest.approx(new.total, rel=1e-5, abs=1e-3)
             assert total == pytest.approx(new.total, rel=1e-5, abs=1e-3)

@@ -34,7 +34,7 @@ def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) 
     for tick in ticks:
         sensors.step(moving(tick, **held))
         if sensors.has_suspect(np.arange(1, SLOTS)):
-            sensors.find_stuck(excess, CONTACT)
+            sensors.update_stuck(excess, CONTACT)
         found.append(np.flatnonzero(sensors.stuck).tolist())
     return found
 
@@ -61,7 +61,7 @@ def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
     for _ in range(50):
         sensors.step(moving(0))
-        assert not sensors.find_stuck(MUCH, CONTACT)
+        assert not sensors.update_stuck(MUCH, CONTACT)
 
 
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
@@ -87,7 +87,7 @@ def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(senso
     told = []
     for tick in (0, 1, 1, 2, 3, 3, 3, 3, 3, 3):
         sensors.step(moving(tick))
-        told.append(sensors.repeats)
+        told.append(sensors.is_repeated_message)
     assert told == [False, False, True, False, False, True, True, True, False, False]
 
 

@@ -52,11 +52,11 @@ def test_no_correction_is_made_that_the_identity_classifier_does_not_agree_to():
 def test_nor_is_an_assignment_that_does_not_hold_left_for_what_it_does_not_agree_to(agrees):
     model = monitored_model()
     search = resolve_monitor(telling_apart(model) if agrees else model)._search
-    assignment = Assignment.nominal(5)
+    assignment = Assignment.make_nominal(5)
     search.start_verification(assignment)
     for tick in range(20):
         before, now = signals(tick)[SWAPPED], signals(tick + 1)[SWAPPED]
-        search._add(TickRecord(before, np.zeros(2, np.float32), now - before, now))
+        search._add_record(TickRecord(before, np.zeros(2, np.float32), now - before, now))
     found = search._search_widely(assignment).slots
     assert found.tolist() == (SWAPPED.tolist() if agrees else [0, 1, 2, 3, 4])
 

@@ -249,7 +249,7 @@ class Likelihood:
             missing = alone | np.isnan(now)
             action = np.broadcast_to(actions[max(0, tick - 1)], (count, actions.shape[1]))
             now = np.broadcast_to(np.where(np.isnan(now), F32(0.0), now), (count, count))
-            before = forward.impute(before, action, now, missing).astype(F32)
+            before = forward.impute_missing(before, action, now, missing).astype(F32)
             imputed[tick] = before.diagonal()
         self.imputed = imputed
 

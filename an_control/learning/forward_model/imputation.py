@@ -26,7 +26,7 @@ from an_control.learning.forward_model.networks import (
     export_layers,
     fold_normalisation,
 )
-from an_control.monitor.forward_model import identity_features
+from an_control.monitor.forward_model import compute_identity_features
 from an_control.monitor.sensor_noise import estimate_roughness
 from an_control.monitor.settings import MONITOR
 from an_control.policy.model_file import MAX_WEIGHT
@@ -364,7 +364,7 @@ class IdentityTraining(NetworkTraining):
         seen = np.array(readings)
         seen += sd[:, None, None].astype(F32) * rng.standard_normal(seen.shape, F32)
         change = np.diff(seen, axis=1)
-        own, common = identity_features(seen[:, 1:], change, np.array(actions), self._units)
+        own, common = compute_identity_features(seen[:, 1:], change, np.array(actions), self._units)
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 

@@ -316,7 +316,7 @@ def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrac
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
-    own = costs.channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
+    own = costs.compute_channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
     found: np.ndarray = (own - forward.usual_costs).sum(1)
     return found
 
