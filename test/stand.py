@@ -253,7 +253,7 @@ class RosTime:
     def messages(self) -> int:
         """How many messages the node has received."""
         table = self._stand.node._loop.controller.table
-        return sum(source.messages for source in table.status(0))
+        return sum(source.messages for source in table.list_source_statuses(0))
 
 
 def stamp_of(step: int) -> int:

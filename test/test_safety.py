@@ -47,7 +47,7 @@ def gates_and_commands(draw: st.DrawFn) -> tuple[CommandConfig, list[np.ndarray]
 def test_whatever_comes_in_goes_out_finite_within_limits_and_not_too_fast(case):
     config, sequence = case
     gate = SafetyGate(config, STEP_S)
-    last = config.safe_command()
+    last = config.make_safe_command()
     for wanted in sequence:
         kept = wanted.copy()
         out = gate(wanted)
@@ -256,7 +256,7 @@ def check_limits_and_rates(history) -> None:
     config, ramp_s, events = history
     gate, now_ns = SafetyGate(config, STEP_S, ramp_s), 10**12
     low, high = get_command_limits(config)
-    last, last_ns, known = config.safe_command(), None, False
+    last, last_ns, known = config.make_safe_command(), None, False
     for event, values, passed_s in events:
         now_ns += round(passed_s * 1e9)
         if event == "foreign":
@@ -271,7 +271,7 @@ def check_limits_and_rates(history) -> None:
             sent = gate.reset_to_safe_command()
             if event == "start":
                 gate.start()
-            np.testing.assert_array_equal(sent, config.safe_command())
+            np.testing.assert_array_equal(sent, config.make_safe_command())
             gate.last.record(sent, now_ns)
             last, last_ns, known = sent, now_ns, True
         elif event == "ramp":

@@ -22,7 +22,7 @@ from an_control.ros.graph import QuietNode
 from an_control.system.interrupts import bind_to_parent
 from an_control.system.share import share_path
 from an_control.wiring import CommandMessage
-from an_control.wiring.messages import message_class, stamp_reader
+from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
@@ -49,8 +49,10 @@ class EchoNode(QuietNode):
         super().__init__(name, **node_options)
         command = simulation.command
         self._replies = [
-            CommandMessage(one, message_class(one.type), message_class, simulation.file, key)
-            for one, key in zip(command.messages, map(command.key, count()), strict=False)
+            CommandMessage(
+                one, import_message_class(one.type), import_message_class, simulation.file, key
+            )
+            for one, key in zip(command.messages, map(command.format_key, count()), strict=False)
         ]
         self._publishers_of_replies = [
             self.create_publisher(type(one.message), one.topic, RELIABLE) for one in self._replies
@@ -60,7 +62,7 @@ class EchoNode(QuietNode):
         self._heard: set[str] = set()
         self._sources = {one.topic for one in simulation.publish}
         for one in simulation.publish:
-            kind = message_class(one.type)
+            kind = import_message_class(one.type)
             self.create_subscription(
                 kind, one.topic, self._make_listener(one.topic, kind), RELIABLE
             )
@@ -73,7 +75,7 @@ class EchoNode(QuietNode):
             topic: Name of the topic.
             kind: Class of the topic's messages.
         """
-        stamp_of = stamp_reader(kind)
+        stamp_of = make_stamp_reader(kind)
 
         def listen(message: Any) -> None:
             """Take a message. If all messages of the step have now come, send the commands."""

@@ -31,8 +31,8 @@ from an_control.wiring import (
     ChannelTable,
     Wiring,
     WiringError,
-    command_messages,
     load_wiring,
+    make_command_messages,
 )
 from an_control.wiring.draft import find_undecided
 
@@ -231,7 +231,7 @@ class CheckCommand:
             A list with one error text; an empty list if the messages can be made.
         """
         try:
-            command_messages(wiring.command, str(self.wiring))
+            make_command_messages(wiring.command, str(self.wiring))
         except WiringError as error:
             return [str(error)]
         return []

@@ -133,7 +133,7 @@ class NewCommand:
         except ValueError as error:
             hint = "" if heard_any or not self.live else f"; {describe_network()}"
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
-        texts = {path: draft.text()}
+        texts = {path: draft.format_yaml()}
         with tempfile.TemporaryDirectory() as folder:
             _check_wiring(*_write_texts(Path(folder), texts))
         self._write_files(texts)

@@ -30,8 +30,8 @@ from an_control.commissioning.survey import (
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
 from an_control.record.reader import Bag, is_same_topic
-from an_control.wiring import ChannelTable, Wiring, names_reader, stamp_reader
-from an_control.wiring.messages import message_class
+from an_control.wiring import ChannelTable, Wiring, make_names_reader, make_stamp_reader
+from an_control.wiring.messages import import_message_class
 
 Deserialize = Callable[[bytes, Any], Any]
 JUMP_S = 1.0
@@ -116,7 +116,7 @@ class _BagMessages:
         """Return the class of a message type, or None if it is not installed."""
         if type_ not in self._classes:
             try:
-                self._classes[type_] = message_class(type_)
+                self._classes[type_] = import_message_class(type_)
             except LookupError:
                 self._classes[type_] = None
         return self._classes[type_]
@@ -156,8 +156,8 @@ def listen_to_bag(
     """
     table, messages = ChannelTable(wiring), _BagMessages(bag, deserialize)
     heard = {one.name: BagSource(one) for one in wiring.sources}
-    stamps = {name: stamp_reader(cls) for name, cls in table.message_classes.items()}
-    names = {name: names_reader(cls) for name, cls in table.message_classes.items()}
+    stamps = {name: make_stamp_reader(cls) for name, cls in table.message_classes.items()}
+    names = {name: make_names_reader(cls) for name, cls in table.message_classes.items()}
     ranges: dict[str, ReadingRange] = {}
     readers: dict[str, list[str]] = {}
     begin_ns = now_ns = next_ns = 0
@@ -187,7 +187,7 @@ def listen_to_bag(
             _record_times(one, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
-            table.store(name, message, stamp_ns, entry.log_ns)
+            table.store_message(name, message, stamp_ns, entry.log_ns)
     if not readers:
         raise BagError(f"{bag.path}: holds no message")
     record_readings(table, ranges, now_ns)
@@ -208,7 +208,7 @@ def listen_to_bag(
         tuple(heard.values()),
         ranges,
         reads + 1,
-        table.why_missing(now_ns),
+        table.explain_missing(now_ns),
         wiring.rate_hz,
         commands=commands,
         wrong_commands=(),
@@ -269,7 +269,9 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
             continue
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
         message = messages.deserialize(entry)
-        record_message(topic, message, stamp_reader(cls)(message) is not None, entry.log_ns / 1e9)
+        record_message(
+            topic, message, make_stamp_reader(cls)(message) is not None, entry.log_ns / 1e9
+        )
     for node in nodes:
         for name in POLICY_TOPICS:
             topics.pop(f"{node}/{name}", None)

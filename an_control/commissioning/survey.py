@@ -23,10 +23,10 @@ from an_control.wiring.messages import (
     ANGLES,
     DURATION,
     TIME,
-    element_path,
-    field_types,
-    message_class,
-    stamp_reader,
+    format_element_path,
+    import_message_class,
+    list_field_types,
+    make_stamp_reader,
 )
 
 SLICE_S, LOOK_S = 0.05, 0.5
@@ -208,7 +208,7 @@ def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic])
         if _carries_commands(node, name):
             continue
         try:
-            cls = message_class(types[0])
+            cls = import_message_class(types[0])
         except LookupError:
             continue
         _subscribe(node, topics.setdefault(name, SurveyedTopic(name, types[0])), cls)
@@ -222,7 +222,7 @@ def _subscribe(node: Node, topic: SurveyedTopic, cls: Any) -> None:
         topic: The topic, which is updated with each message.
         cls: The message class.
     """
-    stamp_of = stamp_reader(cls)
+    stamp_of = make_stamp_reader(cls)
 
     def store(message: Any) -> None:
         """Record a message of the topic."""
@@ -314,7 +314,7 @@ def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, f
         message: The message.
         before: The path of the message within another one, with a trailing dot.
     """
-    for name, kind in field_types(message).items():
+    for name, kind in list_field_types(message).items():
         path, value = before + name, getattr(message, name)
         if kind.message in _SKIPPED or "covariance" in name:
             continue
@@ -324,9 +324,9 @@ def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, f
                     yield f"{angle}({path})", one, one
         elif kind.message and not kind.array:
             yield from list_numbers(value, f"{path}.")
-        elif kind.numeric and not kind.array:
+        elif kind.is_numeric and not kind.array:
             yield path, float(value), float(value)
-        elif kind.numeric and len(value):
+        elif kind.is_numeric and len(value):
             yield from _list_elements(path, np.asarray(value, np.float64), _read_names(message))
 
 
@@ -358,7 +358,7 @@ def _list_elements(
     for key, value, there in zip(keys, values.tolist(), finite, strict=True):
         if there:
             yield (
-                element_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
+                format_element_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
                 value,
                 value,
             )

@@ -39,7 +39,7 @@ class BringUp:
         self._tolerance = np.array([up.tolerance if up else np.inf for up in ups])
         self._timeout_s = np.array([up.timeout_s if up else np.inf for up in ups])
         starts = np.array([actuator.start or 0.0 for actuator in command.actuators])
-        self._pose = np.where(self._moved, starts, command.safe_command())
+        self._pose = np.where(self._moved, starts, command.make_safe_command())
         self._target: Values | None = None
         self.done = True
 

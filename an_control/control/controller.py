@@ -33,9 +33,9 @@ from an_control.wiring import (
     Readings,
     Wiring,
     WiringError,
-    command_messages,
+    compute_sendable_limits,
     load_wiring,
-    sendable_limits,
+    make_command_messages,
 )
 from an_control.wiring.checked_yaml import Description
 
@@ -78,7 +78,7 @@ class Controller:
         estop: EStop | None = None,
     ) -> None:
         self.table = ChannelTable(load_wiring(wiring_path))
-        self.messages = command_messages(self.wiring.command, wiring_path)
+        self.messages = make_command_messages(self.wiring.command, wiring_path)
         """The message objects that together carry a command, one for each topic."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
         self.check_model(model_path, policy.model)
@@ -86,7 +86,7 @@ class Controller:
         self._asked_monitor = monitor
         self.estop = estop or EStop()
         self.step_s = 1.0 / self.wiring.rate_hz
-        limits = sendable_limits(self.wiring.command, self.messages)
+        limits = compute_sendable_limits(self.wiring.command, self.messages)
         self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
@@ -186,7 +186,7 @@ class Controller:
         Args:
             bring_up: Whether to move the robot to its start pose first.
         """
-        self.table.expect_present()
+        self.table.stop_expecting_absent()
         self.gate.start()
         if bring_up:
             self.bring_up.start()
@@ -226,7 +226,7 @@ class Controller:
                 raise WiringError(wiring.file, name, Description("a change"), allowed)
         model_path, model = self.acting.model_path, self.acting.policy.model
         check_images(wiring, model_path, model)
-        table = self.table.rewired(wiring)
+        table = self.table.make_rewired_table(wiring)
         check_channels(wiring, table.ids, model_path, model)
         return table
 
@@ -305,10 +305,10 @@ class Controller:
             A pair: the reason without figures that change from tick to tick, and the reason with
             these figures; ("", "") if the policy should act.
         """
-        if missing := self.table.missing():
+        if missing := self.table.list_missing_sources():
             reason = f"required source {missing[0]!r} is missing"
             return reason, reason
-        if self.table.measured is not None and not self.table.measured.all_measured:
+        if self.table.measured is not None and not self.table.measured.has_all_positions:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share

@@ -105,7 +105,7 @@ class SafeCommand:
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
         self._low, self._high = limits or get_command_limits(command)
-        self._fixed = np.clip(command.safe_command(), self._low, self._high)
+        self._fixed = np.clip(command.make_safe_command(), self._low, self._high)
         self._holds = np.isnan(self._fixed)
         self._moves = bool(self._holds.any())
         self._measured = np.full(len(self._fixed), np.nan)
@@ -158,7 +158,7 @@ class SafetyGate:
         ramp_s: Seconds of the ramp from the safe command to the policy's, at the start and after
             every safe command; 0: no ramp.
         limits: Narrower limits than the wiring's, for messages that cannot represent the wiring's
-            limits exactly (see `sendable_limits`).
+            limits exactly (see `compute_sendable_limits`).
     """
 
     def __init__(

@@ -771,11 +771,11 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
     Raises:
         WiringError: The file is invalid; the message names file, key, value and what is allowed.
     """
-    top = read_yaml(path).fields(("an_control_schedule", "changes"))
-    if top["an_control_schedule"].number("1, the version of the format") != 1:
-        raise top["an_control_schedule"].error("1, the version of the format")
+    top = read_yaml(path).read_fields(("an_control_schedule", "changes"))
+    if top["an_control_schedule"].read_number("1, the version of the format") != 1:
+        raise top["an_control_schedule"].make_error("1, the version of the format")
     return tuple(
-        _parse_change(step, one) for step, one in top["changes"].items("at least one step")
+        _parse_change(step, one) for step, one in top["changes"].iterate_items("at least one step")
     )
 
 
@@ -806,7 +806,7 @@ def _parse_change(step: str, entry: Entry) -> Change:
     """
     if not step.isdecimal():
         raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
-    given = entry.fields((), tuple(one.name for one in SETTINGS if one.scheduled))
+    given = entry.read_fields((), tuple(one.name for one in SETTINGS if one.scheduled))
     return Change(int(step), {name: _parse_value(TABLE[name], one) for name, one in given.items()})
 
 
@@ -825,4 +825,4 @@ def _parse_value(setting: Setting, entry: Entry) -> Any:
             raise setting.error(entry.value)
         return setting.read(entry.value)
     except ValueError:
-        raise entry.error(setting.allowed) from None
+        raise entry.make_error(setting.allowed) from None

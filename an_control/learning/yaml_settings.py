@@ -69,13 +69,13 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
         if one.default is MISSING and one.default_factory is MISSING
     }
     optional = tuple(name for name in every if name not in needed)
-    found = entry.fields((*other_keys, *(name for name in every if name in needed)), optional)
+    found = entry.read_fields((*other_keys, *(name for name in every if name in needed)), optional)
     values = {name: _parse_value(hints[name], found[name]) for name in found if name in every}
     try:
         return kind(**values)
     except ValueError as error:
         if (parts := _PROBLEM.fullmatch(str(error))) is None:
-            raise entry.error(str(error)) from error
+            raise entry.make_error(str(error)) from error
         key = f"{entry.key}.{parts['key']}" if entry.key else parts["key"]
         raise WiringError(entry.file, key, Description(parts["value"]), parts["allowed"]) from error
 
@@ -102,7 +102,7 @@ def _parse_value(hint: Any, entry: Entry) -> Any:
         words, each = get_args(hint)
         if entry.value == {}:
             return {}
-        return dict(_parse_pair(words, each, *one) for one in entry.items("a mapping"))
+        return dict(_parse_pair(words, each, *one) for one in entry.iterate_items("a mapping"))
     if is_dataclass(hint):
         assert isinstance(hint, type)
         return parse_settings(hint, entry)
@@ -110,11 +110,11 @@ def _parse_value(hint: Any, entry: Entry) -> Any:
         return _parse_numbers(get_args(hint), entry)
     if get_origin(hint) is Literal:
         if entry.value not in get_args(hint):
-            raise entry.error(" or ".join(get_args(hint)))
+            raise entry.make_error(" or ".join(get_args(hint)))
         return entry.value
     if hint is bool:
         if not isinstance(entry.value, bool):
-            raise entry.error("true or false")
+            raise entry.make_error("true or false")
         return entry.value
     return _parse_number(hint, limits, entry, none)
 
@@ -133,7 +133,7 @@ def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, 
     except WiringError:
         raise
     except ValueError as error:
-        raise entry.error(str(error)) from None
+        raise entry.make_error(str(error)) from None
 
 
 def _parse_number(
@@ -149,12 +149,12 @@ def _parse_number(
     """
     what = "a whole number" if kind is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if allows_null else "")
-    number = entry.number(what, limits.low, limits.high)
+    number = entry.read_number(what, limits.low, limits.high)
     if limits.over and number == limits.low:
-        raise entry.error(what)
+        raise entry.make_error(what)
     if kind is int:
         if not number.is_integer():
-            raise entry.error(what)
+            raise entry.make_error(what)
         return int(number)
     return number
 
@@ -169,7 +169,7 @@ def _parse_numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
     endless = kinds[-1] is Ellipsis
     what = "a list of numbers" if endless else f"a list of {len(kinds)} numbers"
     if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(kinds)):
-        raise entry.error(what)
+        raise entry.make_error(what)
     each = [kinds[0]] * len(entry.value) if endless else kinds
     return tuple(
         _parse_number(kind, SettingLimits(), Entry(entry.file, f"{entry.key}[{place}]", value))

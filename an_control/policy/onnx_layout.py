@@ -240,9 +240,9 @@ def _read_fields(file: str) -> dict[str, Entry]:
         *("observation", "history", "actuators", "action", "states", "inputs"),
         *("step_s", "task", "hand_over"),
     )
-    fields = read_yaml(file).fields(("an_control_policy",), known)
+    fields = read_yaml(file).read_fields(("an_control_policy",), known)
     if fields["an_control_policy"].value != FORMAT:
-        raise fields["an_control_policy"].error(str(FORMAT))
+        raise fields["an_control_policy"].make_error(str(FORMAT))
     return fields
 
 
@@ -260,15 +260,19 @@ def read_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str |
     beside = {} if yaml_file is None else _read_fields(yaml_file)
     states: dict[str, str] = {}
     if "states" in beside:
-        pairs = beside["states"].items("a mapping from inputs to outputs, as in h_in: h_out")
-        states = {name: entry.text("the name of an output", _NAME) for name, entry in pairs}
+        pairs = beside["states"].iterate_items(
+            "a mapping from inputs to outputs, as in h_in: h_out"
+        )
+        states = {name: entry.read_text("the name of an output", _NAME) for name, entry in pairs}
     observation = action = None
     if "inputs" in beside:
-        one = beside["inputs"].fields(("observation",))
-        observation = one["observation"].text("the name of an input", _NAME)
+        one = beside["inputs"].read_fields(("observation",))
+        observation = one["observation"].read_text("the name of an input", _NAME)
     if "action" in beside:
-        output = beside["action"].fields((), ("limit", "scale", "offset", "output")).get("output")
-        action = None if output is None else output.text("the name of an output", _NAME)
+        output = (
+            beside["action"].read_fields((), ("limit", "scale", "offset", "output")).get("output")
+        )
+        action = None if output is None else output.read_text("the name of an output", _NAME)
     return states, observation, action
 
 
@@ -379,7 +383,7 @@ def _resolve_action_scaling(
     Raises:
         ValueError: The limit of scaled actions is unknown or not allowed.
     """
-    fields = {} if entry is None else entry.fields((), ("limit", "scale", "offset", "output"))
+    fields = {} if entry is None else entry.read_fields((), ("limit", "scale", "offset", "output"))
     scale = metadata.numbers("action_scale", network.actions)
     offset = metadata.numbers("default_joint_pos", network.actions) if scale else ()
     if "scale" in fields:
@@ -390,7 +394,7 @@ def _resolve_action_scaling(
         scale = scale or (1.0,) * network.actions
     if "limit" in fields:
         what = f"the largest action of the network, from 1e-6 to {MAX_LIMIT:g}"
-        return fields["limit"].number(what, 1e-6, MAX_LIMIT), scale, offset
+        return fields["limit"].read_number(what, 1e-6, MAX_LIMIT), scale, offset
     if limits := metadata.numbers("action_limit", 1):
         if not 1e-6 <= limits[0] <= MAX_LIMIT:
             raise ValueError(f"metadata action_limit: {limits[0]:g} is not 1e-6 to {MAX_LIMIT:g}")
@@ -407,15 +411,15 @@ def _parse_history(entry: Entry | None) -> History:
     """Return the arrangement of the newest observations, by the YAML file's entry `history`."""
     if entry is None:
         return History()
-    fields = entry.fields(("length",), ("by", "newest", "start"))
+    fields = entry.read_fields(("length",), ("by", "newest", "start"))
     length = fields["length"]
     if type(length.value) is not int or not 1 <= length.value <= MAX_HISTORY:
-        raise length.error(f"ticks, a whole number from 1 to {MAX_HISTORY}")
+        raise length.make_error(f"ticks, a whole number from 1 to {MAX_HISTORY}")
     choices: dict[str, str] = {}
     for key, allowed in (("by", Order), ("newest", End), ("start", Start)):
         if key in fields:
             if fields[key].value not in get_args(allowed):
-                raise fields[key].error(" or ".join(get_args(allowed)))
+                raise fields[key].make_error(" or ".join(get_args(allowed)))
             choices[key] = str(fields[key].value)
     return History(length.value, **choices)  # type: ignore[arg-type]
 
@@ -429,9 +433,9 @@ def _parse_terms(entry: Entry, network: NetworkInterface, joints: _Joints) -> tu
         joints: The joints that are observed.
     """
     if not isinstance(entry.value, list) or not entry.value:
-        raise entry.error("a list of terms, in the order of the network's input")
+        raise entry.make_error("a list of terms, in the order of the network's input")
     if len(entry.value) > MAX_SIZE:
-        raise entry.error(f"at most {MAX_SIZE} terms")
+        raise entry.make_error(f"at most {MAX_SIZE} terms")
     return tuple(
         _parse_term(Entry(entry.file, f"{entry.key}[{number}]", value), network, joints)
         for number, value in enumerate(entry.value)
@@ -447,7 +451,7 @@ def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Ter
         joints: The joints that are observed.
     """
     options = ("scale", "offset", "clip", "period_s")
-    fields = entry.fields((), ("channels", "term", *options))
+    fields = entry.read_fields((), ("channels", "term", *options))
     if ("channels" in fields) == ("term" in fields):
         raise WiringError(
             entry.file, entry.key, Description(str(sorted(fields))), "either channels or term"
@@ -461,7 +465,7 @@ def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Ter
         if kind not in TERMS:
             near = difflib.get_close_matches(kind, TERMS, 1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise fields["term"].error(f"one of {', '.join(TERMS)}{hint}")
+            raise fields["term"].make_error(f"one of {', '.join(TERMS)}{hint}")
         width = {PREVIOUS: network.actions, PHASE: 2}.get(kind, len(joints.names))
         if kind in (POSITIONS, VELOCITIES):
             ids = joints.ids(kind)
@@ -476,14 +480,14 @@ def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Ter
         )
     period = 1.0
     if kind == PHASE:
-        period = fields["period_s"].number("seconds, from 0.001 to 1e6", 1e-3, 1e6)
+        period = fields["period_s"].read_number("seconds, from 0.001 to 1e6", 1e-3, 1e6)
     scale = _parse_numbers(fields["scale"], width) if "scale" in fields else (1.0,) * width
     offset = _parse_numbers(fields["offset"], width) if "offset" in fields else (0.0,) * width
     if bases:
         offset = tuple(o - b * s for o, b, s in zip(offset, bases, scale, strict=True))
     clip = (-math.inf, math.inf)
     if "clip" in fields:
-        clip = fields["clip"].range("[min, max], two finite numbers, the min first", ORDINARY)
+        clip = fields["clip"].read_range("[min, max], two finite numbers, the min first", ORDINARY)
     return Term(kind, ids, scale, offset, clip, period)
 
 
@@ -555,9 +559,9 @@ def _parse_names(entry: Entry) -> tuple[str, ...]:
     """Return a list of different names in the YAML file as a tuple."""
     names = entry.value
     if not isinstance(names, list) or not names or len(names) > MAX_SIZE:
-        raise entry.error(_NAMES)
+        raise entry.make_error(_NAMES)
     if not all(isinstance(one, str) and _NAME.fullmatch(one) for one in names):
-        raise entry.error(_NAMES)
+        raise entry.make_error(_NAMES)
     if len(set(names)) != len(names):
         twice = next(one for one in names if names.count(one) > 1)
         raise WiringError(entry.file, entry.key, Description(f"{twice!r} twice"), _NAMES)
@@ -574,9 +578,9 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
     what = f"a finite number, or a list of {count} of them"
     values: Sequence[object] = entry.value if isinstance(entry.value, list) else [entry.value]
     if isinstance(entry.value, list) and len(values) != count:
-        raise entry.error(what)
+        raise entry.make_error(what)
     found = tuple(
-        Entry(entry.file, entry.key, one).number(what, -ORDINARY, ORDINARY) for one in values
+        Entry(entry.file, entry.key, one).read_number(what, -ORDINARY, ORDINARY) for one in values
     )
     return found if isinstance(entry.value, list) else found * count
 
@@ -589,7 +593,7 @@ def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
         metadata: The metadata of the ONNX file.
     """
     if entry is not None:
-        return entry.number("seconds, from 1e-6 to 3600", 1e-6, 3600.0)
+        return entry.read_number("seconds, from 1e-6 to 3600", 1e-6, 3600.0)
     found = metadata.numbers("step_s", 1)
     return found[0] if found else None
 
@@ -601,16 +605,16 @@ def _resolve_task(entry: Entry | None, metadata: _Metadata) -> str:
         entry: The YAML file's entry `task`, which has precedence, or None.
         metadata: The metadata of the ONNX file.
     """
-    return metadata.text("task") if entry is None else entry.text("the name of a task", _NAME)
+    return metadata.text("task") if entry is None else entry.read_text("the name of a task", _NAME)
 
 
 def _parse_hand_over(entry: Entry | None) -> str:
     """Return the name of the model file whose policy acts first, or "" without such an entry."""
     if entry is None:
         return ""
-    name = entry.text("the name of a .safetensors file beside this one", _NAME)
+    name = entry.read_text("the name of a .safetensors file beside this one", _NAME)
     if not name.endswith(".safetensors") or "/" in name:
-        raise entry.error("the name of a .safetensors file beside this one")
+        raise entry.make_error("the name of a .safetensors file beside this one")
     return name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from an_control.wiring.messages import FieldType, field_types, message_class
+from an_control.wiring.messages import FieldType, import_message_class, list_field_types
 
 _NAMES = {"double": "float64", "float": "float32", "boolean": "bool", "octet": "byte"}
 _LINE = "=" * 80
@@ -25,7 +25,7 @@ def definition(type_: str) -> str:
     while left:
         name = left.pop(0)
         lines = []
-        for field, kind in field_types(message_class(name)).items():
+        for field, kind in list_field_types(import_message_class(name)).items():
             lines.append(f"{_type(kind)} {field}")
             if kind.message and kind.message not in seen:
                 seen.add(kind.message)

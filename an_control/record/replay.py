@@ -49,7 +49,7 @@ from an_control.record.layout import (
 )
 from an_control.record.reader import Bag
 from an_control.wiring import Readings, Wiring, WiringError, load_wiring
-from an_control.wiring.messages import message_class, stamp_reader
+from an_control.wiring.messages import import_message_class, make_stamp_reader
 
 Deserialize = Callable[[bytes, Any], Any]
 """Function that makes a ROS message from its bytes and its class."""
@@ -435,7 +435,7 @@ class SessionReplay:
             values: New values, by key of `Wiring.rewirable`.
         """
         assert self.controller is not None and self._wiring is not None
-        self._wiring = self._wiring.rewired(values)
+        self._wiring = self._wiring.with_changes(values)
         if self._other_wiring is None:
             self.controller.rewire(self.controller.make_rewired_table(self._wiring))
         elif self.summary.ticks:
@@ -485,10 +485,10 @@ class SessionReplay:
         reader = self._readers.get(entry.type)
         if reader is None:
             try:
-                cls = message_class(entry.type)
+                cls = import_message_class(entry.type)
             except LookupError as error:
                 raise BagError(f"{self._bag.path}: topic {entry.topic}: {error}") from error
-            reader = self._readers[entry.type] = cls, stamp_reader(cls)
+            reader = self._readers[entry.type] = cls, make_stamp_reader(cls)
         cls, stamp_of = reader
         try:
             message = self._deserialize(entry.data, cls)
@@ -541,10 +541,10 @@ class SessionReplay:
             names = [other.name for other in others if other.name == one.name] or [
                 other.name for other in others if other.topic == one.topic
             ]
-            if any(self.controller.wiring.source(name).type != one.type for name in names):
+            if any(self.controller.wiring.find_source(name).type != one.type for name in names):
                 raise BagError(f"{self._bag.path}: source {one.name} sends {one.type}")
         for name in names:
-            self.controller.table.store(name, *held[1:])
+            self.controller.table.store_message(name, *held[1:])
 
     def _step(self, numbers: tuple[int, ...]) -> None:
         """Repeat a tick up to the policy's decision; its command follows in the recording.
@@ -638,7 +638,7 @@ class SessionReplay:
     def _exact(self) -> bool:
         """Whether the fields of all command messages hold every float64 exactly."""
         assert self.controller is not None
-        return all(one.exact for one in self.controller.messages)
+        return all(one.is_exact for one in self.controller.messages)
 
     def _filled(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,) rounded to what the fields of its messages can hold."""
@@ -646,7 +646,7 @@ class SessionReplay:
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.slices, strict=True):
             message.fill(values[span], 0)
-        return np.concatenate([one.read(one.message) for one in self.controller.messages])
+        return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 
     def _ordered(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
         """Return a recorded command (A,) in the actuators' order of this wiring.

@@ -164,7 +164,7 @@ class DiagnosticsReport:
             now_ns: The time now, against which ages are measured.
         """
         self._found = {}
-        sources = self._controller.table.status(now_ns)
+        sources = self._controller.table.list_source_statuses(now_ns)
         statuses = [
             self._policy_status(active),
             self._gate_status(),
@@ -317,7 +317,7 @@ class DiagnosticsReport:
             text = "; ".join(errors + warnings)
             self._found["wiring", text] = ERROR, text
         level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
-        topics = ", ".join(wiring.command.topics)
+        topics = ", ".join(wiring.command.topic_keys)
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
         return self._make_status("wiring", level, text, values)
 
@@ -359,7 +359,7 @@ class DiagnosticsReport:
     def _source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
         """Return the diagnostic status of one source, which is a subscribed sensor topic."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
-        config = self._controller.wiring.source(source.name)
+        config = self._controller.wiring.find_source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
         publishers = len(select_type(infos, config.type))
         rates_hz = self._measure_rates_hz(source, now_ns)
@@ -367,7 +367,7 @@ class DiagnosticsReport:
         if not (source.error or source.fresh):
             text = "no fresh message"
             if self._real_time:
-                text = self._controller.table.why_late(source.name, now_ns)
+                text = self._controller.table.explain_lateness(source.name, now_ns)
             if not publishers:
                 text = f"no publisher{describe_similar_topic(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}
@@ -425,7 +425,7 @@ class DiagnosticsReport:
         wrong = dict(zip(rivals, rivals, strict=True))
         if wrong or not self._real_time:
             return wrong
-        config = self._controller.wiring.source(source.name)
+        config = self._controller.wiring.find_source(source.name)
         if len(rates_hz) == RATE_REPORTS and min(rates_hz) > 0.0:
             wrong["rate"] = describe_wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
         if source.fresh and source.stamp_ns is not None and source.age_s is not None:
@@ -696,7 +696,7 @@ class EventLog:
         if len(losses) < FLAPS or not 0.0 < now_s - then_s < WINDOW_S:
             return False
         self._flapping_until_s[name] = now_s + WINDOW_S
-        max_age_s = self._controller.wiring.source(name).max_age_s
+        max_age_s = self._controller.wiring.find_source(name).max_age_s
         self._logger.warning(
             f"source {name!r} was lost {FLAPS} times in {now_s - then_s:.1f} s:"
             f" {(messages - before) / (now_s - then_s):.3g} messages a second come, and its"
@@ -706,7 +706,7 @@ class EventLog:
 
     def _count_messages(self, source: str) -> int:
         """Return the number of messages that a source (subscribed topic) has sent."""
-        statuses = self._controller.table.status(0)
+        statuses = self._controller.table.list_source_statuses(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 
     def _log_acting(self, readings: Readings, shadow: bool) -> None:
@@ -737,7 +737,7 @@ class EventLog:
             now = self._controller.safe_reason or "acting"
             self._logger.warning(f"commands: {count} more changes in {WINDOW_S:g} s; now {now}")
             return
-        for status in self._controller.table.status(0):
+        for status in self._controller.table.list_source_statuses(0):
             if status.name == subject:
                 self._logger.warning(
                     f"source {subject!r}: {count} more changes in {WINDOW_S:g} s; now"

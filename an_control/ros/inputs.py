@@ -41,9 +41,9 @@ from an_control.wiring import (
     ChannelTable,
     SourceConfig,
     WiringError,
-    lists_names,
-    names_reader,
-    stamp_reader,
+    has_name_list,
+    make_names_reader,
+    make_stamp_reader,
 )
 
 RATE_RATIO = 1.25
@@ -342,7 +342,7 @@ class Inputs:
                 if self._recorder is not None:
                     topic = self._node.resolve_topic_name(self.topics[source])
                     self._recorder.deliver(topic, source, self._now_ns())
-                self._table.store(source, *newest)
+                self._table.store_message(source, *newest)
                 self._stored(source, newest[1])
 
     def describe_rivals(self, source: str) -> list[str]:
@@ -360,7 +360,7 @@ class Inputs:
             describe_rivals(nodes[pair.first], nodes[pair.second], channels)
             for pair in self._senders[topic].find_rivals(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
-            and (channels := self._table.ids_with_names(source, pair.names))
+            and (channels := self._table.find_ids_by_name(source, pair.names))
         ]
 
     def close(self) -> None:
@@ -401,7 +401,11 @@ class Inputs:
             cls: The message class.
         """
         qos = find_publishers_qos(self._node, topic, self._depth_of(topic, cls))
-        stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
+        stamp_of, names_of, arrivals = (
+            make_stamp_reader(cls),
+            make_names_reader(cls),
+            self._arrivals,
+        )
         recorder, name, type_ = self._recorder, self._node.resolve_topic_name(topic), type_name(cls)
 
         def store(message: Any, info: MessageInfo | None) -> None:
@@ -420,7 +424,7 @@ class Inputs:
             for source in readers:
                 if recorder is not None:
                     recorder.message(name, type_, message, source, arrival_ns, now_ns)
-                self._table.store(source, message, stamp_ns, arrival_ns)
+                self._table.store_message(source, message, stamp_ns, arrival_ns)
                 self._stored(source, stamp_ns)
 
         def store_uninformed(message: Any) -> None:
@@ -496,7 +500,7 @@ class Inputs:
 
     def _store_latched(self, topic: str, message: Any) -> None:
         """Store a kept (latched) message of a topic, unless a newer message has arrived."""
-        stamp_ns, now_ns = stamp_reader(type(message))(message), self._now_ns()
+        stamp_ns, now_ns = make_stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)
         if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):
             return
@@ -508,12 +512,12 @@ class Inputs:
         for source in readers:
             if recorder is not None:
                 recorder.message(name, type_name(type(message)), message, source, now_ns, now_ns)
-            self._table.store(source, message, stamp_ns, now_ns)
+            self._table.store_message(source, message, stamp_ns, now_ns)
             self._stored(source, stamp_ns)
 
     def _depth_of(self, topic: str, cls: Any) -> int:
         """Return the queue depth for a topic whose messages have the class `cls`."""
-        several = topic in self._senders or lists_names(cls)
+        several = topic in self._senders or has_name_list(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
     def _unsubscribe(self, topic: str) -> None:

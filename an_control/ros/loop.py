@@ -50,7 +50,7 @@ from an_control.system.priority import (
 )
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
-from an_control.wiring.messages import stamp_field
+from an_control.wiring.messages import get_stamp_field
 
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
@@ -585,7 +585,7 @@ def _check_has_stamps(table: ChannelTable) -> None:
     Raises:
         WiringError: No source has time stamps.
     """
-    if all(stamp_field(cls()) is None for cls in table.message_classes.values()):
+    if all(get_stamp_field(cls()) is None for cls in table.message_classes.values()):
         types = Description(", ".join({one.type: None for one in table.wiring.sources}))
         allowed = "at least one type with a stamp, for mode lockstep"
         raise WiringError(table.wiring.file, "sources", types, allowed)

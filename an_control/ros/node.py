@@ -338,7 +338,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         declared = self._wiring_parameters.declare(controller.wiring)
         self._recorder = make_recorder(self, settings, controller)
         if self._recorder is not None:
-            self._recorder.event("rewire", values=declared.replaced(controller.wiring))
+            self._recorder.event("rewire", values=declared.list_changed_settings(controller.wiring))
         controller.rewire(controller.make_rewired_table(declared))
         self._swap = ModelSwap(
             controller,

@@ -95,7 +95,7 @@ class CommandOutput:
         self._node, self._messages, self._slices = node, tuple(messages), command.slices
         self._last, self._now_ns = last, now_ns
         self._whole = len(self._messages) == 1
-        self._exact = all(one.exact for one in self._messages)
+        self._exact = all(one.is_exact for one in self._messages)
         self._lock = threading.Lock()
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
@@ -172,7 +172,7 @@ class CommandOutput:
                 message.fill(values if self._whole else values[span], stamp_ns)
             now_ns, stamped_only = self._now_ns(), stamp_ns is None
             self._send(stamped_only=stamped_only)
-            whole = not stamped_only or all(one.stamped for one in self._messages)
+            whole = not stamped_only or all(one.is_stamped for one in self._messages)
             counts = bool(whole and self._targets and self._targets is self._publishers)
             self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
             if counts:
@@ -181,7 +181,7 @@ class CommandOutput:
 
     def _carried_values(self) -> np.ndarray:
         """Return the values (A,) in the messages, which the field types may have rounded."""
-        return np.concatenate([one.read(one.message) for one in self._messages])
+        return np.concatenate([one.read_values(one.message) for one in self._messages])
 
     def repeat(self) -> None:
         """Send the newest command again, on topics whose messages have a time stamp."""
@@ -196,7 +196,7 @@ class CommandOutput:
         """
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
-            if stamped_only and not message.stamped:
+            if stamped_only and not message.is_stamped:
                 continue
             try:
                 target.publish(message.message)
@@ -286,7 +286,7 @@ class CommandOutput:
             message: The message.
         """
         with suppress(ValueError):
-            self._heard[span] = carrier.read(message)
+            self._heard[span] = carrier.read_values(message)
             if np.isfinite(self._heard).all():
                 heard, now_ns = self._heard.copy(), self._now_ns()
                 self.on_command(CommandKind.OTHER, now_ns, None, heard, counts=True)

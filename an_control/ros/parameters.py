@@ -180,7 +180,7 @@ class WiringParameters:
         own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
         if self._declaring or not own:
             return None
-        changed = wiring.rewired(own)
+        changed = wiring.with_changes(own)
         self._check_topics(changed)
         return changed
 
@@ -192,7 +192,7 @@ class WiringParameters:
                 the wiring.
         """
         commands: dict[str, str] = {}
-        for topic, key in wiring.command.topics.items():
+        for topic, key in wiring.command.topic_keys.items():
             resolved = self._resolved(wiring, key, topic)
             if resolved in commands:
                 raise WiringError(

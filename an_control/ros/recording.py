@@ -151,7 +151,7 @@ class LoopRecord:
     def wiring(self, wiring: Wiring, before: Wiring) -> None:
         """Record that another wiring is used from now on."""
         if self.recorder is not None:
-            self.event("rewire", values=wiring.replaced(before))
+            self.event("rewire", values=wiring.list_changed_settings(before))
             self.recorder.wiring(wiring)
 
     def event(self, kind: str, **values: Any) -> None:

@@ -64,19 +64,19 @@ def read_skeleton(path: str | Path) -> Skeleton:
     Raises:
         WiringError: The file is not valid; the message names file, key, value and what is allowed.
     """
-    top = read_yaml(path).fields(("an_control_drawing", "links"), ("base", "view"))
-    if top["an_control_drawing"].number("1, the version of the format") != 1:
-        raise top["an_control_drawing"].error("1, the version of the format")
+    top = read_yaml(path).read_fields(("an_control_drawing", "links"), ("base", "view"))
+    if top["an_control_drawing"].read_number("1, the version of the format") != 1:
+        raise top["an_control_drawing"].make_error("1, the version of the format")
     links: list[SkeletonLink] = []
-    for name, entry in top["links"].items("a mapping of links, each with to and width"):
+    for name, entry in top["links"].iterate_items("a mapping of links, each with to and width"):
         links.append(_read_link(name, entry, [link.name for link in links]))
     if not any(link.joint for link in links):
-        raise top["links"].error("links of which at least one has a joint")
-    base = top["base"].fields((), ("height", "moves")) if "base" in top else {}
-    view = top["view"].fields((), ("yaw", "tilt", "span")) if "view" in top else {}
+        raise top["links"].make_error("links of which at least one has a joint")
+    base = top["base"].read_fields((), ("height", "moves")) if "base" in top else {}
+    view = top["view"].read_fields((), ("yaw", "tilt", "span")) if "view" in top else {}
     moves = base.get("moves")
     if moves is not None and not isinstance(moves.value, bool):
-        raise moves.error("true or false")
+        raise moves.make_error("true or false")
     return Skeleton(
         links=links,
         height=_read_optional(base, "height", 0.0, "m", -MAX_M, MAX_M),
@@ -99,28 +99,28 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
         WiringError: The entry is not valid.
     """
     jointed = isinstance(entry.value, dict) and "joint" in entry.value
-    keys = entry.fields(
+    keys = entry.read_fields(
         ("to", "width", "axis") if jointed else ("to", "width"),
         ("parent", "colour", "joint", "kind") if jointed else ("parent", "colour", "joint"),
         dict.fromkeys(("axis", "kind"), "a link without a joint has none"),
     )
     parent = keys.get("parent")
     if parent is not None and parent.value not in above:
-        raise parent.error(f"a link above this one in the file: {', '.join(above) or 'none'}")
+        raise parent.make_error(f"a link above this one in the file: {', '.join(above) or 'none'}")
     axis = _read_numbers(keys["axis"], AXIS, _SPACE) if "axis" in keys else []
     if "axis" in keys and not any(axis):
-        raise keys["axis"].error(AXIS)
+        raise keys["axis"].make_error(AXIS)
     colour = [28.0, 55.0, 50.0]
     if "colour" in keys:
         colour = _read_numbers(keys["colour"], COLOUR, ((0, 360), (0, 100), (0, 100)))
     return SkeletonLink(
         name=name,
         parent=-1 if parent is None else above.index(str(parent.value)),
-        joint=keys["joint"].text("the name of a joint", _NAME) if "joint" in keys else "",
-        kind=keys["kind"].text("revolute, prismatic", _KIND) if "kind" in keys else "revolute",  # type: ignore[arg-type]
+        joint=keys["joint"].read_text("the name of a joint", _NAME) if "joint" in keys else "",
+        kind=keys["kind"].read_text("revolute, prismatic", _KIND) if "kind" in keys else "revolute",  # type: ignore[arg-type]
         axis=axis,
         to=_read_numbers(keys["to"], VECTOR, _SPACE),
-        width=keys["width"].number(f"m, 0 to {MAX_M:g}", 0.0, MAX_M),
+        width=keys["width"].read_number(f"m, 0 to {MAX_M:g}", 0.0, MAX_M),
         colour=colour,
     )
 
@@ -137,9 +137,9 @@ def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, floa
         WiringError: The entry is not such a list.
     """
     if not isinstance(entry.value, list) or len(entry.value) != len(bounds):
-        raise entry.error(allowed)
+        raise entry.make_error(allowed)
     elements = (Entry(entry.file, entry.key, value) for value in entry.value)
-    return [one.number(allowed, *pair) for one, pair in zip(elements, bounds, strict=True)]
+    return [one.read_number(allowed, *pair) for one, pair in zip(elements, bounds, strict=True)]
 
 
 def _read_optional(
@@ -160,4 +160,4 @@ def _read_optional(
     """
     if key not in group:
         return default
-    return group[key].number(f"{unit}, {low:g} to {high:g}", low, high)
+    return group[key].read_number(f"{unit}, {low:g} to {high:g}", low, high)

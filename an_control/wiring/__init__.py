@@ -3,8 +3,8 @@
 `load_wiring` reads a robot's YAML file into a frozen `Wiring`. The file names sources (topics to
 subscribe to), channels (the numbers and image patches that the policy reads) and actuators. A
 `ChannelTable` stores the messages of the sources and reads all channels once a tick (control step).
-`command_messages` makes the objects that write commands into ROS messages. Nothing here imports
-rclpy, and nothing reads a clock: time is always an argument.
+`make_command_messages` makes the objects that write commands into ROS messages. Nothing here
+imports rclpy, and nothing reads a clock: time is always an argument.
 
 Example:
     >>> from an_control.system.share import share_path
@@ -22,8 +22,12 @@ from an_control.wiring.command import (
     MeasuredConfig,
     MessageConfig,
 )
-from an_control.wiring.command_message import CommandMessage, command_messages, sendable_limits
-from an_control.wiring.compile import lists_names, names_reader
+from an_control.wiring.command_message import (
+    CommandMessage,
+    compute_sendable_limits,
+    make_command_messages,
+)
+from an_control.wiring.compile import has_name_list, make_names_reader
 from an_control.wiring.config import (
     ChannelConfig,
     PoolConfig,
@@ -32,7 +36,7 @@ from an_control.wiring.config import (
     load_wiring,
 )
 from an_control.wiring.image import ImageConfig
-from an_control.wiring.messages import message_class, stamp_reader
+from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control.wiring.missing import Notice, SourceStatus
 
 __all__ = [
@@ -52,11 +56,11 @@ __all__ = [
     "SourceStatus",
     "Wiring",
     "WiringError",
-    "command_messages",
-    "lists_names",
+    "compute_sendable_limits",
+    "has_name_list",
+    "import_message_class",
     "load_wiring",
-    "message_class",
-    "names_reader",
-    "sendable_limits",
-    "stamp_reader",
+    "make_command_messages",
+    "make_names_reader",
+    "make_stamp_reader",
 ]

@@ -65,7 +65,9 @@ class CameraReader(Reader):
         # OpenCV reads it when it is imported, which nothing here has done yet.
         os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))
         image = self.image = config.image
-        super().__init__([(config.id.replace(ALL, label), config) for label in image.labels()])
+        super().__init__(
+            [(config.id.replace(ALL, label), config) for label in image.make_patch_labels()]
+        )
         self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed
         self._limit_ns = limit_ns
         self._hidden: NDArray[np.bool_] | None = None
@@ -118,7 +120,7 @@ class CameraReader(Reader):
         gray, alpha = self._gray(message, self.image)
         if gray.max() < BLACK:
             raise ValueError("a black image")
-        gray = _resize(gray, self.image.size)
+        gray = _resize_picture(gray, self.image.size)
         for top, left, height, width in self.image.black:
             gray[top : top + height, left : left + width] = 0
         pause_ns = stamp_ns - before_ns if before_ns and stamp_ns else 1
@@ -140,7 +142,7 @@ class CameraReader(Reader):
         """
         before, self._hidden = self._hidden, None
         if alpha is not None:
-            seen = cut_patches(_resize(alpha, self.image.size)[None], self.image.patch)
+            seen = cut_patches(_resize_picture(alpha, self.image.size)[None], self.image.patch)
             self._hidden = seen.reshape(len(seen), -1).max(axis=1) == 0
         if before is None:
             return
@@ -177,8 +179,8 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     pixels = data.reshape(message.height, step)[:, : message.width * depth]
     if encoding == "mono16":
         high = 0 if message.is_bigendian else 1  # of each pixel's two bytes
-        return _crop(pixels[:, high::2], image).copy(), None
-    picture = _crop(pixels.reshape(message.height, message.width, depth), image)
+        return _crop_picture(pixels[:, high::2], image).copy(), None
+    picture = _crop_picture(pixels.reshape(message.height, message.width, depth), image)
     if depth == 1:
         return picture[:, :, 0].copy(), None
     gray = _make_colour_conversion(f"{encoding[:-1].upper()}2GRAY")(picture)
@@ -207,7 +209,9 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
             f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
-    return _make_colour_conversion("BGR2GRAY")(_crop(np.asarray(picture, np.uint8), image)), None
+    return _make_colour_conversion("BGR2GRAY")(
+        _crop_picture(np.asarray(picture, np.uint8), image)
+    ), None
 
 
 def _check_size(height: int, width: int, image: ImageConfig) -> None:
@@ -226,7 +230,7 @@ def _check_size(height: int, width: int, image: ImageConfig) -> None:
         raise ValueError(f"{height} x {width} pixels, not {expected[0]} x {expected[1]}")
 
 
-def _crop(picture: Gray, image: ImageConfig) -> Gray:
+def _crop_picture(picture: Gray, image: ImageConfig) -> Gray:
     """Return the part of a picture (H, W) or (H, W, colours) that the wiring's `crop` selects."""
     if image.crop is None:
         return picture
@@ -234,7 +238,7 @@ def _crop(picture: Gray, image: ImageConfig) -> Gray:
     return picture[top : top + height, left : left + width]
 
 
-def _resize(gray: Gray, size: tuple[int, int]) -> Gray:
+def _resize_picture(gray: Gray, size: tuple[int, int]) -> Gray:
     """Return a picture (H, W) in another size.
 
     Args:

@@ -1,7 +1,7 @@
 """The channel table stores the newest messages and reads all channels once a tick.
 
 A source is a subscribed topic, a channel is one number (or image patch) from its messages that the
-policy reads, and a tick is one control step. `ChannelTable.store` only keeps a message.
+policy reads, and a tick is one control step. `ChannelTable.store_message` only keeps a message.
 `ChannelTable.read` extracts the numbers, once for each message. Call both on the same thread. Time
 is an argument, because the table reads no clock. A channel whose message has not come, is too old,
 or holds no finite number counts as missing, never as zero.
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from an_control.wiring.camera import CameraReader
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.command import CommandConfig
-from an_control.wiring.compile import Sources, compile_source, follow_field
+from an_control.wiring.compile import Sources, find_number_fields, make_readers
 from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
 from an_control.wiring.feed import Feed
-from an_control.wiring.messages import Resolver, element_path, message_class
+from an_control.wiring.messages import Resolver, format_element_path, import_message_class
 from an_control.wiring.missing import MissingReport, Notice, SourceStatus
 from an_control.wiring.readers import GrowingReader, Reader
 
@@ -37,7 +37,7 @@ class _Group(NamedTuple):
     readers: tuple[Reader, ...]
     fixed: int
 
-    def expected(self) -> int:
+    def count_expected(self) -> int:
         """Return the number of channels of this group that should be present."""
         if self.feed is not None:
             return self.feed.expected
@@ -91,7 +91,7 @@ class ChannelWeights:
         """
         there = of = 0.0
         for group in self._groups:
-            expected = group.expected()
+            expected = group.count_expected()
             present = min(int(np.count_nonzero(ok[group.places])), expected)
             if group.weight is None:
                 there, of = there + present, of + expected
@@ -153,12 +153,12 @@ class MeasuredPositions:
             cls = classes[measured.source]
             try:
                 leaves = [
-                    leaf for one in channels for leaf in follow_field(one, cls, resolve, file)
+                    leaf for one in channels for leaf in find_number_fields(one, cls, resolve, file)
                 ]
             except WiringError as error:
-                key = f"{command.key(number)}.measured.field"
+                key = f"{command.format_key(number)}.measured.field"
                 raise WiringError(file, key, measured.field, error.allowed) from None
-            positions = _PositionReader(*compile_source(leaves, set()), places)
+            positions = _PositionReader(*make_readers(leaves, set()), places)
             self._readers.setdefault(measured.source, []).append(positions)
 
     @property
@@ -167,7 +167,7 @@ class MeasuredPositions:
         return tuple(self._readers)
 
     @property
-    def all_measured(self) -> bool:
+    def has_all_positions(self) -> bool:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
 
@@ -183,7 +183,7 @@ class MeasuredPositions:
 def _with_actuator_name(field: str, name: str) -> str:
     """Return a field path with the `*` replaced by an actuator's name, quoted if needed."""
     before, starred, after = field.partition("[*]")
-    return element_path(before, name) + after if starred else field.replace("*", name)
+    return format_element_path(before, name) + after if starred else field.replace("*", name)
 
 
 class _PositionReader:
@@ -205,7 +205,7 @@ class _PositionReader:
         start = 0
         try:
             for names in self._names:
-                names.update(message)
+                names.use_names_of(message)
             for reader in self._readers:
                 reader.read(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
@@ -311,7 +311,7 @@ class Conversion:
         np.minimum(values, self._high, out=values)
         return ok
 
-    def present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+    def select_present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
         """Return the ids of the valid channels.
 
         Args:
@@ -332,8 +332,8 @@ class ChannelTable:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the message class of a type's name.
-        like: An earlier table, whose stored messages and state are copied (see `rewired`); None for
-            a new table.
+        like: An earlier table, whose stored messages and state are copied (see
+            `make_rewired_table`); None for a new table.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.
@@ -342,7 +342,7 @@ class ChannelTable:
     def __init__(
         self,
         wiring: Wiring,
-        resolve: Resolver = message_class,
+        resolve: Resolver = import_message_class,
         like: ChannelTable | None = None,
     ) -> None:
         self.wiring = wiring
@@ -360,9 +360,9 @@ class ChannelTable:
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
         self._missing = MissingReport(self._feeds.values())
-        self._lay_out(like)
+        self._number_channels(like)
 
-    def _lay_out(self, like: ChannelTable | None) -> None:
+    def _number_channels(self, like: ChannelTable | None) -> None:
         """Assign every channel an index in the arrays.
 
         Args:
@@ -374,13 +374,15 @@ class ChannelTable:
         self._conversion: Conversion = Conversion(
             readers, None if like is None else like._conversion
         )
-        self._missing.lay_out(self.ids, self._missing if like is None else like._missing)
+        self._missing.number_channels(self.ids, self._missing if like is None else like._missing)
         stop = 0
         for feed in feeds:
-            stop = feed.lay_out(stop, self._conversion.raw)
+            stop = feed.number_channels(stop, self._conversion.raw)
         self._weights = ChannelWeights(feeds) if has_weights(feeds) else None
 
-    def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
+    def store_message(
+        self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int
+    ) -> None:
         """Store a source's newest message. This is cheap and never fails on a message's content.
 
         A message that repeats the previous time stamp does not count as newer. So a source that
@@ -389,13 +391,14 @@ class ChannelTable:
         Args:
             source: Name of the source.
             message: A ROS message of the source's type.
-            stamp_ns: Stamp of the message in ns; None or 0 if it has none (see `stamp_reader`).
+            stamp_ns: Stamp of the message in ns; None or 0 if it has none (see
+                `make_stamp_reader`).
             arrival_ns: Time of arrival, on the clock of `now_ns` in `read`.
 
         Raises:
             KeyError: There is no such source.
         """
-        self._feeds[source].received.store(message, stamp_ns, arrival_ns)
+        self._feeds[source].received.store_message(message, stamp_ns, arrival_ns)
 
     def has_step(self, stamp_ns: int) -> bool:
         """Return whether every source has sent a message for a step in lockstep.
@@ -423,7 +426,7 @@ class ChannelTable:
         new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
         fresh = [feed.mark_missing(ok, now_ns, stamp_ns) for feed in feeds]
         pattern = self._missing.update(ok, fresh, now_ns, stamp_ns)
-        ids = self._conversion.present_ids(pattern, ok)
+        ids = self._conversion.select_present_ids(pattern, ok)
         if self.cameras:
             values = np.concatenate([camera.patches for camera in self.cameras])[ok]
         elif len(ids) == len(self.ids):
@@ -437,18 +440,18 @@ class ChannelTable:
     def _extract(self, feeds: Iterable[Feed], lockstep: bool) -> NDArray[np.bool_]:
         """Convert the numbers of all unread messages to readings. Return which are valid (N,)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.received.unread and feed.scan(lockstep) for feed in feeds]):
-                self._lay_out(self)
+            if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
+                self._number_channels(self)
                 self._missing.add_new_notices()
             if self.measured is not None:
                 for source in self.measured.sources:
                     for message, _, _ in self._feeds[source].received.unread:
                         self.measured.read(source, message)
             for feed in feeds:
-                feed.extract(lockstep)
+                feed.write_numbers(lockstep)
             return self._conversion.convert()
 
-    def rewired(self, wiring: Wiring) -> ChannelTable:
+    def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Return a table for another wiring, with the stored messages of this table.
 
         A source keeps its messages if its message type is the same, also if it reads another topic
@@ -485,21 +488,21 @@ class ChannelTable:
         """Number of channels that should be present."""
         return sum([feed.expected for feed in self._feeds.values()])
 
-    def expect_present(self) -> None:
+    def stop_expecting_absent(self) -> None:
         """Stop expecting channels of entries with a `*` that have not come lately.
 
         Those channels of such entries that are present now become the expected ones.
         """
         for feed in self._feeds.values():
             for reader in feed.growing:
-                reader.expect_present()
+                reader.stop_expecting_absent()
 
     def reset(self) -> None:
         """Forget earlier camera frames, because a new episode starts."""
         for feed in self._feeds.values():
             feed.reset()
 
-    def ids_with_names(self, source: str, names: Collection[str]) -> list[str]:
+    def find_ids_by_name(self, source: str, names: Collection[str]) -> list[str]:
         """Return the ids of the channels that come from messages with certain element names.
 
         Args:
@@ -507,26 +510,26 @@ class ChannelTable:
             names: Names of the elements in the messages; empty returns all channels of the source.
         """
         readers = self._feeds[source].readers
-        return [id_ for reader in readers for id_ in reader.ids_with_names(names)]
+        return [id_ for reader in readers for id_ in reader.find_ids_by_name(names)]
 
-    def missing(self) -> list[str]:
+    def list_missing_sources(self) -> list[str]:
         """Return the names of the required sources that were missing at the newest read."""
-        return self._missing.required_sources()
+        return self._missing.list_missing_sources()
 
-    def why_missing(self, now_ns: int) -> dict[str, list[str]]:
+    def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
         """Return a mapping from each reason to the ids of the channels missing for that reason.
 
         The channels are those that were missing at the newest read.
         """
-        return self._missing.reasons(now_ns)
+        return self._missing.explain_missing_channels(now_ns)
 
-    def why_late(self, source: str, now_ns: int) -> str:
+    def explain_lateness(self, source: str, now_ns: int) -> str:
         """Return the reason why a source's newest message is not used, in real time."""
-        return self._feeds[source].why_late(now_ns, None)
+        return self._feeds[source].explain_lateness(now_ns, None)
 
-    def status(self, now_ns: int) -> list[SourceStatus]:
+    def list_source_statuses(self, now_ns: int) -> list[SourceStatus]:
         """Return the state of each source at the newest read, for diagnostics."""
-        return self._missing.status(now_ns)
+        return self._missing.list_source_statuses(now_ns)
 
     def take_notices(self) -> list[Notice]:
         """Return and clear the notices of what was lost or came back since the previous call."""

@@ -42,7 +42,7 @@ class WiringError(ValueError):
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
         self.file, self.key, self.allowed = str(file), key, allowed
         self.value = quote_value(value)
-        place = f"{self.file}: {_shorten(key)}" if key else self.file
+        place = f"{self.file}: {_shorten_text(key)}" if key else self.file
         problem = f"{self.value} is not allowed; allowed"
         if isinstance(value, MissingItem):
             problem = f"{self.value} is missing; needed"
@@ -51,7 +51,7 @@ class WiringError(ValueError):
 
 def quote_value(value: object) -> str:
     """Return a value as text for an error: on one line, cut to 80 characters."""
-    return _shorten(value if isinstance(value, Description) else repr(value))
+    return _shorten_text(value if isinstance(value, Description) else repr(value))
 
 
 def shorten_error(error: Exception) -> str:
@@ -60,7 +60,7 @@ def shorten_error(error: Exception) -> str:
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     """Return a text, cut to at most `_SHOWN` characters."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
@@ -261,7 +261,7 @@ class Entry:
     def __init__(self, file: str, key: str, value: object) -> None:
         self.file, self.key, self.value = file, key, value
 
-    def error(self, allowed: str) -> WiringError:
+    def make_error(self, allowed: str) -> WiringError:
         """Return the WiringError that says that this value is not allowed.
 
         Args:
@@ -272,7 +272,7 @@ class Entry:
             self.file, self.key, Description("an empty file") if empty else self.value, allowed
         )
 
-    def items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
+    def iterate_items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
         """Yield the key and the value (as an `Entry`) of each item of a mapping.
 
         Args:
@@ -282,11 +282,11 @@ class Entry:
             WiringError: The value is not a mapping, or is an empty one.
         """
         if not isinstance(self.value, dict) or not self.value:
-            raise self.error(allowed)
+            raise self.make_error(allowed)
         for name, value in self.value.items():
             yield name, Entry(self.file, join_keys(self.key, name), value)
 
-    def fields(
+    def read_fields(
         self,
         required: tuple[str, ...],
         optional: tuple[str, ...] = (),
@@ -303,7 +303,7 @@ class Entry:
             WiringError: A required key is missing, or a key is unknown.
         """
         known = required + optional
-        found = dict(self.items(f"a mapping of {', '.join(known)}"))
+        found = dict(self.iterate_items(f"a mapping of {', '.join(known)}"))
         for name, entry in found.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
@@ -322,7 +322,7 @@ class Entry:
                 )
         return found
 
-    def number(self, allowed: str, low: float = -math.inf, high: float = math.inf) -> float:
+    def read_number(self, allowed: str, low: float = -math.inf, high: float = math.inf) -> float:
         """Return the value as a finite number from `low` to `high`.
 
         Args:
@@ -335,12 +335,12 @@ class Entry:
         """
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(allowed)
+            raise self.make_error(allowed)
         if not (math.isfinite(value) and low <= value <= high):
-            raise self.error(allowed)
+            raise self.make_error(allowed)
         return float(value)
 
-    def range(self, allowed: str, bound: float) -> tuple[float, float]:
+    def read_range(self, allowed: str, bound: float) -> tuple[float, float]:
         """Return the value as two increasing finite numbers.
 
         Args:
@@ -351,15 +351,15 @@ class Entry:
             WiringError: The value is not a list of two such numbers.
         """
         if not isinstance(self.value, list) or len(self.value) != 2:
-            raise self.error(allowed)
+            raise self.make_error(allowed)
         low, high = (
-            Entry(self.file, self.key, v).number(allowed, -bound, bound) for v in self.value
+            Entry(self.file, self.key, v).read_number(allowed, -bound, bound) for v in self.value
         )
         if not low < high:
-            raise self.error(allowed)
+            raise self.make_error(allowed)
         return low, high
 
-    def text(self, allowed: str, pattern: re.Pattern[str]) -> str:
+    def read_text(self, allowed: str, pattern: re.Pattern[str]) -> str:
         """Return the value as text.
 
         Args:
@@ -370,7 +370,7 @@ class Entry:
             WiringError: The value is not text that matches.
         """
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
-            raise self.error(allowed)
+            raise self.make_error(allowed)
         return self.value
 
 
@@ -387,7 +387,7 @@ def read_topic(entry: Entry) -> str:
     Raises:
         WiringError: The value is not a topic name.
     """
-    return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
+    return entry.read_text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
 def read_max_age(entry: Entry) -> float:
@@ -396,7 +396,7 @@ def read_max_age(entry: Entry) -> float:
     Raises:
         WiringError: The value is not a number in the allowed range.
     """
-    return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
+    return entry.read_number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
 def read_number(
@@ -416,9 +416,9 @@ def read_number(
     """
     if entry is None:
         return default
-    value = entry.number(allowed, low, LARGEST)
+    value = entry.read_number(allowed, low, LARGEST)
     if not zero and value == 0.0:
-        raise entry.error(allowed)
+        raise entry.make_error(allowed)
     return value
 
 
@@ -433,7 +433,7 @@ def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
         WiringError: There is no such source.
     """
     if entry.value not in sources:
-        raise entry.error(f"one of the sources {', '.join(sources)}")
+        raise entry.make_error(f"one of the sources {', '.join(sources)}")
     return str(entry.value)
 
 
@@ -448,13 +448,13 @@ def read_field_path(entry: Entry, *, many: bool) -> str:
     Raises:
         WiringError: The value is not such a path.
     """
-    text = entry.text(SYNTAX, _TEXT)
+    text = entry.read_text(SYNTAX, _TEXT)
     try:
-        several = parse_field(text).many
+        several = parse_field(text).has_many_numbers
     except ValueError:
-        raise entry.error(SYNTAX) from None
+        raise entry.make_error(SYNTAX) from None
     if several and not many:
-        raise entry.error("one number, or a * in the channel's id")
+        raise entry.make_error("one number, or a * in the channel's id")
     if many and not several:
-        raise entry.error("several numbers (with a *), as the channel's id has a *")
+        raise entry.make_error("several numbers (with a *), as the channel's id has a *")
     return text

@@ -173,7 +173,7 @@ class CommandMessageList(Generic[M]):
 
     messages: tuple[M, ...]
 
-    def key(self, number: int) -> str:
+    def format_key(self, number: int) -> str:
         """Return the dotted key of a message's settings in the wiring file, for errors.
 
         Args:
@@ -182,9 +182,9 @@ class CommandMessageList(Generic[M]):
         return "command" if len(self.messages) == 1 else f"command[{number}]"
 
     @cached_property
-    def topics(self) -> dict[str, str]:
+    def topic_keys(self) -> dict[str, str]:
         """A mapping from each topic to its dotted key in the wiring file."""
-        return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
+        return {one.topic: f"{self.format_key(i)}.topic" for i, one in enumerate(self.messages)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -210,11 +210,13 @@ class CommandMessageList(Generic[M]):
         names: set[str] = set()
         for place, one in enumerate(self.messages):
             if one.topic in topics:
-                raise WiringError(file, f"{self.key(place)}.topic", one.topic, "each topic once")
+                raise WiringError(
+                    file, f"{self.format_key(place)}.topic", one.topic, "each topic once"
+                )
             topics.add(one.topic)
             for actuator in one.actuators:
                 if actuator.name in names:
-                    key = f"{self.key(place)}.actuators.{actuator.name}"
+                    key = f"{self.format_key(place)}.actuators.{actuator.name}"
                     raise WiringError(file, key, actuator.name, "each actuator once")
                 names.add(actuator.name)
 
@@ -272,7 +274,7 @@ class CommandConfig(CommandMessageList[MessageConfig]):
         """The settings `measured` of each message that needs measured positions."""
         return tuple(one.measured for one in self.messages if one.measured is not None)
 
-    def safe_command(self) -> NDArray[np.float64]:
+    def make_safe_command(self) -> NDArray[np.float64]:
         """Return the safe command (A,) in the wiring file as a new array, with NaN for "hold"."""
         return np.array(
             [np.nan if actuator.safe == "hold" else actuator.safe for actuator in self.actuators]
@@ -319,7 +321,7 @@ def list_message_entries(entry: Entry) -> list[Entry]:
     if not isinstance(entry.value, list):
         return [entry]
     if len(entry.value) < 2:
-        raise entry.error("a mapping, or a list of several")
+        raise entry.make_error("a mapping, or a list of several")
     return [Entry(entry.file, f"{entry.key}[{i}]", one) for i, one in enumerate(entry.value)]
 
 
@@ -334,13 +336,13 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
     Raises:
         WiringError: A key or value is not allowed.
     """
-    fields = entry.fields(
+    fields = entry.read_fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
     shared = read_shared_field(fields["field"]) if "field" in fields else None
-    actuators = fields["actuators"].items("at least one actuator")
+    actuators = fields["actuators"].iterate_items("at least one actuator")
     constants: dict[str, Constant] = {}
-    type_ = fields["type"].text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
+    type_ = fields["type"].read_text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
     if type_ == _TRAJECTORY:
         constants[_TIME_FROM_START] = step_s
     if "constants" in fields:
@@ -369,10 +371,10 @@ def read_shared_field(entry: Entry) -> str:
         steps = parse_field(text).steps if isinstance(text, str) else ()
     except ValueError:
         steps = ()
-    if not steps or parse_field(str(text)).computed or any(step.name == ALL for step in steps):
-        raise entry.error(_SHARED_PATH)
+    if not steps or parse_field(str(text)).is_computed or any(step.name == ALL for step in steps):
+        raise entry.make_error(_SHARED_PATH)
     if sum(step.key == ALL for step in steps) > 1:
-        raise entry.error(_SHARED_PATH)
+        raise entry.make_error(_SHARED_PATH)
     return str(text)
 
 
@@ -383,9 +385,9 @@ def _read_constants(entry: Entry) -> dict[str, Constant]:
         WiringError: A value is not a number, text or bool.
     """
     constants: dict[str, Constant] = {}
-    for path, one in entry.items("at least one field path and its value"):
+    for path, one in entry.iterate_items("at least one field path and its value"):
         if not isinstance(one.value, bool | int | float | str):
-            raise one.error("a number, a text, true or false")
+            raise one.make_error("a number, a text, true or false")
         constants[path] = one.value
     return constants
 
@@ -404,8 +406,10 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
     if not (_WORD.fullmatch(name) and name.isprintable()):
         allowed = "a name of visible characters without blanks"
         raise WiringError(entry.file, entry.key, name, allowed)
-    fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start", "field"))
-    limits = fields["limits"].range(LIMITS, LARGEST)
+    fields = entry.read_fields(
+        ("limits", "safe"), ("scale", "offset", "max_rate", "start", "field")
+    )
+    limits = fields["limits"].read_range(LIMITS, LARGEST)
     within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
     safe = fields["safe"]
     return ActuatorConfig(
@@ -414,8 +418,8 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
         offset=read_number(fields.get("offset"), 0.0, "a finite number"),
         limits=limits,
         max_rate=read_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
-        safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
-        start=fields["start"].number(within, *limits) if "start" in fields else None,
+        safe="hold" if safe.value == "hold" else safe.read_number(f"{within}, or hold", *limits),
+        start=fields["start"].read_number(within, *limits) if "start" in fields else None,
         field=read_actuator_field(entry, fields.get("field"), shared),
     )
 
@@ -442,8 +446,8 @@ def read_actuator_field(actuator: Entry, entry: Entry | None, shared: str | None
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
     except ValueError:
         field = None
-    if field is None or field.many or field.computed:
-        raise entry.error(_PATH)
+    if field is None or field.has_many_numbers or field.is_computed:
+        raise entry.make_error(_PATH)
     return str(entry.value)
 
 
@@ -457,12 +461,12 @@ def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
     Raises:
         WiringError: A key or value is not allowed.
     """
-    fields = entry.fields(("source", "field"))
+    fields = entry.read_fields(("source", "field"))
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
-        raise field.error("a field path with one *, for the actuator's name: position[*]")
-    if parse_field(read_field_path(field, many=True)).computed:
-        raise field.error("a field of positions, without a function")
+        raise field.make_error("a field path with one *, for the actuator's name: position[*]")
+    if parse_field(read_field_path(field, many=True)).is_computed:
+        raise field.make_error("a field of positions, without a function")
     return MeasuredConfig(read_source_name(fields["source"], sources), field.value)
 
 
@@ -472,11 +476,11 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
     Raises:
         WiringError: A key or value is not allowed.
     """
-    fields = entry.fields(("max_rate", "tolerance", "timeout_s"))
+    fields = entry.read_fields(("max_rate", "tolerance", "timeout_s"))
     return BringUpConfig(
-        max_rate=fields["max_rate"].number("units per second, more than 0", _LEAST),
-        tolerance=fields["tolerance"].number("a distance of more than 0", _LEAST),
-        timeout_s=fields["timeout_s"].number(f"seconds, up to {LIMIT_S:g}", _LEAST, LIMIT_S),
+        max_rate=fields["max_rate"].read_number("units per second, more than 0", _LEAST),
+        tolerance=fields["tolerance"].read_number("a distance of more than 0", _LEAST),
+        timeout_s=fields["timeout_s"].read_number(f"seconds, up to {LIMIT_S:g}", _LEAST, LIMIT_S),
     )
 
 

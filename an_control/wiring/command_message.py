@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.checked_yaml import MissingItem, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
-from an_control.wiring.compile import find_name_list, follow_field
+from an_control.wiring.compile import find_name_list, find_number_fields
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.messages import (
     ALL,
@@ -28,10 +28,10 @@ from an_control.wiring.messages import (
     FieldPath,
     FieldType,
     Resolver,
-    field_types,
-    message_class,
+    get_stamp_field,
+    import_message_class,
+    list_field_types,
     parse_field,
-    stamp_field,
 )
 from an_control.wiring.readers import FieldAccess
 
@@ -115,7 +115,7 @@ class CommandMessage:
             self._check_complete(one)
         for path, value in config.constants.items():
             self._write_constant(path, value)
-        self._stamp = None if config.type in STARTS_NOW else stamp_field(self.message)
+        self._stamp = None if config.type in STARTS_NOW else get_stamp_field(self.message)
 
     def fill(self, values: Values, stamp_ns: int | None) -> None:
         """Write values and a stamp into the message.
@@ -134,7 +134,7 @@ class CommandMessage:
         if stamp_ns is not None and self._stamp is not None:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
-    def read(self, message: Any) -> Values:
+    def read_values(self, message: Any) -> Values:
         """Return the actuators' values (A,) in a message of the same type, from any sender.
 
         The message may list the names in another order, and names of further actuators too.
@@ -155,16 +155,16 @@ class CommandMessage:
         return values
 
     @property
-    def stamped(self) -> bool:
+    def is_stamped(self) -> bool:
         """Whether `fill` writes a time stamp. In lockstep it tells which step a message answers."""
         return self._stamp is not None
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether the message's fields hold every float64 exactly."""
         return all(kind.base == "double" for _, kind in self._list_value_types())
 
-    def sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
+    def compute_sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
         """Return the lowest and highest values (A,) within the limits that the fields can hold.
 
         They are needed because fields round: a limit of 0.1 would be sent as the next float32 above
@@ -196,7 +196,7 @@ class CommandMessage:
         """Return, for each actuator, its index and the type of the field that holds its value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
         for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
-            kinds.append((place, field_types(type(parent))[name]))
+            kinds.append((place, list_field_types(type(parent))[name]))
         return kinds
 
     def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
@@ -217,7 +217,7 @@ class CommandMessage:
         path = parse_field(text) if own else self._make_actuator_path(text, number, actuator.name)
         try:
             channel = ChannelConfig(actuator.name, "", text)
-            (number_field,) = follow_field(
+            (number_field,) = find_number_fields(
                 channel, type(self.message), self._resolve, self._file, path
             )
         except WiringError as error:
@@ -227,7 +227,7 @@ class CommandMessage:
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = number_field.accesses[-1]
-        kind = field_types(type(parent))[last.name]
+        kind = list_field_types(type(parent))[last.name]
         if kind.base not in CASTS or (kind.array and kind.base not in (*ARRAY_CODES, "boolean")):
             raise WiringError(self._file, key, text, f"a field of numbers, not of {kind.base}")
         twice = WiringError(self._file, key, text, "a field that no other actuator writes")
@@ -259,13 +259,13 @@ class CommandMessage:
         steps = tuple(replace(s, key=name) if s.key == ALL else s for s in field.steps)
         cls, named = type(self.message), False
         for step in steps[:-1]:
-            types = field_types(cls)
+            types = list_field_types(cls)
             named |= find_name_list(types) is not None
             kind = types.get(step.name)
             if kind is None or not kind.message:
                 return FieldPath(steps)
             cls = self._resolve(kind.message)
-        types, last = field_types(cls), steps[-1]
+        types, last = list_field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
             named |= find_name_list(types) is not None
             steps = (*steps[:-1], replace(last, key=name if named else number))
@@ -302,7 +302,7 @@ class CommandMessage:
                     if isinstance(access.key, int)
                     else _find_name_index(names, access.key)
                 )
-                kind = field_types(type(node))[access.name]
+                kind = list_field_types(type(node))[access.name]
                 if place > len(inner):
                     raise IndexError(f"{access.name}[0] to {access.name}[{len(inner)}]")
                 if place == len(inner):
@@ -356,7 +356,9 @@ class CommandMessage:
             fail("a path of one field, such as header.frame_id")
         node, kind = self.message, FieldType("")
         for step in steps:
-            types = field_types(type(node)) if hasattr(node, "get_fields_and_field_types") else {}
+            types = (
+                list_field_types(type(node)) if hasattr(node, "get_fields_and_field_types") else {}
+            )
             if step.name not in types:
                 fail(f"the fields here are {', '.join(types) or '(none)'}")
             parent, kind, node = node, types[step.name], getattr(node, step.name)
@@ -413,8 +415,8 @@ class CommandMessage:
         return element_array.places
 
 
-def command_messages(
-    command: CommandConfig, file: str, resolve: Resolver = message_class
+def make_command_messages(
+    command: CommandConfig, file: str, resolve: Resolver = import_message_class
 ) -> tuple[CommandMessage, ...]:
     """Return the message objects of a command, in the order in which they are sent.
 
@@ -428,7 +430,7 @@ def command_messages(
     """
     messages = []
     for number, config in enumerate(command.messages):
-        key = command.key(number)
+        key = command.format_key(number)
         try:
             cls = resolve(config.type)
         except LookupError as error:
@@ -436,12 +438,12 @@ def command_messages(
                 file, f"{key}.type", config.type, f"an installed type ({error})"
             ) from None
         message = CommandMessage(config, cls, resolve, file, key)
-        message.sendable_limits(command)
+        message.compute_sendable_limits(command)
         messages.append(message)
     return tuple(messages)
 
 
-def sendable_limits(
+def compute_sendable_limits(
     command: CommandConfig, messages: Sequence[CommandMessage]
 ) -> tuple[Values, Values]:
     """Return the lowest and highest values (A,) within the limits that can be sent exactly.
@@ -453,7 +455,9 @@ def sendable_limits(
     Raises:
         WiringError: No allowed value of an actuator can be sent.
     """
-    low, high = zip(*(message.sendable_limits(command) for message in messages), strict=True)
+    low, high = zip(
+        *(message.compute_sendable_limits(command) for message in messages), strict=True
+    )
     return np.concatenate(low), np.concatenate(high)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
 from an_control.wiring.checked_yaml import Description, WiringError
 from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
-from an_control.wiring.feed import Feed, limit_ns
+from an_control.wiring.feed import Feed, compute_max_age_ns
 from an_control.wiring.messages import (
     ALL,
     DURATION,
@@ -27,8 +27,8 @@ from an_control.wiring.messages import (
     Resolver,
     Step,
     UnavailableMark,
-    field_types,
     find_unavailable_mark,
+    list_field_types,
     parse_field,
 )
 from an_control.wiring.readers import (
@@ -115,7 +115,7 @@ class NumberField:
         )
 
 
-def follow_field(
+def find_number_fields(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[NumberField]:
     """Return the numbers in a message to which a channel's field path leads.
@@ -133,7 +133,7 @@ def follow_field(
     field = field or parse_field(config.field)
     number_fields = [
         replace(number_field, mark=_find_mark_on_path(number_field.accesses, cls, resolve))
-        for number_field in _FieldFollower(config, field, resolve, file).follow(
+        for number_field in _FieldFollower(config, field, resolve, file).find_numbers(
             field.steps, cls, ()
         )
     ]
@@ -166,14 +166,14 @@ def _find_mark_on_path(
     for place, access in enumerate(accesses):
         if mark := find_unavailable_mark(cls, access.name):
             return mark.apply_to_part(".".join(before.name for before in accesses[:place]))
-        type_ = field_types(cls)[access.name]
+        type_ = list_field_types(cls)[access.name]
         if type_.array or type_.message is None:
             return None
         cls = resolve(type_.message)
     return None
 
 
-def compile_source(
+def make_readers(
     number_fields: Sequence[NumberField], taken: set[str]
 ) -> tuple[list[Reader], list[MessageNames]]:
     """Return the readers of a source's numbers, and the lists of element names that they use.
@@ -335,17 +335,21 @@ class Sources:
         if wiring.images:
             feed = Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
         else:
-            found = [one for channel in channels for one in self._follow(channel, cls, like)]
-            feed = Feed(source, *compile_source(found, self._taken))
+            found = [
+                one for channel in channels for one in self._find_number_fields(channel, cls, like)
+            ]
+            feed = Feed(source, *make_readers(found, self._taken))
         if old is not None and old.config.type == source.type:
             feed.copy_state(old)
         return feed
 
-    def _follow(self, channel: ChannelConfig, cls: Any, like: Sources | None) -> list[NumberField]:
+    def _find_number_fields(
+        self, channel: ChannelConfig, cls: Any, like: Sources | None
+    ) -> list[NumberField]:
         """Return the number fields of a channel. Take them from `like` if nothing differs."""
         known = None if like is None else like._number_fields.get(id(channel))
         if known is None or known[1] is not cls:
-            known = channel, cls, follow_field(channel, cls, self.resolve, self._file)
+            known = channel, cls, find_number_fields(channel, cls, self.resolve, self._file)
         self._number_fields[id(channel)] = known
         return known[2]
 
@@ -361,7 +365,7 @@ class Sources:
         if is_opencv_missing():
             allowed = "an installed OpenCV (pip install 'an_control[camera]')"
             raise WiringError(self._file, key, Description("an image"), allowed)
-        return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
+        return CameraReader(channel, fields, compute_max_age_ns(source, channel.max_age_s))
 
 
 class _FieldFollower:
@@ -380,7 +384,7 @@ class _FieldFollower:
         self._config, self._function = config, field.function
         self._resolve, self._file = resolve, file
 
-    def follow(
+    def find_numbers(
         self,
         steps: tuple[Step, ...],
         cls: Any,
@@ -398,26 +402,26 @@ class _FieldFollower:
         Raises:
             WiringError: The path leads to no number.
         """
-        types = field_types(cls)
+        types = list_field_types(cls)
         names = find_name_list(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
             if self._function:
-                self._fail("an angle of one quaternion")
-            yield from self._follow_all(cls, accesses)
+                self._raise_error("an angle of one quaternion")
+            yield from self._find_all_numbers(cls, accesses)
             return
         if step.name not in types:
             near = difflib.get_close_matches(step.name, types, 1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            self._fail(f"the fields here are {', '.join(types)}{hint}")
+            self._raise_error(f"the fields here are {', '.join(types)}{hint}")
         type_ = types[step.name]
         self._check_key(step, type_, named or names is not None)
         for key in self._expand_key(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*accesses, FieldAccess(step.name, key, names, shown))
-            yield from self._follow_rest(rest, type_, new, named or names is not None)
+            yield from self._find_numbers_in_rest(rest, type_, new, named or names is not None)
 
-    def _follow_rest(
+    def _find_numbers_in_rest(
         self,
         rest: tuple[Step, ...],
         type_: FieldType,
@@ -436,22 +440,24 @@ class _FieldFollower:
         if type_.message:
             cls = self._resolve_class(type_.message)
             if rest:
-                yield from self.follow(rest, cls, accesses, named)
+                yield from self.find_numbers(rest, cls, accesses, named)
             elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
                 yield NumberField(self._config, accesses, "double", self._function)
             else:
-                inside = ", ".join(field_types(cls))
-                self._fail(f"a number; {accesses[-1].name!r} is a message of {inside}")
+                inside = ", ".join(list_field_types(cls))
+                self._raise_error(f"a number; {accesses[-1].name!r} is a message of {inside}")
         elif self._function:
-            self._fail("an angle of a quaternion, a message with x, y, z, w")
+            self._raise_error("an angle of a quaternion, a message with x, y, z, w")
         elif rest:
-            self._fail(f"nothing after {accesses[-1].name!r}, which is no message")
-        elif not type_.numeric:
-            self._fail(f"a number; {accesses[-1].name!r} is a {type_.base}")
+            self._raise_error(f"nothing after {accesses[-1].name!r}, which is no message")
+        elif not type_.is_numeric:
+            self._raise_error(f"a number; {accesses[-1].name!r} is a {type_.base}")
         else:
             yield NumberField(self._config, accesses, type_.base)
 
-    def _follow_all(self, cls: Any, accesses: tuple[FieldAccess, ...]) -> Iterator[NumberField]:
+    def _find_all_numbers(
+        self, cls: Any, accesses: tuple[FieldAccess, ...]
+    ) -> Iterator[NumberField]:
         """Yield every number of a message, except stamps.
 
         Args:
@@ -459,8 +465,8 @@ class _FieldFollower:
             accesses: The fields and elements that lead from the source's message to this message.
         """
         if len(accesses) > _MAX_DEPTH:
-            self._fail(f"a message of at most {_MAX_DEPTH} levels")
-        types = field_types(cls)
+            self._raise_error(f"a message of at most {_MAX_DEPTH} levels")
+        types = list_field_types(cls)
         names = find_name_list(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
@@ -469,8 +475,8 @@ class _FieldFollower:
                 shown = (True, type_.array)
                 new = (*accesses, FieldAccess(name, key, names, shown))
                 if type_.message:
-                    yield from self._follow_all(self._resolve_class(type_.message), new)
-                elif type_.numeric:
+                    yield from self._find_all_numbers(self._resolve_class(type_.message), new)
+                elif type_.is_numeric:
                     yield NumberField(self._config, new, type_.base)
 
     def _check_key(self, step: Step, type_: FieldType, named: bool) -> None:
@@ -485,14 +491,14 @@ class _FieldFollower:
             WiringError: The index or name does not fit.
         """
         if not type_.array and step.key is not None:
-            self._fail(f"no index, as {step.name!r} is a single {type_.base}")
+            self._raise_error(f"no index, as {step.name!r} is a single {type_.base}")
         if type_.array and step.key is None:
             by_name = f", {step.name}[NAME]" if named else ""
-            self._fail(f"an element, as in {step.name}[0]{by_name} or {step.name}[*]")
+            self._raise_error(f"an element, as in {step.name}[0]{by_name} or {step.name}[*]")
         if isinstance(step.key, int) and type_.size is not None and step.key >= type_.size:
-            self._fail(f"{step.name}[0] to {step.name}[{type_.size - 1}]")
+            self._raise_error(f"{step.name}[0] to {step.name}[{type_.size - 1}]")
         if isinstance(step.key, str) and step.key != ALL and not named:
-            self._fail(f"an index, as in {step.name}[0]: the message has no list of names")
+            self._raise_error(f"an index, as in {step.name}[0]: the message has no list of names")
 
     def _expand_key(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
         """Return all indices of a fixed-size array for the key `*`, else the key alone.
@@ -514,9 +520,9 @@ class _FieldFollower:
         try:
             return self._resolve(name)
         except LookupError as error:
-            self._fail(f"a field of an installed message type ({error})")
+            self._raise_error(f"a field of an installed message type ({error})")
 
-    def _fail(self, allowed: str) -> NoReturn:
+    def _raise_error(self, allowed: str) -> NoReturn:
         """Raise the WiringError for this channel's field path.
 
         Args:
@@ -539,13 +545,13 @@ def find_name_list(types: dict[str, FieldType]) -> str | None:
     return None
 
 
-def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
+def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
     """Return a function that returns the list of element names in a message of this class.
 
     The function returns () if the class has no such list. If the class has lists of messages, None
     is returned instead of a function, because each message in a list may come from another sender.
     """
-    types = field_types(cls)
+    types = list_field_types(cls)
     if names := find_name_list(types):
         return attrgetter(names)
     if any(type_.array and type_.message for type_ in types.values()):
@@ -553,6 +559,6 @@ def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
     return lambda message: ()
 
 
-def lists_names(cls: Any) -> bool:
+def has_name_list(cls: Any) -> bool:
     """Return whether messages of this class have a list of names for their elements."""
-    return find_name_list(field_types(cls)) is not None
+    return find_name_list(list_field_types(cls)) is not None

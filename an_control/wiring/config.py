@@ -143,7 +143,7 @@ class ChannelConfig:
         return parse_field(self.field).wave if self.field else None
 
     @property
-    def repaired(self) -> bool:
+    def is_repaired(self) -> bool:
         """Whether the settings replace some readings by values, or make them missing."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
@@ -172,7 +172,7 @@ class Wiring:
     channels: tuple[ChannelConfig, ...]
     command: CommandConfig
 
-    def source(self, name: str) -> SourceConfig:
+    def find_source(self, name: str) -> SourceConfig:
         """Return the source (topic subscription) with this name.
 
         Raises:
@@ -201,7 +201,7 @@ class Wiring:
         """For each camera, the settings for cutting its images into patches."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
-    def rewired(self, changes: Mapping[str, object]) -> Wiring:
+    def with_changes(self, changes: Mapping[str, object]) -> Wiring:
         """Return a copy of this wiring with other topics, sources or fields.
 
         Args:
@@ -234,14 +234,14 @@ class Wiring:
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
                 raise WiringError(self.file, key, Description("this key"), allowed)
-        check_no_loops(self.file, sources.values(), self.command.topics)
+        check_no_loops(self.file, sources.values(), self.command.topic_keys)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
-    def replaced(self, before: Wiring) -> dict[str, str]:
+    def list_changed_settings(self, before: Wiring) -> dict[str, str]:
         """Return the settings in which this wiring differs from an earlier one.
 
         They are topics of sources, and sources and fields of channels. If this wiring and `before`
-        come from one file, `before.rewired` with the returned values gives this wiring.
+        come from one file, `before.with_changes` with the returned values gives this wiring.
 
         Args:
             before: The earlier wiring.
@@ -278,7 +278,7 @@ def load_wiring(path: str | Path) -> Wiring:
     Raises:
         WiringError: The file cannot be used. The text names file, key, value and what is allowed.
     """
-    top = read_yaml(path).fields(
+    top = read_yaml(path).read_fields(
         (
             "an_control_wiring",
             "robot",
@@ -289,25 +289,26 @@ def load_wiring(path: str | Path) -> Wiring:
             "command",
         )
     )
-    if top["an_control_wiring"].number("1, the version of the format") != 1:
-        raise top["an_control_wiring"].error("1, the version of the format")
+    if top["an_control_wiring"].read_number("1, the version of the format") != 1:
+        raise top["an_control_wiring"].make_error("1, the version of the format")
     sources = tuple(
-        _read_source(name, e) for name, e in top["sources"].items("at least one source")
+        _read_source(name, e) for name, e in top["sources"].iterate_items("at least one source")
     )
     names = tuple(source.name for source in sources)
     channels = tuple(
-        _read_channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
+        _read_channel(id_, e, names)
+        for id_, e in top["channels"].iterate_items("at least one channel")
     )
     _check_images(top["channels"], channels)
     _check_weights(top["channels"], sources, channels)
-    rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", *_RATES)
+    rate_hz = top["rate_hz"].read_number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
-    check_no_loops(str(path), sources, command.topics)
+    check_no_loops(str(path), sources, command.topic_keys)
     return Wiring(
         file=str(path),
-        robot=top["robot"].text(_A_NAME, _NAME),
+        robot=top["robot"].read_text(_A_NAME, _NAME),
         rate_hz=rate_hz,
-        min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
+        min_present_share=top["min_present_share"].read_number("a share from 0 to 1", 0.0, 1.0),
         sources=sources,
         channels=channels,
         command=command,
@@ -343,7 +344,7 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
     """
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
-    fields = entry.fields(
+    fields = entry.read_fields(
         ("topic", "type", "max_age_s"),
         ("required", "weight", "rate_hz"),
         {"qos": "the quality of service follows the publishers"},
@@ -352,11 +353,11 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
     return SourceConfig(
         name=name,
         topic=read_topic(fields["topic"]),
-        type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
+        type=fields["type"].read_text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
         max_age_s=read_max_age(fields["max_age_s"]),
-        required=_read_flag(fields.get("required")),
+        required=_read_bool(fields.get("required")),
         weight=_read_weight(fields.get("weight")),
-        rate_hz=None if rate is None else rate.number(_RATE, *_RATES),
+        rate_hz=None if rate is None else rate.read_number(_RATE, *_RATES),
     )
 
 
@@ -378,37 +379,37 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
     if isinstance(entry.value, dict) and "image" in entry.value:
         if "*" not in id_:
             raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
-        fields = entry.fields(("source", "image"), ("max_age_s",))
+        fields = entry.read_fields(("source", "image"), ("max_age_s",))
         max_age_s = read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None
         source, image = read_source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
-    fields = entry.fields(
+    fields = entry.read_fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
     path = parse_field(read_field_path(fields["field"], many="*" in id_))
-    if _read_flag(fields.get("wrap")) and path.computed:
-        raise fields["wrap"].error(
+    if _read_bool(fields.get("wrap")) and path.is_computed:
+        raise fields["wrap"].make_error(
             "no wrap with a function: sin, cos and angles of quaternions need none"
         )
     if "outside" in fields and "valid" not in fields:
-        raise fields["outside"].error("outside only together with valid: [lowest, highest]")
+        raise fields["outside"].make_error("outside only together with valid: [lowest, highest]")
     if "pool" in fields and "*" not in id_:
-        raise fields["pool"].error("a channel with a * in its id")
+        raise fields["pool"].make_error("a channel with a * in its id")
     return ChannelConfig(
         id=id_,
         source=read_source_name(fields["source"], sources),
         field=read_field_path(fields["field"], many="*" in id_),
         scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
         offset=read_number(fields.get("offset"), 0.0, "a finite number"),
-        clip=fields["clip"].range(LIMITS, _FLOAT32) if "clip" in fields else None,
+        clip=fields["clip"].read_range(LIMITS, _FLOAT32) if "clip" in fields else None,
         nan=_read_replacement(fields.get("nan")),
         inf=_read_replacement(fields.get("inf")),
         minus_inf=_read_replacement(fields.get("-inf")),
-        valid=fields["valid"].range(LIMITS, LARGEST) if "valid" in fields else None,
+        valid=fields["valid"].read_range(LIMITS, LARGEST) if "valid" in fields else None,
         outside=_read_replacement(fields.get("outside")),
         pool=_read_pool(fields["pool"]) if "pool" in fields else None,
         weight=_read_weight(fields.get("weight")),
-        wrap=_read_flag(fields.get("wrap")),
+        wrap=_read_bool(fields.get("wrap")),
         max_age_s=read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
@@ -424,7 +425,7 @@ def _read_replacement(entry: Entry | None) -> float | None:
     return read_number(entry, 0.0, "a finite number, or missing")
 
 
-def _read_flag(entry: Entry | None) -> bool:
+def _read_bool(entry: Entry | None) -> bool:
     """Return an optional entry's value as a bool; False if there is no entry.
 
     Raises:
@@ -433,7 +434,7 @@ def _read_flag(entry: Entry | None) -> bool:
     if entry is None:
         return False
     if not isinstance(entry.value, bool):
-        raise entry.error("true or false")
+        raise entry.make_error("true or false")
     return entry.value
 
 
@@ -452,18 +453,18 @@ def _read_pool(entry: Entry) -> PoolConfig:
     Raises:
         WiringError: A key or value is not allowed.
     """
-    fields = entry.fields(("size", "by"), ("elements",))
-    size = fields["size"].number("a whole number of elements, 1 or more", 1, 1e6)
+    fields = entry.read_fields(("size", "by"), ("elements",))
+    size = fields["size"].read_number("a whole number of elements, 1 or more", 1, 1e6)
     if size != int(size):
-        raise fields["size"].error("a whole number of elements, 1 or more")
+        raise fields["size"].make_error("a whole number of elements, 1 or more")
     if fields["by"].value not in ("min", "mean"):
-        raise fields["by"].error("min or mean")
+        raise fields["by"].make_error("min or mean")
     elements: tuple[int, int] | None = None
     if "elements" in fields:
         what = "[first, end], two whole numbers from 0 on, the first below the end"
-        first, end = fields["elements"].range(what, 1e6)
+        first, end = fields["elements"].read_range(what, 1e6)
         if first < 0 or first != int(first) or end != int(end):
-            raise fields["elements"].error(what)
+            raise fields["elements"].make_error(what)
         elements = int(first), int(end)
     return PoolConfig(int(size), "min" if fields["by"].value == "min" else "mean", elements)
 
@@ -570,7 +571,7 @@ class MessageNames:
         self._count = 0
         self.listing = NameList(0, ())
 
-    def update(self, message: Any) -> int:
+    def use_names_of(self, message: Any) -> int:
         """Use a message's names from now on. Return the number that identifies their list."""
         names = self._get(message)
         if names != self.listing.names:
@@ -629,11 +630,17 @@ def describe_other_spelling(name: str, names: Sequence[str]) -> str:
 _WRITE_IT = "write it so in the wiring"
 _DIFFERENCES = (
     (lambda one, other: one.strip() == other.strip(), "blanks"),
-    (lambda one, other: _normalise(one) == _normalise(other), "how its characters are encoded"),
-    (lambda one, other: _normalise(one).casefold() == _normalise(other).casefold(), "case"),
+    (
+        lambda one, other: _normalise_name(one) == _normalise_name(other),
+        "how its characters are encoded",
+    ),
+    (
+        lambda one, other: _normalise_name(one).casefold() == _normalise_name(other).casefold(),
+        "case",
+    ),
     (
         lambda one, other: (
-            _normalise(one).casefold().strip() == _normalise(other).casefold().strip()
+            _normalise_name(one).casefold().strip() == _normalise_name(other).casefold().strip()
         ),
         "case and blanks",
     ),
@@ -641,7 +648,7 @@ _DIFFERENCES = (
 """Functions that tell whether two names are nearly the same, each with a word for what differs."""
 
 
-def _normalise(name: str) -> str:
+def _normalise_name(name: str) -> str:
     """Return a name with each character in its standard Unicode form (NFKC)."""
     return unicodedata.normalize("NFKC", name)
 

@@ -60,7 +60,7 @@ class Draft(NamedTuple):
         tuple[Sequence[tuple[str, str, str]], Sequence[tuple[ActuatorConfig, str]]]
     ] = ()
 
-    def text(self) -> str:
+    def format_yaml(self) -> str:
         """Return the draft as YAML text."""
         lines = [*(f"# {one}" for one in self.about), "an_control_wiring: 1"]
         lines.append(f"robot: {quote_scalar(self.robot)}")
@@ -81,13 +81,13 @@ class Draft(NamedTuple):
         messages = [(self.command, self.actuators), *self.more_commands]
         for command, actuators in messages:
             several = len(messages) > 1
-            text = _command_lines(command, actuators)
+            text = _format_command(command, actuators)
             lines += [f"{'    ' if i else '  - '}{one[2:]}" for i, one in enumerate(text)
                       ] if several else text  # fmt: skip
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _command_lines(
+def _format_command(
     command: Sequence[tuple[str, str, str]], actuators: Sequence[tuple[ActuatorConfig, str]]
 ) -> list[str]:
     """Return the lines of the draft for one command message.

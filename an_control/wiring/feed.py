@@ -36,7 +36,7 @@ _ALL_CHANNELS: MessageShape = ()
 """The shape of a message that has all channels, or is treated so."""
 
 
-def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
+def compute_max_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
     """Return the maximum age of a message in ns.
 
     Args:
@@ -52,7 +52,7 @@ StoredMessage = tuple[Any, int | None, int]
 get the arrival time of the first of them."""
 
 
-def _time_ns(stored: StoredMessage, lockstep: bool) -> int:
+def _get_time_ns(stored: StoredMessage, lockstep: bool) -> int:
     """Return the time of a message: in lockstep its time stamp if any, else its arrival time."""
     _, stamp_ns, arrival_ns = stored
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
@@ -81,7 +81,7 @@ class ReceivedMessages:
         """Whether a message with a new stamp, or without a stamp, has come since the newest
         read."""
 
-    def store(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
+    def store_message(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
         """Store a message until it is read."""
         if stamp_ns is None or stamp_ns != self.stamp_ns:
             self.arrival_ns = arrival_ns
@@ -93,7 +93,7 @@ class ReceivedMessages:
         self.count += 1
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
-    def age_ns(self, now_ns: int) -> int:
+    def compute_age_ns(self, now_ns: int) -> int:
         """Return the age of the newest message in ns; NEVER_NS if the clock has been set back."""
         age = now_ns - self.arrival_ns
         return age if age >= 0 else NEVER_NS
@@ -104,7 +104,7 @@ class ReceivedMessages:
         self.unread.clear()
         return unread
 
-    def read_again(self, earlier: Iterable[StoredMessage]) -> None:
+    def mark_unread(self, earlier: Iterable[StoredMessage]) -> None:
         """Put earlier messages back, to be read before those that have not been read."""
         self.unread = deque([*earlier, *self.unread], self.unread.maxlen)
 
@@ -144,9 +144,9 @@ class KeptMessages:
 
     def update_names(self, message: Any) -> list[int]:
         """Read the lists of names in a message. Return the numbers that identify these lists."""
-        return [names.update(message) for names in self.names]
+        return [names.use_names_of(message) for names in self.names]
 
-    def shape_of(self, message: Any) -> MessageShape:
+    def find_shape(self, message: Any) -> MessageShape:
         """Return the shape of a message: which names it has and how long its arrays are.
 
         A newer message of the same shape replaces an older one. If elements are nested in lists,
@@ -155,9 +155,9 @@ class KeptMessages:
         if self._nested:
             return (next(self._count),)
         numbers = self.update_names(message)
-        return (*numbers, *[reader.length(message) for reader in self._arrays])
+        return (*numbers, *[reader.count_elements(message) for reader in self._arrays])
 
-    def keep(self, stored: StoredMessage, shape: MessageShape) -> None:
+    def add_message(self, stored: StoredMessage, shape: MessageShape) -> None:
         """Keep a read message, so that it can be read again when the channels are renumbered."""
         if shape == _ALL_CHANNELS:
             self._newest = {shape: stored}
@@ -171,13 +171,13 @@ class KeptMessages:
         """Drop all messages, because their numbers are not used any more."""
         self._newest.clear()
 
-    def newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
+    def select_newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
         """Return the newest message of each shape (names, array lengths), oldest first."""
         newest: dict[MessageShape | int, StoredMessage] = {}
         for place, stored in enumerate(unread):
             shape: MessageShape | int = place
             with suppress(Exception):
-                shape = self.shape_of(stored[0])
+                shape = self.find_shape(stored[0])
             newest.pop(shape, None)
             newest[shape] = stored
         return list(newest.values())
@@ -193,11 +193,11 @@ class ChannelAges:
     """The ages of a source's n channels, which may come from different messages."""
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
-        limits = [_limits_of(config, reader) for reader in readers]
+        limits = [_compute_max_ages_ns(config, reader) for reader in readers]
         self.limits = np.concatenate([np.zeros(0, np.int64), *limits])
         """Maximum age in ns of the message of each channel, (n,) for the n channels of the
         source."""
-        own = self.limits if len(self.limits) else np.array([limit_ns(config)])
+        own = self.limits if len(self.limits) else np.array([compute_max_age_ns(config)])
         self.shortest, self.longest = int(own.min()), int(own.max())
         self.partial = False
         """Whether the channels come from messages of different ages."""
@@ -205,7 +205,7 @@ class ChannelAges:
         """Arrival time in ns of each channel's message (n,); used only while `partial` is true."""
         self._stamps = np.full(len(self.limits), _NO_STAMP)
 
-    def set(
+    def set_arrival(
         self, mine: NDArray[np.bool_], stored: StoredMessage, before: StoredMessage | None
     ) -> None:
         """Set the arrival time of some channels to that of a message.
@@ -225,9 +225,9 @@ class ChannelAges:
         self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
 
 
-def _limits_of(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
+def _compute_max_ages_ns(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
     """Return, for each of a reader's n channels, the maximum age of its message in ns."""
-    limits = {one.max_age_s: limit_ns(config, one.max_age_s) for one in reader.configs}
+    limits = {one.max_age_s: compute_max_age_ns(config, one.max_age_s) for one in reader.configs}
     if len(limits) == 1:
         return np.full(len(reader.ids), limits.popitem()[1], np.int64)
     return np.array([limits[one.max_age_s] for one in reader.configs], np.int64)
@@ -245,19 +245,19 @@ class Feed:
             reader for reader in readers if isinstance(reader, GrowingReader) and reader.wildcard
         )
         for reader in self.growing:
-            if (own_ns := limit_ns(config, reader.max_age_s)) < NEVER_NS:
+            if (own_ns := compute_max_age_ns(config, reader.max_age_s)) < NEVER_NS:
                 reader.set_gone_after(own_ns)
         self._settled = sum(r.expected for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
         self._last: StoredMessage | None = None
-        """The message that was read last since `lay_out`, or None."""
+        """The message that was read last since `number_channels`, or None."""
         self.received = ReceivedMessages(self._kept.max_unread)
         self.fresh = True
         """Whether the newest message could be used (was new enough) at the newest read."""
         self.error = ""
         """Why the newest message could not be read; "" if it could."""
 
-    def lay_out(self, start: int, raw: Row) -> int:
+    def number_channels(self, start: int, raw: Row) -> int:
         """Take the part of the table's array `raw` that begins at index `start`.
 
         All kept messages are then read again. Return the index behind that part.
@@ -271,7 +271,7 @@ class Feed:
         """The part of the table's arrays that holds the source's channels."""
         self.ages = ChannelAges(self.config, self.readers)
         self._last = None
-        self.received.read_again(self._kept.messages)
+        self.received.mark_unread(self._kept.messages)
         return stop
 
     def with_config(self, config: SourceConfig) -> Feed:
@@ -289,7 +289,7 @@ class Feed:
         """Copy messages and state from the object of another source with the same message type."""
         self.fresh = old.fresh
         self.received = old.received.copy(self._kept.max_unread)
-        self.received.read_again(old._kept.messages)
+        self.received.mark_unread(old._kept.messages)
         for mine, theirs in zip(self.readers, old.readers, strict=False):
             if mine not in self.growing:
                 mine.copy_state(theirs)
@@ -307,12 +307,12 @@ class Feed:
         """Number of channels that should be present."""
         return self._settled + sum([reader.expected for reader in self.growing])
 
-    def reported_channels(self) -> NDArray[np.bool_]:
+    def mask_reported_channels(self) -> NDArray[np.bool_]:
         """Return for which of the source's n channels a loss is reported."""
-        masks = [reader.reported_channels() for reader in self.readers]
+        masks = [reader.mask_reported_channels() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def explained_channels(self) -> NDArray[np.bool_]:
+    def mask_explained_channels(self) -> NDArray[np.bool_]:
         """Return for which of the source's n channels diagnostics say why they are missing.
 
         These are the channels that the wiring lists one by one, and all array elements that are
@@ -321,7 +321,7 @@ class Feed:
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
-            else reader.reported_channels()
+            else reader.mask_reported_channels()
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
@@ -330,7 +330,7 @@ class Feed:
         """Return whether the newest message is new enough for at least one channel."""
         received = self.received
         if stamp_ns is None:
-            return received.count > 0 and received.age_ns(now_ns) <= self.ages.longest
+            return received.count > 0 and received.compute_age_ns(now_ns) <= self.ages.longest
         if received.stamp_ns is None:
             return received.count > received.count_read
         return received.stamp_ns == stamp_ns
@@ -356,10 +356,10 @@ class Feed:
             ages_ns = now_ns - ages.arrivals
             ok[self.place] &= (ages_ns >= 0) & (ages_ns <= ages.limits)
         elif stamp_ns is None and not 0 <= now_ns - received.arrival_ns <= ages.shortest:
-            ok[self.place] &= ages.limits >= received.age_ns(now_ns)
+            ok[self.place] &= ages.limits >= received.compute_age_ns(now_ns)
         return in_time
 
-    def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
+    def explain_lateness(self, now_ns: int, stamp_ns: int | None) -> str:
         """Return why `is_in_time` is false, as text for a log line."""
         received, longest_s = self.received, self.ages.longest / 1e9
         if not received.count:
@@ -381,7 +381,7 @@ class Feed:
             )
         return f"no message for more than {longest_s:g} s"
 
-    def scan(self, lockstep: bool) -> bool:
+    def add_new_channels(self, lockstep: bool) -> bool:
         """Add channels for new elements in the unread messages. Return whether ids have changed.
 
         Of several unread messages with the same names and array lengths, only the newest is kept.
@@ -392,21 +392,21 @@ class Feed:
         self.error = ""
         received = self.received
         if len(received.unread) > 1:
-            newest = self._kept.newest_of_each_shape(received.take_unread())
-            received.read_again(newest)
+            newest = self._kept.select_newest_of_each_shape(received.take_unread())
+            received.mark_unread(newest)
         changed = False
         for stored in received.unread if self._kept.names or self.growing else ():
             self.error = ""
             try:
                 self._kept.update_names(stored[0])
                 for reader in self.growing:
-                    changed |= reader.grow(stored[0], _time_ns(stored, lockstep))
+                    changed |= reader.add_new_channels(stored[0], _get_time_ns(stored, lockstep))
             except Exception as error:
                 self.error = f"unreadable message ({error})"
         return changed
 
-    def extract(self, lockstep: bool) -> None:
-        """Write the numbers of the unread messages into the table. Call `scan` before.
+    def write_numbers(self, lockstep: bool) -> None:
+        """Write the numbers of the unread messages into the table. Call `add_new_channels` before.
 
         Args:
             lockstep: Whether the table is read in lockstep.
@@ -418,7 +418,9 @@ class Feed:
                     self.error = ""
                     self._kept.update_names(stored[0])
                 if not self.error:
-                    shape = self._read(stored, lockstep, after_another=stored is not unread[0])
+                    shape = self._read_message(
+                        stored, lockstep, after_another=stored is not unread[0]
+                    )
             except Exception as error:
                 self.error = f"unreadable message ({error})"
             if self.error:
@@ -426,9 +428,11 @@ class Feed:
                     row[:] = np.nan
                 self.ages.partial, shape = False, _ALL_CHANNELS
             self._last = stored
-            self._kept.keep(stored, shape)
+            self._kept.add_message(stored, shape)
 
-    def _read(self, stored: StoredMessage, lockstep: bool, after_another: bool) -> MessageShape:
+    def _read_message(
+        self, stored: StoredMessage, lockstep: bool, after_another: bool
+    ) -> MessageShape:
         """Write one message's numbers into the table. Return its shape (names, array lengths).
 
         A number that the message does not have keeps its earlier value in two cases: in real time
@@ -450,7 +454,7 @@ class Feed:
         for reader, row, place in self._reads:
             there = reader.read(stored[0], row)
             if self.growing:
-                reader.record_presence(there, _time_ns(stored, lockstep))
+                reader.record_presence(there, _get_time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -462,10 +466,10 @@ class Feed:
             return _ALL_CHANNELS
         if stays is None:
             stays = np.zeros(len(ages.limits), bool)
-        ages.set(~stays, stored, self._last)
-        return self._kept.shape_of(stored[0]) if stays.any() else _ALL_CHANNELS
+        ages.set_arrival(~stays, stored, self._last)
+        return self._kept.find_shape(stored[0]) if stays.any() else _ALL_CHANNELS
 
-    def why_missing(self, index: int, now_ns: int) -> str:
+    def explain_missing(self, index: int, now_ns: int) -> str:
         """Return why a channel is missing although the source's newest message can be used.
 
         Args:
@@ -477,21 +481,21 @@ class Feed:
         if now_ns - arrival_ns > ages.limits[index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if ages.partial else "no message"
             return f"{what} for more than {ages.limits[index] / 1e9:g} s"
-        reader, place = self._reader_of(index)
-        return reader.why_absent(place) or reader.why_invalid(place)
+        reader, place = self._find_reader(index)
+        return reader.explain_absent(place) or reader.explain_invalid(place)
 
-    def detail(self, index: int) -> str:
+    def describe_detail(self, index: int) -> str:
         """Return more about why a channel is missing, or "".
 
         Args:
             index: Index of the channel among the source's channels.
         """
-        reader, place = self._reader_of(index)
+        reader, place = self._find_reader(index)
         if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
-            return reader.replacement(place)
-        return reader.detail(place) if reader.why_absent(place) else ""
+            return reader.describe_replacement(place)
+        return reader.describe_detail(place) if reader.explain_absent(place) else ""
 
-    def _reader_of(self, index: int) -> tuple[Reader, int]:
+    def _find_reader(self, index: int) -> tuple[Reader, int]:
         """Return the reader of a channel, and the channel's index in that reader.
 
         Args:

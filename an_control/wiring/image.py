@@ -43,7 +43,7 @@ class ImageConfig:
         """Number of rows and number of columns of patches."""
         return self.size[0] // self.patch, self.size[1] // self.patch
 
-    def labels(self) -> list[str]:
+    def make_patch_labels(self) -> list[str]:
         """Return the text ``ROW.COLUMN`` of each patch, row by row."""
         rows, columns = self.grid
         return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
@@ -55,20 +55,20 @@ def read_image(entry: Entry) -> ImageConfig:
     Raises:
         WiringError: A key or value is not allowed.
     """
-    fields = entry.fields(("size", "patch", "stack"), ("frame", "crop", "black"))
+    fields = entry.read_fields(("size", "patch", "stack"), ("frame", "crop", "black"))
     size = _read_pair(fields["size"])
     patch = _read_whole_number(
         fields["patch"], "pixels along a patch's edge, at most the size", 1, min(size)
     )
     if (size[0] // patch) * (size[1] // patch) > MAX_PATCHES:
-        raise fields["patch"].error(f"an edge that gives at most {MAX_PATCHES} patches")
+        raise fields["patch"].make_error(f"an edge that gives at most {MAX_PATCHES} patches")
     frame = _read_pair(fields["frame"]) if "frame" in fields else None
     crop = _read_box(fields["crop"], frame or size, "the frame") if "crop" in fields else None
     black: tuple[Box, ...] = ()
     if "black" in fields:
         boxes = fields["black"].value
         if not isinstance(boxes, list):
-            raise fields["black"].error("a list of [top, left, height, width]")
+            raise fields["black"].make_error("a list of [top, left, height, width]")
         key = fields["black"].key
         black = tuple(_read_box(Entry(entry.file, key, box), size, "the size") for box in boxes)
     stack = _read_whole_number(
@@ -118,9 +118,9 @@ def _read_whole_number(entry: Entry, allowed: str, low: int, high: int) -> int:
     Raises:
         WiringError: The value is not such a number.
     """
-    value = entry.number(allowed, low, high)
+    value = entry.read_number(allowed, low, high)
     if value != int(value):
-        raise entry.error(allowed)
+        raise entry.make_error(allowed)
     return int(value)
 
 
@@ -136,7 +136,7 @@ def _read_whole_numbers(entry: Entry, count: int, allowed: str) -> tuple[int, ..
         WiringError: The value is not such a list.
     """
     if not isinstance(entry.value, list) or len(entry.value) != count:
-        raise entry.error(allowed)
+        raise entry.make_error(allowed)
     parts = (Entry(entry.file, entry.key, value) for value in entry.value)
     return tuple(_read_whole_number(part, allowed, 0, LONGEST_SIDE) for part in parts)
 
@@ -150,7 +150,7 @@ def _read_pair(entry: Entry) -> tuple[int, int]:
     what = f"[height, width] in pixels, each 1 to {LONGEST_SIDE}"
     height, width = _read_whole_numbers(entry, 2, what)
     if not (height and width):
-        raise entry.error(what)
+        raise entry.make_error(what)
     return height, width
 
 
@@ -168,5 +168,5 @@ def _read_box(entry: Entry, size: tuple[int, int], container: str) -> Box:
     what = f"[top, left, height, width] within {container}, {size[0]} x {size[1]}"
     top, left, height, width = _read_whole_numbers(entry, 4, what)
     if not (height and width) or top + height > size[0] or left + width > size[1]:
-        raise entry.error(what)
+        raise entry.make_error(what)
     return top, left, height, width

@@ -61,7 +61,7 @@ _FIELD_TYPE = re.compile(
 )
 
 
-def message_class(name: str) -> Any:
+def import_message_class(name: str) -> Any:
     """Import and return the class of a message type such as `sensor_msgs/msg/JointState`.
 
     Only message packages are imported. A package without a `msg` folder is refused without an
@@ -107,7 +107,7 @@ class FieldType:
     fixed: bool = False
 
     @property
-    def numeric(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether the field holds numbers, or booleans, which are read as 0 or 1."""
         return self.base in NUMERIC
 
@@ -118,7 +118,7 @@ class FieldType:
         return f"{package.removesuffix('/msg')}/msg/{name}" if slash else None
 
 
-def field_types(cls: Any) -> dict[str, FieldType]:
+def list_field_types(cls: Any) -> dict[str, FieldType]:
     """Return a mapping from each field name of a message class to the field's type, in order."""
     return {
         name: _parse_field_type(text) for name, text in cls.get_fields_and_field_types().items()
@@ -137,7 +137,7 @@ def _parse_field_type(text: str) -> FieldType:
     return FieldType(match["base"])
 
 
-def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
+def make_stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     """Return a function that returns a message's time stamp (`header.stamp` or `stamp`) in ns.
 
     The function returns None if the message type has no stamp, or if the stamp is zero, which means
@@ -152,7 +152,7 @@ def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     return lambda message: _to_nanoseconds(get(message))
 
 
-def stamp_field(message: Any) -> Any:
+def get_stamp_field(message: Any) -> Any:
     """Return the part of a message that holds its time stamp, or None if its type has none."""
     path = _find_stamp_path(type(message))
     return None if path is None else attrgetter(path)(message)
@@ -218,12 +218,12 @@ class FieldPath:
     wave: str | None = None
 
     @property
-    def computed(self) -> bool:
+    def is_computed(self) -> bool:
         """Whether a function, such as "yaw" or "sin", is applied to the field's content."""
         return bool(self.function or self.wave)
 
     @property
-    def many(self) -> bool:
+    def has_many_numbers(self) -> bool:
         """Whether the path may name several numbers, so that the channel's id needs a `*`."""
         return any(ALL in (step.name, step.key) for step in self.steps)
 
@@ -272,7 +272,7 @@ def _parse_steps(text: str) -> tuple[Step, ...]:
     raise ValueError(f"{text!r} is no field path")
 
 
-def element_path(field: str, name: str) -> str:
+def format_element_path(field: str, name: str) -> str:
     """Return the field path of the array element with this name.
 
     The name is put in quotes if it has brackets or looks like a number.
@@ -282,14 +282,14 @@ def element_path(field: str, name: str) -> str:
         name: Name of the element.
 
     Example:
-            >>> element_path("position", "hip_1"), element_path("position", "hip[1]")
+            >>> format_element_path("position", "hip_1"), format_element_path("position", "hip[1]")
             ('position[hip_1]', 'position["hip[1]"]')
     """
     plain = not (name.isdecimal() or set(name) & set("[]"))
     return f"{field}[{name}]" if plain else f'{field}["{name}"]'
 
 
-def roll(x: float, y: float, z: float, w: float) -> float:
+def compute_roll(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about x (rad, -pi..pi), by fixed axes as in PyBullet.
 
     The result is 0 at gimbal lock, where the whole rotation is attributed to yaw. It is NaN if the
@@ -304,7 +304,7 @@ def roll(x: float, y: float, z: float, w: float) -> float:
     return math.atan2(2.0 * (y * z + w * x), w * w - x * x - y * y + z * z)
 
 
-def pitch(x: float, y: float, z: float, w: float) -> float:
+def compute_pitch(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about y (rad, -pi/2..pi/2), by fixed axes.
 
     The result is NaN if the four numbers are not an attitude (all zero, or not finite).
@@ -315,7 +315,7 @@ def pitch(x: float, y: float, z: float, w: float) -> float:
     return math.asin(sine)
 
 
-def yaw(x: float, y: float, z: float, w: float) -> float:
+def compute_yaw(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about z (rad, -pi..pi), by fixed axes.
 
     The result is NaN if the four numbers are not an attitude (all zero, or not finite).
@@ -334,7 +334,7 @@ def _compute_sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
     return 2.0 * (w * y - x * z) / _compute_squared_length(x, y, z, w)
 
 
-def gravity_x(x: float, y: float, z: float, w: float) -> float:
+def compute_gravity_x(x: float, y: float, z: float, w: float) -> float:
     """Return the x component of the unit vector that points down, in the body's frame.
 
     The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the four
@@ -343,7 +343,7 @@ def gravity_x(x: float, y: float, z: float, w: float) -> float:
     return -2.0 * (x * z - w * y) / _compute_squared_length(x, y, z, w)
 
 
-def gravity_y(x: float, y: float, z: float, w: float) -> float:
+def compute_gravity_y(x: float, y: float, z: float, w: float) -> float:
     """Return the y component of the unit vector that points down, in the body's frame.
 
     The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the four
@@ -352,7 +352,7 @@ def gravity_y(x: float, y: float, z: float, w: float) -> float:
     return -2.0 * (y * z + w * x) / _compute_squared_length(x, y, z, w)
 
 
-def gravity_z(x: float, y: float, z: float, w: float) -> float:
+def compute_gravity_z(x: float, y: float, z: float, w: float) -> float:
     """Return the z component of the unit vector that points down, in the body's frame.
 
     It is -1 if the body stands upright. The quaternion (x, y, z, w) is the body's attitude in the
@@ -371,16 +371,16 @@ WAVES = ("sin", "cos")
 """Functions of a number that is an angle (rad)."""
 
 ANGLES: dict[str, Callable[[float, float, float, float], float]] = {
-    "roll": roll,
-    "pitch": pitch,
-    "yaw": yaw,
+    "roll": compute_roll,
+    "pitch": compute_pitch,
+    "yaw": compute_yaw,
 }
 """Functions of a quaternion that are angles (rad)."""
 QUATERNIONS = {
     **ANGLES,
-    "gravity_x": gravity_x,
-    "gravity_y": gravity_y,
-    "gravity_z": gravity_z,
+    "gravity_x": compute_gravity_x,
+    "gravity_y": compute_gravity_y,
+    "gravity_z": compute_gravity_z,
 }
 """All functions of a quaternion."""
 

@@ -113,7 +113,7 @@ class MissingReport:
         """Time of the newest read in real time; None in lockstep."""
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
-    def lay_out(self, ids: tuple[str, ...], like: MissingReport) -> None:
+    def number_channels(self, ids: tuple[str, ...], like: MissingReport) -> None:
         """Report on the channels with these ids from now on.
 
         Args:
@@ -154,7 +154,7 @@ class MissingReport:
         if in_time and not feed.fresh:
             self._notices.append(Notice("recovered", name))
         elif feed.fresh and not in_time:
-            reason = feed.error or feed.why_late(now_ns, stamp_ns)
+            reason = feed.error or feed.explain_lateness(now_ns, stamp_ns)
             self._notices.append(Notice("lost", name, (), reason, not feed.received.count))
 
     def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
@@ -162,12 +162,12 @@ class MissingReport:
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.reported_channels()).tolist():
+        for index in np.flatnonzero((ok != fine) & feed.mask_reported_channels()).tolist():
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
-                reason = feed.why_missing(index, now_ns)
-                details.setdefault(reason, feed.detail(index))
+                reason = feed.explain_missing(index, now_ns)
+                details.setdefault(reason, feed.describe_detail(index))
                 groups["lost", reason].append(ids[index])
         fine[:] = ok
         for (kind, reason), changed in groups.items():
@@ -198,24 +198,26 @@ class MissingReport:
         for feed in self._feeds:
             feed.fresh = True
 
-    def required_sources(self) -> list[str]:
+    def list_missing_sources(self) -> list[str]:
         """Return the names of the required sources that were missing at the newest read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
-    def reasons(self, now_ns: int) -> dict[str, list[str]]:
+    def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
         """Return a mapping from each reason to the ids of the channels missing for that reason."""
         found: dict[str, list[str]] = {}
         for feed in self._feeds:
-            late = "" if feed.fresh and feed.received.count else feed.why_late(now_ns, None)
+            late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns, None)
             first: dict[str, str] = {}
-            for index in self._reported(feed):
-                reason = late or feed.error or feed.why_missing(index, now_ns)
+            for index in self._find_reported_missing(feed):
+                reason = late or feed.error or feed.explain_missing(index, now_ns)
                 if reason not in first:
-                    first[reason] = reason if late else _join_detail(reason, feed.detail(index))
+                    first[reason] = (
+                        reason if late else _join_detail(reason, feed.describe_detail(index))
+                    )
                 found.setdefault(first[reason], []).append(self._ids[feed.place][index])
         return found
 
-    def status(self, now_ns: int) -> list[SourceStatus]:
+    def list_source_statuses(self, now_ns: int) -> list[SourceStatus]:
         """Return the state of each source at the newest read, for diagnostics."""
         return [
             SourceStatus(
@@ -228,8 +230,10 @@ class MissingReport:
                 repeats=feed.received.repeats,
                 present=int(np.count_nonzero(self._ok[feed.place])),
                 expected=feed.expected,
-                missing=tuple(self._ids[feed.place][index] for index in self._reported(feed)),
-                reasons=self._explain(feed),
+                missing=tuple(
+                    self._ids[feed.place][index] for index in self._find_reported_missing(feed)
+                ),
+                reasons=self._explain_missing(feed),
                 unexpected=sum(reader.unexpected for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -237,14 +241,14 @@ class MissingReport:
             for feed in self._feeds
         ]
 
-    def _reported(self, feed: Feed) -> list[int]:
+    def _find_reported_missing(self, feed: Feed) -> list[int]:
         """Return the channels that should be present and are missing, as indices in a source."""
         missing: list[int] = np.flatnonzero(
-            feed.reported_channels() & ~self._ok[feed.place]
+            feed.mask_reported_channels() & ~self._ok[feed.place]
         ).tolist()
         return missing
 
-    def _explain(self, feed: Feed) -> tuple[str, ...]:
+    def _explain_missing(self, feed: Feed) -> tuple[str, ...]:
         """Return why the first few missing channels of a source are missing.
 
         The result is empty if the source itself is missing.
@@ -252,12 +256,12 @@ class MissingReport:
         if not feed.fresh or not feed.received.count:
             return ()
         read_ns = feed.received.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.explained_channels() & ~self._ok[feed.place]
+        missing = feed.mask_explained_channels() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
-            reason = feed.why_missing(index, read_ns)
+            reason = feed.explain_missing(index, read_ns)
             if reason not in found:
-                found[reason] = _join_detail(reason, feed.detail(index))
+                found[reason] = _join_detail(reason, feed.describe_detail(index))
         return tuple(found.values())
 
 

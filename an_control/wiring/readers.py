@@ -89,7 +89,7 @@ class Repairs:
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
     """Return the `Repairs` of these channels, or None if no channel replaces numbers."""
-    if any(config.repaired for config in configs):
+    if any(config.is_repaired for config in configs):
         return Repairs(configs)
     return None
 
@@ -173,7 +173,7 @@ class Presence:
         self.complete = True
         """Whether the newest message has all elements."""
 
-    def record(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
+    def record_elements(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
         """Record which elements a message has.
 
         Args:
@@ -181,7 +181,7 @@ class Presence:
                 all.
             now_ns: Time of the message in ns.
         """
-        if there is None and self._settled and self.complete:
+        if there is None and self._is_settled and self.complete:
             self._now_ns = now_ns
             return
         if self.complete:
@@ -197,7 +197,7 @@ class Presence:
             self.expected |= self._last_ns - self._since_ns >= PROVEN_NS
         self.count = int(np.count_nonzero(self.expected | there))
 
-    def stale(self) -> NDArray[np.bool_]:
+    def find_stale(self) -> NDArray[np.bool_]:
         """Return, for each element, whether it may be dropped.
 
         That is so if it is not expected and has been missing for longer than `gone_ns`.
@@ -206,7 +206,7 @@ class Presence:
             return np.zeros(len(self.expected), bool)
         return ~self.expected & self._find_gone()
 
-    def resize(self, places: NDArray[np.intp], now_ns: int) -> None:
+    def reorder_elements(self, places: NDArray[np.intp], now_ns: int) -> None:
         """Reorder, drop or add elements of the record.
 
         Args:
@@ -229,7 +229,7 @@ class Presence:
         self.complete = False
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
-    def expect_present(self) -> None:
+    def stop_expecting_absent(self) -> None:
         """Stop expecting elements that have been missing for longer than `gone_ns` + PROVEN_NS."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
@@ -245,7 +245,7 @@ class Presence:
         return gone
 
     @property
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether no further element can become expected."""
         return not self._proves or bool(self.expected.all())
 
@@ -265,8 +265,8 @@ _ONE_EACH = "the sender must send one for each name"
 class Reader(ABC):
     """Base class of readers, which read the numbers of some channels from one source's messages.
 
-    An exception from `grow` or `read` means that the message does not match its type, or is larger
-    than allowed.
+    An exception from `add_new_channels` or `read` means that the message does not match its type,
+    or is larger than allowed.
 
     Args:
         channels: Id and settings of each channel, in the order in which `read` writes them.
@@ -287,7 +287,7 @@ class Reader(ABC):
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def reported_channels(self) -> Mask:
+    def mask_reported_channels(self) -> Mask:
         """Return, for each of the N channels, whether its loss is reported."""
         return np.ones(len(self.ids), bool)
 
@@ -304,7 +304,7 @@ class Reader(ABC):
             numbers of channels that it does not have are left unchanged.
         """
 
-    def why_invalid(self, index: int) -> str:
+    def explain_invalid(self, index: int) -> str:
         """Return why a channel is missing although the message holds its number, as text.
 
         Args:
@@ -338,7 +338,7 @@ class Reader(ABC):
         """
         return
 
-    def why_absent(self, index: int) -> str | None:
+    def explain_absent(self, index: int) -> str | None:
         """Return why the newest message lacks a channel, as text, or None if it has it.
 
         Args:
@@ -346,7 +346,7 @@ class Reader(ABC):
         """
         return None
 
-    def detail(self, index: int) -> str:
+    def describe_detail(self, index: int) -> str:
         """Return more about a channel that is not in the message, such as a similar name, or "".
 
         Args:
@@ -354,7 +354,7 @@ class Reader(ABC):
         """
         return ""
 
-    def replacement(self, index: int) -> str:
+    def describe_replacement(self, index: int) -> str:
         """Return what the newest message has instead of a channel that an earlier message had.
 
         Args:
@@ -365,7 +365,7 @@ class Reader(ABC):
         """
         return ""
 
-    def ids_with_names(self, names: Collection[str]) -> list[str]:
+    def find_ids_by_name(self, names: Collection[str]) -> list[str]:
         """Return the ids of the channels that come from messages with certain element names.
 
         Args:
@@ -458,9 +458,9 @@ class MarkedReader(Reader):
         row[:] = math.nan
         return None
 
-    def why_invalid(self, index: int) -> str:
+    def explain_invalid(self, index: int) -> str:
         """Return why a channel is missing, also if the message declares it unavailable."""
-        return self._mark.reason if self._absent else self._reader.why_invalid(index)
+        return self._mark.reason if self._absent else self._reader.explain_invalid(index)
 
 
 class Wildcard:
@@ -517,15 +517,15 @@ class GrowingReader(Reader):
         self._unmatched = 0 if wildcard and wildcard.config.weight == 0.0 else 1
         self._keys = list(keys)
         self._seen: set[Any] = set()
-        self._presence = Presence(self.by_name)
+        self._presence = Presence(self.adds_by_name)
         self.appeared: list[str] = []
         """Ids of channels that messages after the first have added. The table clears the list when
         it has reported them."""
         self.dropped = 0
 
-    def reported_channels(self) -> Mask:
+    def mask_reported_channels(self) -> Mask:
         """Return, for each of the N channels, whether its loss is reported."""
-        return self._presence.expected.copy() if self.wildcard else super().reported_channels()
+        return self._presence.expected.copy() if self.wildcard else super().mask_reported_channels()
 
     @property
     def max_age_s(self) -> float | None:
@@ -533,9 +533,9 @@ class GrowingReader(Reader):
         return self.wildcard.config.max_age_s if self.wildcard else None
 
     @property
-    def by_name(self) -> bool:
+    def adds_by_name(self) -> bool:
         """Whether elements are added by their names."""
-        return self.wildcard is not None and self.wildcard.by_name
+        return self.wildcard is not None and self.wildcard.adds_by_name
 
     @property
     def expected(self) -> int:
@@ -546,11 +546,13 @@ class GrowingReader(Reader):
     def unexpected(self) -> int:
         """Number of channels that are present, or were recently, but are not expected to stay."""
         return (
-            len(self.ids) - int(np.count_nonzero(self.reported_channels())) if self.by_name else 0
+            len(self.ids) - int(np.count_nonzero(self.mask_reported_channels()))
+            if self.adds_by_name
+            else 0
         )
 
     @abstractmethod
-    def grow(self, message: Any, time_ns: int) -> bool:
+    def add_new_channels(self, message: Any, time_ns: int) -> bool:
         """Add channels for new elements of a message. Return whether the ids have changed.
 
         Args:
@@ -567,15 +569,15 @@ class GrowingReader(Reader):
             time_ns: Time of the message in ns.
         """
         if self.wildcard:
-            self._presence.record(there, time_ns)
+            self._presence.record_elements(there, time_ns)
 
     def set_gone_after(self, limit_ns: int) -> None:
         """Set for how many ns an element must be missing before it may be dropped."""
         self._presence.gone_ns = limit_ns
 
-    def expect_present(self) -> None:
+    def stop_expecting_absent(self) -> None:
         """Stop expecting elements that have not come recently."""
-        self._presence.expect_present()
+        self._presence.stop_expecting_absent()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
         """Return whether both readers add channels from the same entry of the wiring."""
@@ -589,11 +591,11 @@ class GrowingReader(Reader):
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
         for key in other._keys:
-            self._add(key)
+            self._add_channel(key)
         if len(self.ids) == len(other.ids):
             self._presence = other._presence.copy()
         else:
-            self._presence.resize(np.full(len(self.ids), MISSING, np.intp), 0)
+            self._presence.reorder_elements(np.full(len(self.ids), MISSING, np.intp), 0)
         self._update_after_change()
 
     def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
@@ -603,7 +605,7 @@ class GrowingReader(Reader):
             keys: Names or indices of the elements in a message.
             time_ns: Time of the message in ns.
         """
-        stale = self._presence.stale()
+        stale = self._presence.find_stale()
         if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
             return False
         first, keys = not self._seen, dict.fromkeys(keys)
@@ -612,17 +614,17 @@ class GrowingReader(Reader):
         new = [key for key in keys if key not in seen]
         check_size(len(seen) + len(new))
         kept = [place for place in range(len(self.ids)) if place not in gone]
-        self._drop(gone, kept)
+        self._drop_channels(gone, kept)
         for key in new:
-            self._add(key)
+            self._add_channel(key)
         added = len(self.ids) - len(kept)
-        if not first and self.by_name:
+        if not first and self.adds_by_name:
             self.appeared += self.ids[len(kept) :]
-        self._presence.resize(np.array(kept + added * [MISSING], np.intp), time_ns)
+        self._presence.reorder_elements(np.array(kept + added * [MISSING], np.intp), time_ns)
         self._update_after_change()
         return bool(gone or added)
 
-    def _add(self, key: Any) -> None:
+    def _add_channel(self, key: Any) -> None:
         """Add a channel for one element, unless another channel has its id.
 
         Args:
@@ -634,7 +636,7 @@ class GrowingReader(Reader):
             self.configs.append(self.wildcard.config)
             self._keys.append(key)
 
-    def _drop(self, gone: set[int], kept: list[int]) -> None:
+    def _drop_channels(self, gone: set[int], kept: list[int]) -> None:
         """Remove the channels of some elements.
 
         Args:
@@ -687,11 +689,11 @@ class ElementReader(GrowingReader):
         self._grown_for: tuple[int, int] | None = None
         self._update_after_change()
 
-    def length(self, message: Any) -> int:
+    def count_elements(self, message: Any) -> int:
         """Return the number of elements of a message's array."""
         return len(self._get(message))
 
-    def grow(self, message: Any, time_ns: int) -> bool:
+    def add_new_channels(self, message: Any, time_ns: int) -> bool:
         """Add channels for elements that come for the first time in a message.
 
         Args:
@@ -701,7 +703,7 @@ class ElementReader(GrowingReader):
         Returns:
             Whether the ids have changed.
         """
-        length, names = self.length(message), self._names
+        length, names = self.count_elements(message), self._names
         shape = (names.listing.number if names else 0, length)
         if shape == self._grown_for and self._presence.complete:
             return False
@@ -735,7 +737,7 @@ class ElementReader(GrowingReader):
         row[there & ~here] = math.nan
         return there
 
-    def why_absent(self, index: int) -> str | None:
+    def explain_absent(self, index: int) -> str | None:
         """Return why the newest message lacks an element, as text, or None if it has it.
 
         Args:
@@ -755,7 +757,7 @@ class ElementReader(GrowingReader):
         of, more = (f" of {names}", f": {_ONE_EACH}") if self._names else ("", "")
         return f"{self._field} has {length}{of} elements{more}"
 
-    def ids_with_names(self, names: Collection[str]) -> list[str]:
+    def find_ids_by_name(self, names: Collection[str]) -> list[str]:
         """Return the ids of the channels that come from messages with certain element names.
 
         Args:
@@ -765,7 +767,7 @@ class ElementReader(GrowingReader):
             return list(self.ids)
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
-    def detail(self, index: int) -> str:
+    def describe_detail(self, index: int) -> str:
         """Return text on which name in the message is most similar to a missing one, or "".
 
         Args:
@@ -775,7 +777,7 @@ class ElementReader(GrowingReader):
             return ""
         return describe_nearest_name(str(self._keys[index]), self._list_message_names())
 
-    def replacement(self, index: int) -> str:
+    def describe_replacement(self, index: int) -> str:
         """Return text on a name in the newest message that may be another spelling of this one.
 
         Args:
@@ -906,7 +908,7 @@ class NestedReader(GrowingReader):
         self._angle = QUATERNIONS[function] if function else None
         self._found: dict[str, float] = {}
 
-    def grow(self, message: Any, time_ns: int) -> bool:
+    def add_new_channels(self, message: Any, time_ns: int) -> bool:
         """Add channels for numbers that come for the first time in a message.
 
         Args:
@@ -916,7 +918,7 @@ class NestedReader(GrowingReader):
         Returns:
             Whether the ids have changed.
         """
-        return self._add_new_elements(self._walk_all(message), time_ns)
+        return self._add_new_elements(self._read_all_numbers(message), time_ns)
 
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers of a message into `row`.
@@ -928,12 +930,12 @@ class NestedReader(GrowingReader):
         Returns:
             For each of the N channels, whether the message has it; None means that it has all.
         """
-        found = self._found = self._walk_all(message)
+        found = self._found = self._read_all_numbers(message)
         there = np.array([key in found for key in self._keys], bool)
         self._write(row, there, [found[key] for key in self._keys if key in found])
         return None if there.all() else there
 
-    def why_absent(self, index: int) -> str | None:
+    def explain_absent(self, index: int) -> str | None:
         """Return why the newest message lacks a number, as text, or None if it has it.
 
         Args:
@@ -941,20 +943,20 @@ class NestedReader(GrowingReader):
         """
         return None if self._keys[index] in self._found else "the message has no such element"
 
-    def _walk_all(self, message: Any) -> dict[str, float]:
+    def _read_all_numbers(self, message: Any) -> dict[str, float]:
         """Return a mapping from label to number for a message; NaN for a label that occurs twice.
 
         A label is the text for the `*` in the channel's id. It is made of the names and indices
         that lead to the number.
         """
         found: dict[str, float] = {}
-        for parts, value in self._walk(message, self._accesses, None, ()):
+        for parts, value in self._iterate_numbers(message, self._accesses, None, ()):
             label = ".".join(parts)
             found[label] = math.nan if label in found else value
             check_size(len(found))
         return found
 
-    def _walk(
+    def _iterate_numbers(
         self, node: Any, accesses: tuple[FieldAccess, ...], names: Any, parts: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], float]]:
         """Yield a pair for each number in a part of a message: the parts of its label, its value.
@@ -972,7 +974,7 @@ class NestedReader(GrowingReader):
         names = getattr(node, access.names) if access.names else names
         field = getattr(node, access.name)
         for key, item in _select_elements(field, access.key, names):
-            yield from self._walk(item, rest, names, parts + access.make_id_parts(key))
+            yield from self._iterate_numbers(item, rest, names, parts + access.make_id_parts(key))
 
     def _to_number(self, value: Any) -> float:
         """Return a field's content as a number: if a quaternion, the value of the function."""

@@ -28,7 +28,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
 from an_control.ros.outputs import set_stamp
-from an_control.wiring.messages import field_types, message_class
+from an_control.wiring.messages import import_message_class, list_field_types
 from an_control_sim.process import RELIABLE
 from campaign import node_faults, participants
 from campaign.robot_under_test import NAMESPACE, OTHER, Deliver, RobotUnderTest
@@ -101,7 +101,7 @@ def filled(robot: RobotUnderTest, value: float, topics: Topics = "all") -> Itera
 
 
 def _fill(message: Any, value: float) -> None:
-    for name, kind in field_types(type(message)).items():
+    for name, kind in list_field_types(type(message)).items():
         if kind.message and not kind.array and name not in ("header", "stamp"):
             _fill(getattr(message, name), value)
         elif kind.base == "double":
@@ -402,7 +402,7 @@ def reloaded(
     with _other_node(robot, "driver") as driver:
         repeated = []
         for topic, one in messages.items():
-            kind, latches = message_class(one["type"]), one.get("latched", False)
+            kind, latches = import_message_class(one["type"]), one.get("latched", False)
             publisher = driver.create_publisher(kind, topic, KEEPS if latches else 10)
             send = partial(_send, publisher, kind(), one["values"])
             if latches:
@@ -448,7 +448,7 @@ def latching_driver(robot: RobotUnderTest) -> Iterator[None]:
     """A driver subscribes to the commands and wants what was latched, which they never are."""
     command = robot.wiring.command.messages[0]
     with _other_node(robot, "driver") as driver:
-        kind = message_class(command.type)
+        kind = import_message_class(command.type)
         driver.create_subscription(kind, command.topic, lambda message: None, KEEPS)
         yield
 
@@ -456,7 +456,7 @@ def latching_driver(robot: RobotUnderTest) -> Iterator[None]:
 @contextmanager
 def proposing(robot: RobotUnderTest, changes: dict[str, Any]) -> Iterator[None]:
     """The policy node is started in shadow on a changed wiring: it must propose at its rate."""
-    type_ = message_class(robot.wiring.command.messages[0].type)
+    type_ = import_message_class(robot.wiring.command.messages[0].type)
     proposed: list[tuple[float, ...]] = []
     content = robot.policy.wiring.read_bytes()
     robot.policy.stop()

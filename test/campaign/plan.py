@@ -70,44 +70,44 @@ class Fault:
 
 def load_plan(path: str | Path) -> tuple[Fault, ...]:
     """Read a campaign file; WiringError names file, key, value and what is allowed."""
-    top = read_yaml(path).fields(("an_control_campaign", "faults", *_DEFAULTS))
-    if top["an_control_campaign"].number("1, the version of the format") != 1:
-        raise top["an_control_campaign"].error("1, the version of the format")
+    top = read_yaml(path).read_fields(("an_control_campaign", "faults", *_DEFAULTS))
+    if top["an_control_campaign"].read_number("1, the version of the format") != 1:
+        raise top["an_control_campaign"].make_error("1, the version of the format")
     _common(top)  # also where every fault has its own
-    faults = top["faults"].items("at least one fault")
+    faults = top["faults"].iterate_items("at least one fault")
     return tuple(_fault(name, entry, top) for name, entry in faults)
 
 
 def _common(fields: Mapping[str, Entry]) -> dict[str, Any]:
     """The values of _DEFAULTS."""
     return {
-        "lasts_s": fields["lasts_s"].number("seconds", 0.1, 600.0),
-        "walks": fields["walks"].number(_SHARE, 0.0, 1.0),
-        "walks_on": fields["walks_on"].number(_SHARE, 0.0, 1.0),
-        "times": int(fields["times"].number("how often, 1 or more", 1, 1000)),
-        "log_lines": int(fields["log_lines"].number("a number of lines", 0, 10**6)),
-        "read_s": fields["read_s"].number("seconds", 0.0, 600.0),
+        "lasts_s": fields["lasts_s"].read_number("seconds", 0.1, 600.0),
+        "walks": fields["walks"].read_number(_SHARE, 0.0, 1.0),
+        "walks_on": fields["walks_on"].read_number(_SHARE, 0.0, 1.0),
+        "times": int(fields["times"].read_number("how often, 1 or more", 1, 1000)),
+        "log_lines": int(fields["log_lines"].read_number("a number of lines", 0, 10**6)),
+        "read_s": fields["read_s"].read_number("seconds", 0.0, 600.0),
     }
 
 
 def _fault(name: str, entry: Entry, defaults: Mapping[str, Entry]) -> Fault:
-    kind = dict(entry.items("a mapping")).get("fault")
+    kind = dict(entry.iterate_items("a mapping")).get("fault")
     taken: list[str] = []
     if kind is not None:
         if kind.value not in FAULTS:
-            raise kind.error(" or ".join(FAULTS))
+            raise kind.make_error(" or ".join(FAULTS))
         _, *taken = signature(FAULTS[str(kind.value)]).parameters
-    fields = entry.fields(_KEYS, (*_DEFAULTS, *_READ, "wiring", *taken))
+    fields = entry.read_fields(_KEYS, (*_DEFAULTS, *_READ, "wiring", *taken))
     commands = fields["commands"]
     if commands.value not in COMMANDS:
-        raise commands.error(" or ".join(COMMANDS))
-    wiring = dict(fields["wiring"].items("part of a wiring")) if "wiring" in fields else {}
+        raise commands.make_error(" or ".join(COMMANDS))
+    wiring = dict(fields["wiring"].iterate_items("part of a wiring")) if "wiring" in fields else {}
     return Fault(
         name=name,
         kind=str(fields["fault"].value),
         commands=str(commands.value),
-        within_s=fields["within_s"].number("seconds", 0.0, 600.0),
-        recovered_s=fields["recovered_s"].number("seconds", 0.0, 600.0),
+        within_s=fields["within_s"].read_number("seconds", 0.0, 600.0),
+        recovered_s=fields["recovered_s"].read_number("seconds", 0.0, 600.0),
         wiring={key: one.value for key, one in wiring.items()},
         **{key: _patterns(fields[key]) for key in _READ if key in fields},
         options={key: fields[key].value for key in taken if key in fields},
@@ -121,5 +121,5 @@ def _patterns(entry: Entry) -> tuple[str, ...]:
         try:
             re.compile(pattern.removeprefix(NOT))
         except (AttributeError, re.error):
-            raise entry.error(f"a list of regular expressions, perhaps after {NOT}") from None
+            raise entry.make_error(f"a list of regular expressions, perhaps after {NOT}") from None
     return tuple(patterns)

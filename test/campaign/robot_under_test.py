@@ -97,7 +97,7 @@ class RobotUnderTest:
         self.heard = CommandsHeard()
         command = self.wiring.command
         self._low, self._high = np.array([one.limits for one in command.actuators]).T
-        self._safe = command.safe_command()
+        self._safe = command.make_safe_command()
         self._names = list(command.names)
         self._robot = endless_ant()
         self._step_s = self._robot.simulation.step_s

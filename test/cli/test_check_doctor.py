@@ -96,13 +96,15 @@ class Driven(Robot):
             publisher.publish(sensor_topic.message)
             for source in controller.wiring.sources:
                 if source.topic == sensor_topic.topic:
-                    controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
+                    controller.table.store_message(
+                        source.name, sensor_topic.message, now_ns, now_ns
+                    )
         controller.tick(now_ns, None, None)
         values = controller.compute_command(None)
         self._command.fill(values, time.time_ns())
         time.sleep(0.004)  # a policy takes a while to answer
         self._commands.publish(self._command.message)
-        robot.commands.store(self._command.message, 0.0)
+        robot.commands.store_commands(self._command.message, 0.0)
         answer = robot.commands.newest
         assert answer is not None
         robot.step(answer)

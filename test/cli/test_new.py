@@ -169,7 +169,7 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     assert (beams.inf, beams.valid) == (8.0, (0.0, 8.0))
     assert "scan.range_max" not in fields and "range_max  (always 8)" in text
     assert wired.command.names == ("hip", "knee")
-    assert list(wired.command.topics) == ["leg_controller/commands"]
+    assert list(wired.command.topic_keys) == ["leg_controller/commands"]
     assert "somebody listens to /bot/wheel_cmd" in text
     assert "/bot/camera/image_raw is a camera" in text
     assert 5.0 < wired.rate_hz < 110.0

@@ -62,7 +62,9 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
                 bag.write([entry(f"/bot/{sensor_topic.topic}", sensor_topic.message, now_ns)])
             for source in controller.wiring.sources:
                 if source.topic == sensor_topic.topic:
-                    controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
+                    controller.table.store_message(
+                        source.name, sensor_topic.message, now_ns, now_ns
+                    )
         controller.tick(now_ns, now_ns, None)
         values = controller.compute_command(None)
         message.fill(values, now_ns)
@@ -70,7 +72,7 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
         bags[0].write([entry(topic, message.message, now_ns + 1000)])
         state = JointState(name=list(command.names), position=values.tolist())
         bags[1].write([entry(f"/bot/policy/{COMMAND}", state, now_ns + 1000)])
-        robot.commands.store(message.message, 0.0)
+        robot.commands.store_commands(message.message, 0.0)
         robot.step(robot.commands.newest)
     robot.close()
     for bag in bags:

@@ -56,7 +56,7 @@ def _no_ranges(monkeypatch):
 
 def load(draft, tmp_path):
     path = tmp_path / "bot.yaml"
-    path.write_text(draft.text())
+    path.write_text(draft.format_yaml())
     return load_wiring(path)
 
 
@@ -71,10 +71,10 @@ def test_two_command_topics_are_both_drafted_each_with_its_own_actuators(tmp_pat
 
 def test_a_goal_that_is_sent_once_is_a_channel_and_never_stale(tmp_path):
     wiring = load(draft_robot("bot", base(), "/bot"), tmp_path)
-    assert wiring.source("goal").max_age_s == 0.0
+    assert wiring.find_source("goal").max_age_s == 0.0
     assert "goal.pose.position.x" in [one.id for one in wiring.channels]
     wiring = load(draft_robot("bot", base(goal=50), "/bot"), tmp_path)
-    assert wiring.source("goal").max_age_s > 0.0
+    assert wiring.find_source("goal").max_age_s > 0.0
 
 
 def test_the_models_ids_are_filled_in_and_its_rate(tmp_path):
@@ -92,12 +92,12 @@ def test_the_models_ids_are_filled_in_and_its_rate(tmp_path):
     assert wiring.rate_hz == pytest.approx(20.0)
     rest = draft.aside[draft.aside.index(UNUSED) :]
     assert any("position[mast_tilt]" in one for one in rest)
-    assert yaml.safe_load(draft.text())["robot"] == "bot"
+    assert yaml.safe_load(draft.format_yaml())["robot"] == "bot"
 
 
 def test_what_is_doubtful_or_was_not_heard_says_set_this(tmp_path):
     known = model(("mast.yaw", "lidar.front"))
-    text = draft_robot("bot", base(), "/bot", known).text()
+    text = draft_robot("bot", base(), "/bot", known).format_yaml()
     (line,) = [one for one in text.splitlines() if one.startswith("  mast.yaw:")]
     assert "position[mast_pan]" in line and "SET THIS: is it mast.yaw?" in line
     assert "# SET THIS: lidar.front: nothing like it was heard" in text
@@ -105,11 +105,11 @@ def test_what_is_doubtful_or_was_not_heard_says_set_this(tmp_path):
 
 def test_values_far_outside_of_the_training_make_a_match_doubtful_and_say_both_ranges(monkeypatch):
     known = model(("mast_pan.position",))
-    sure = draft_robot("bot", base(), "/bot", known).text()
+    sure = draft_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it" not in sure
     ranges = {"mast_pan.position": (-30.0, -20.0)}
     monkeypatch.setattr("an_control.commissioning.model_names.get_trained_ranges", lambda _: ranges)
-    text = draft_robot("bot", base(), "/bot", known).text()
+    text = draft_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it mast_pan.position? -0.2 .. 0.3, in training -30 .. -20" in text
 
 

@@ -127,7 +127,7 @@ def test_a_wiring_drafted_from_a_bag_reads_that_bag(
     assert main(["new", "base", "--bag", str(tmp_path / "more"), *out]) == 0
     base = load_wiring(tmp_path / "base.yaml")
     assert [one.topic for one in base.sources] == ["imu"]
-    assert list(base.command.topics) == ["cmd_vel"]
+    assert list(base.command.topic_keys) == ["cmd_vel"]
 
 
 def test_bags_that_rosbags_wrote_are_checked(

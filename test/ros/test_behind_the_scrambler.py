@@ -73,7 +73,7 @@ class Ticks:
             messages["tilt"] = Vector3Stamped()
             messages["tilt"].vector.x, messages["tilt"].vector.y = float(x), float(y)
         table = self._stand.node._loop.controller.table
-        before = sum(source.messages for source in table.status(0))
+        before = sum(source.messages for source in table.list_source_statuses(0))
         for topic, message in messages.items():
             set_stamp(message.header.stamp, stamp_ns)
             publisher = self._stand.joints if topic == "joint_states" else self._stand.tilt
@@ -85,7 +85,8 @@ class Ticks:
             self._scrambler.send()
         came = 1 + (tilt and self._tilt_read)
         self._stand.until(
-            lambda: sum(one.messages for one in table.status(0)) == before + came, "the readings"
+            lambda: sum(one.messages for one in table.list_source_statuses(0)) == before + came,
+            "the readings",
         )
         commands = len(self._stand.commands)
         self._advance()

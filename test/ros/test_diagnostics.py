@@ -260,7 +260,7 @@ def test_a_source_at_another_rate_is_told_with_both_rates_and_the_remedy(stand, 
     def send(number: int) -> None:
         for k in range(hz):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store(
+            table.store_message(
                 "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
             )
         table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
@@ -283,7 +283,7 @@ def test_an_error_that_comes_after_a_warning_is_logged_and_ends_nothing(stand, c
     def send(number: int) -> None:
         for k in range(200):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store(
+            table.store_message(
                 "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
             )
         if number == 6:
@@ -313,7 +313,7 @@ def test_a_rate_that_only_begins_or_changes_is_no_wrong_rate(stand, capfd, count
     def send(number: int) -> None:
         for k in range(counts[number]):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store(
+            table.store_message(
                 "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
             )
         table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
@@ -334,7 +334,7 @@ def test_publishers_that_share_a_topic_have_no_rate_that_could_be_wrong(stand, c
     def send(number: int) -> None:
         for k in range(200):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store(
+            table.store_message(
                 "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
             )
         table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
@@ -366,7 +366,7 @@ def test_a_source_that_should_send_more_slowly_says_so_in_the_wiring(stand, capf
     def send(number: int) -> None:
         for k in range(50):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store(
+            table.store_message(
                 "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
             )
         table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
@@ -384,7 +384,7 @@ def test_stamps_of_another_day_are_told_once_with_what_to_do(stand, capfd):
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
         now_ns = loop._clock.now_ns() + number * 10**9
         stamp_ns = loop._clock.stamp_ns() + 86_400 * 10**9 + number
-        table.store("joints", message, stamp_ns, now_ns)
+        table.store_message("joints", message, stamp_ns, now_ns)
         table.read(now_ns)
 
     last = reports(stand, 5, send)[-1]
@@ -402,7 +402,7 @@ def test_what_was_latched_long_ago_has_no_wrong_clock(stand, capfd, max_age_s):
     loop = stand.node._loop
     table, now_ns = loop.controller.table, loop._clock.now_ns()
     message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-    table.store("joints", message, loop._clock.stamp_ns() - 3600 * 10**9, now_ns)
+    table.store_message("joints", message, loop._clock.stamp_ns() - 3600 * 10**9, now_ns)
     table.read(now_ns)
     assert reports(stand, 4, lambda number: None)[-1].level == OK
     assert "clock" not in capfd.readouterr().err
@@ -414,7 +414,7 @@ def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):
     table, now_ns = loop.controller.table, loop._clock.now_ns()
     for k in range(100):
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-        table.store("joints", message, 12_500_000_000, now_ns + k * 10_000_000)
+        table.store_message("joints", message, 12_500_000_000, now_ns + k * 10_000_000)
         table.read(now_ns + k * 10_000_000)
     said = [str(notice) for notice in table.take_notices() if notice.kind == "lost"]
     (line,) = [one for one in said if "joints" in one]

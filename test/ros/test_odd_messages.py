@@ -26,7 +26,7 @@ def wild(stand) -> None:
 
 
 def status(stand):
-    return stand.node._loop.controller.table.status(0)
+    return stand.node._loop.controller.table.list_source_statuses(0)
 
 
 def wait_for(stand, step: int) -> None:

@@ -61,7 +61,7 @@ def tilt_message(step: int) -> Vector3Stamped:
 
 def messages(stand: Stand, source: str = "joints") -> int:
     table = stand.node._loop.controller.table
-    (count,) = [one.messages for one in table.status(0) if one.name == source]
+    (count,) = [one.messages for one in table.list_source_statuses(0) if one.name == source]
     return int(count)
 
 

@@ -55,13 +55,15 @@ class Time:
 def heard(stand, joints=None, tilt=None) -> None:
     """Send readings and wait until the node has them."""
     table = stand.node._loop.controller.table
-    before = sum(source.messages for source in table.status(0))
+    before = sum(source.messages for source in table.list_source_statuses(0))
     if joints is not None:
         stand.send_joints(0, joints)
     if tilt is not None:
         stand.send_tilt(0, *tilt)
     count = before + (joints is not None) + (tilt is not None)
-    stand.until(lambda: sum(s.messages for s in table.status(0)) == count, "the readings")
+    stand.until(
+        lambda: sum(s.messages for s in table.list_source_statuses(0)) == count, "the readings"
+    )
 
 
 def hear_step(stand, step: int) -> None:

@@ -328,9 +328,9 @@ def test_at_a_rate_the_last_message_counts_until_the_new_topic_speaks(stand):
     loop = stand.node._loop
     stand.send(1)
     table = loop.controller.table
-    stand.until(lambda: all(one.messages for one in table.status(0)), "a step")
+    stand.until(lambda: all(one.messages for one in table.list_source_statuses(0)), "a step")
     assert not rewire(stand, **{"sources.tilt.topic": "other"})
-    (tilt,) = [s for s in loop.controller.table.status(0) if s.name == "tilt"]
+    (tilt,) = [s for s in loop.controller.table.list_source_statuses(0) if s.name == "tilt"]
     assert tilt.messages == 1 and tilt.topic == "other"
 
 

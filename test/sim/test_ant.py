@@ -15,7 +15,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
 from gymnasium.utils.env_checker import check_env
 
 import an_control_sim
-from an_control.wiring.messages import pitch, roll
+from an_control.wiring.messages import compute_pitch, compute_roll
 from an_control_sim.envs.ant import ANT_CHANNELS, ANT_SCALING, AntEnv
 
 
@@ -104,7 +104,7 @@ def test_the_observation_is_the_scaled_readings_of_the_sensors_to_the_last_bit(e
                 [sensors["height"]],
                 sensors["goal"][::-1],
                 sensors["velocity"],
-                [roll(*sensors["orientation"]), pitch(*sensors["orientation"])],
+                [compute_roll(*sensors["orientation"]), compute_pitch(*sensors["orientation"])],
                 joints.ravel(),
                 sensors["foot_contact"],
             ]

@@ -191,9 +191,9 @@ def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tm
     for tick in range(5):
         message, patches = frame(tick)
         stamp_ns = message.header.stamp.nanosec
-        before.store("eye", message, stamp_ns, 0)
+        before.store_message("eye", message, stamp_ns, 0)
         out.fill(before.read(0, stamp_ns), scramble, stamp_ns)
-        behind.store("scrambled", out.message, stamp_ns, 0)
+        behind.store_message("scrambled", out.message, stamp_ns, 0)
         seen = behind.read(0, stamp_ns)
         assert len(seen.ids) == 9 and seen.expected == 15
         content = dict(zip(scramble.ids, scramble.order, strict=True))
@@ -226,13 +226,13 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     for tick in range(20):
         message, _ = frame(tick)
         stamp_ns = message.header.stamp.nanosec
-        before.store("eye", message, stamp_ns, 0)
+        before.store_message("eye", message, stamp_ns, 0)
         readings = before.read(0, stamp_ns)
         out.fill(readings, over_ros, stamp_ns)
         values, ids = patches.apply(readings.values, tuple(channels))
         assert over_ros.arrived == alone.arrived
         if over_ros.arrived:
-            behind.store("scrambled", out.message, stamp_ns, 0)
+            behind.store_message("scrambled", out.message, stamp_ns, 0)
             seen = behind.read(0, stamp_ns)
         found = dict(zip(seen.ids, seen.values, strict=True))
         assert found.keys() == set(ids)

@@ -25,7 +25,7 @@ from std_srvs.srv import Trigger
 
 from an_control.disturbance import episode_seed
 from an_control.wiring import CommandMessage
-from an_control.wiring.messages import message_class, stamp_reader
+from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import EpisodeResult, RunSummary, run_episodes
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -97,13 +97,15 @@ class Policy(Node):
         command = simulation.command
         self._slices = command.slices
         self._messages = [
-            CommandMessage(one, message_class(one.type), message_class, simulation.file, key)
-            for one, key in zip(command.messages, map(command.key, count()), strict=False)
+            CommandMessage(
+                one, import_message_class(one.type), import_message_class, simulation.file, key
+            )
+            for one, key in zip(command.messages, map(command.format_key, count()), strict=False)
         ]
         self._sends = [
             self.create_publisher(type(one.message), one.topic, 10) for one in self._messages
         ]
-        self._stamp_of, self._stamp_ns = stamp_reader(JointState), 0
+        self._stamp_of, self._stamp_ns = make_stamp_reader(JointState), 0
         self.create_subscription(JointState, "joints", self._hear, 10)
         self.create_service(Trigger, "~/reset_state", self._reset)
 

@@ -299,12 +299,12 @@ def test_a_command_of_two_topics_is_there_once_both_have_come(tmp_path):
     twist = TwistStamped()
     twist.twist.linear.x = 1.0
     arm = JointTrajectory(joint_names=["lift"], points=[JointTrajectoryPoint(positions=[1.0])])
-    commands.store(twist, 3.0, 0)
+    commands.store_commands(twist, 3.0, 0)
     assert commands.newest is None
-    commands.store(arm, 5.0, 1)
+    commands.store_commands(arm, 5.0, 1)
     assert commands.newest.tolist() == [0.5, 0.25] and commands.received_s == 3.0
     with pytest.raises(ValueError, match=r"no points\[0\]"):
-        commands.store(JointTrajectory(joint_names=["lift"]), 6.0, 1)
+        commands.store_commands(JointTrajectory(joint_names=["lift"]), 6.0, 1)
     assert commands.received_s == 3.0
     commands.clear()
     assert commands.newest is None

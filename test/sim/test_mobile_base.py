@@ -71,7 +71,7 @@ def test_the_wiring_reads_what_the_environment_observes_to_the_last_bit(lost):
             sensor_topic.topic: sensor_topic.message for sensor_topic in robot.sensor_topics
         }
         for source in table.wiring.sources:
-            table.store(source.name, messages[source.topic], stamp_ns, step)
+            table.store_message(source.name, messages[source.topic], stamp_ns, step)
         readings = table.read(step, stamp_ns)
         observed = dict(zip(channels, robot._observation.tolist(), strict=True))
         there = {id_: value for id_, value in observed.items() if np.isfinite(value)}

@@ -22,7 +22,7 @@ from an_control.control.gate import SafetyGate
 from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import share_path
-from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring, message_class
+from an_control.wiring import ChannelTable, Readings, Wiring, import_message_class, load_wiring
 from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring, list_elements
 from an_control_sim.scrambler.scrambler import Scrambler
 from an_control_sim.scrambler.wiring import TOPIC, derive_scrambled_wiring, write_wiring
@@ -75,7 +75,7 @@ command:
 def hard_messages() -> dict[str, Any]:
     """A message of each source of HARD, by topic."""
     joints, scan, imu, point = (
-        message_class(f"{package}_msgs/msg/{name}")
+        import_message_class(f"{package}_msgs/msg/{name}")
         for package, name in (
             ("sensor", "JointState"), ("sensor", "LaserScan"), ("sensor", "Imu"),
             ("geometry", "PointStamped"),
@@ -129,7 +129,7 @@ def simulated_messages(simulation: Path) -> dict[str, Any]:
 def first_reading(wiring: Wiring, messages: dict[str, Any]) -> ChannelTable:
     table = ChannelTable(wiring)
     for source in wiring.sources:
-        table.store(source.name, messages[source.topic], 1, 0)
+        table.store_message(source.name, messages[source.topic], 1, 0)
     table.read(0)
     return table
 
@@ -160,11 +160,11 @@ class Both:
             for table in self.tables:
                 for source in table.wiring.sources:
                     if source.topic == topic:
-                        table.store(source.name, message, now_ns, now_ns)
+                        table.store_message(source.name, message, now_ns, now_ns)
         self._scrambler.prepare(now_ns, None if self._lockstep else now_ns)
         if self._sends:
             scrambled = copy.deepcopy(self._scrambler._output.message)
-            self.tables[1].store(TOPIC, scrambled, now_ns, now_ns)
+            self.tables[1].store_message(TOPIC, scrambled, now_ns, now_ns)
         stamp_ns = now_ns if self._lockstep else None
         first, second = (table.read(now_ns, stamp_ns) for table in self.tables)
         return first, second
@@ -183,9 +183,9 @@ class Both:
         share = self._robot.wiring.min_present_share
         return [
             (
-                table.missing(),
+                table.list_missing_sources(),
                 one.has_share(share),
-                table.measured is None or table.measured.all_measured,
+                table.measured is None or table.measured.has_all_positions,
             )
             for table, one in zip(self.tables, readings, strict=True)
         ]
@@ -257,7 +257,7 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
     for table, gate in zip((wiring, derived), gates, strict=True):
         measured = first_reading(table, {TOPIC: joints(), **robot.messages}).measured
         if measured is not None:
-            assert measured.all_measured
+            assert measured.has_all_positions
             gate.safe_command.record_positions(measured.values)
             gate.reset()
     for up in ups:
@@ -273,7 +273,7 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
 
 
 def joints() -> Any:
-    return message_class("sensor_msgs/msg/JointState")()
+    return import_message_class("sensor_msgs/msg/JointState")()
 
 
 def test_required_sources_ages_and_weights_are_those_of_the_robot(robot):
@@ -289,10 +289,12 @@ def test_required_sources_ages_and_weights_are_those_of_the_robot(robot):
             assert one.weight == 0.0
             continue
         entry = entries.get(one.id) or entries[elements[one.id]]
-        source = wiring.source(entry.source)
+        source = wiring.find_source(entry.source)
         age_s = source.max_age_s if entry.max_age_s is None else entry.max_age_s
-        assert derived.source(one.source).topic == TOPIC
-        own_s = derived.source(one.source).max_age_s if one.max_age_s is None else one.max_age_s
+        assert derived.find_source(one.source).topic == TOPIC
+        own_s = (
+            derived.find_source(one.source).max_age_s if one.max_age_s is None else one.max_age_s
+        )
         assert own_s == age_s
         if source.weight is None and entry.weight is None:
             assert one.weight is None
@@ -311,13 +313,13 @@ def test_what_a_disturbance_adds_is_read_and_does_not_count(node, robot):
     ids = [one.id for one in robot.derived.channels if one.id != "*"]
     source[TOPIC].name, source[TOPIC].position = [*ids, "noise.0"], [1.0] * (len(ids) + 1)
     for name in [one.name for one in robot.derived.sources if one.topic == TOPIC]:
-        table.store(name, source[TOPIC], 1, 0)
+        table.store_message(name, source[TOPIC], 1, 0)
     readings = table.read(0)
     assert set(readings.ids) == {*ids, "noise.0"}
     assert readings.expected == len(ids) + 1 and readings.present_share == 1.0
     source[TOPIC].name, source[TOPIC].position = ["noise.0"], [1.0]
     for name in [one.name for one in robot.derived.sources if one.topic == TOPIC]:
-        table.store(name, source[TOPIC], 2, 10**9)
+        table.store_message(name, source[TOPIC], 2, 10**9)
     readings = table.read(10**9)
     assert readings.ids == ("noise.0",) and readings.present_share == 0.0
 
@@ -329,7 +331,7 @@ def test_an_id_that_no_field_path_can_name_is_read_all_the_same(tmp_path):
     write_wiring(derived, tmp_path / "scrambled.yaml")
     table, message = ChannelTable(load_wiring(tmp_path / "scrambled.yaml")), joints()
     message.name, message.position = ["place.x", "a[b]", "7"], [1.0, 2.0, 3.0]
-    table.store(TOPIC, message, 1, 0)
+    table.store_message(TOPIC, message, 1, 0)
     readings = table.read(0)
     read = dict(zip(readings.ids, readings.values.tolist(), strict=True))
     assert read == {"place.x": 1.0, "a[b]": 2.0, "7": 3.0}

@@ -24,7 +24,7 @@ def turned(*angles: float) -> Any:
 
 
 def read(table: Any, message: Any) -> dict[str, float]:
-    table.store("s", message, None, 0)
+    table.store_message("s", message, None, 0)
     readings = table.read(0)
     return dict(zip(readings.ids, readings.values.tolist(), strict=True))
 

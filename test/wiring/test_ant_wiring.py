@@ -17,9 +17,9 @@ from an_control.wiring import (
     ChannelTable,
     SourceConfig,
     load_wiring,
-    stamp_reader,
+    make_stamp_reader,
 )
-from an_control.wiring.messages import pitch, roll
+from an_control.wiring.messages import compute_pitch, compute_roll
 
 WIRING = load_wiring(share_path("config/ant.yaml"))
 TEXT_OR_STAMPS = {"String", "Header", "Empty", "TimeReference"}
@@ -55,7 +55,10 @@ def physical(found: dict[str, Any]) -> Iterator[tuple[str, float]]:
     yield "height", found["odometry"].pose.pose.position.z
     yield from (("goal.sin", goal.y), ("goal.cos", goal.x))
     yield from ((f"velocity.{axis}", getattr(linear, axis)) for axis in "xyz")
-    yield from (("roll", roll(q.x, q.y, q.z, q.w)), ("pitch", pitch(q.x, q.y, q.z, q.w)))
+    yield from (
+        ("roll", compute_roll(q.x, q.y, q.z, q.w)),
+        ("pitch", compute_pitch(q.x, q.y, q.z, q.w)),
+    )
     for index, name in enumerate(joints.name):
         yield f"{name}.position", joints.position[index]
         yield f"{name}.velocity", joints.velocity[index]
@@ -78,13 +81,13 @@ def test_the_wiring_of_the_ant_is_the_scaling_of_its_environment_to_the_last_bit
 def test_readings_of_real_messages_are_the_environments_arithmetic_to_the_last_bit() -> None:
     random = np.random.default_rng(0)
     table = ChannelTable(WIRING)
-    stamps = {name: stamp_reader(cls) for name, cls in table.message_classes.items()}
+    stamps = {name: make_stamp_reader(cls) for name, cls in table.message_classes.items()}
     scaling = {c.id: (c.scale, c.offset) for c in WIRING.channels}
     for step in range(1, 51):
         found = messages(random)
         for name, message in found.items():
             message.header.stamp.nanosec = step
-            table.store(name, message, stamps[name](message), 0)
+            table.store_message(name, message, stamps[name](message), 0)
         assert table.has_step(step)
         readings = table.read(0, step)
         assert (len(readings.ids), readings.expected) == (28, 28)
@@ -103,9 +106,9 @@ def test_every_number_of_every_standard_message_can_be_had(package: str) -> None
         source = SourceConfig("s", "s", f"{package}/msg/{name}", 0.0)
         channels = (ChannelConfig("*", "s", "*"),)
         table = ChannelTable(replace(WIRING, sources=(source,), channels=channels))
-        table.store("s", getattr(module, name)(), None, 0)
+        table.store_message("s", getattr(module, name)(), None, 0)
         assert np.isfinite(table.read(0).values).all()
-        assert table.status(0)[0].error == ""
+        assert table.list_source_statuses(0)[0].error == ""
 
 
 def test_reading_a_tick_of_the_ant_costs_less_than_250_operations_of_numpy() -> None:
@@ -117,7 +120,7 @@ def test_reading_a_tick_of_the_ant_costs_less_than_250_operations_of_numpy() -> 
     costs_ns, operations_ns = [], []
     for tick in range(3000):
         for name, message in found[tick % 50].items():
-            table.store(name, message, None, tick)
+            table.store_message(name, message, None, tick)
         begin_ns = time.perf_counter_ns()
         table.read(tick)
         read_ns = time.perf_counter_ns()

@@ -62,7 +62,7 @@ def camera(table):
 def see(table, message):
     """The readings at the tick of a message, in lockstep."""
     stamp = message.header.stamp
-    table.store("eye", message, stamp.nanosec, stamp.nanosec)
+    table.store_message("eye", message, stamp.nanosec, stamp.nanosec)
     return table.read(stamp.nanosec, stamp.nanosec)
 
 
@@ -178,7 +178,7 @@ def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
     assert (readings.ids, readings.values.shape, readings.expected) == ((), (0, 3, 4, 4), 6)
     (notice,) = table.take_notices()
     assert notice.kind == "lost" and reason in notice.reason
-    assert reason in table.status(0)[0].error
+    assert reason in table.list_source_statuses(0)[0].error
     readings = see(table, image(picture(1), 3 * STEP_NS))
     assert len(readings.ids) == 6 and (readings.values == readings.values[:, :1]).all()
     assert [notice.kind for notice in table.take_notices()] == ["recovered"]
@@ -190,7 +190,7 @@ def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
 def test_a_compressed_image_that_cannot_be_unpacked_is_missing(camera, data):
     table = camera(COMPRESSED)
     assert see(table, packed(None, data=data)).ids == ()
-    assert "no image" in table.status(0)[0].error
+    assert "no image" in table.list_source_statuses(0)[0].error
 
 
 BOMB = r"""
@@ -286,7 +286,7 @@ def test_two_cameras_are_read_side_by_side(table):
             for name in ("eye", "tail")
         },
     )
-    both.store("tail", image(picture(1)), STEP_NS, 0)
+    both.store_message("tail", image(picture(1)), STEP_NS, 0)
     readings = see(both, image(picture(0)))
     assert len(readings.ids) == 12 and readings.ids[6] == "tail.0.0"
     np.testing.assert_array_equal(newest(readings._replace(values=readings.values[6:])), picture(1))
@@ -296,7 +296,7 @@ def test_a_camera_that_moves_to_another_topic_keeps_its_frames(camera):
     table = camera()
     for tick in (1, 2):
         see(table, image(picture(tick), tick * STEP_NS))
-    moved = table.rewired(table.wiring.rewired({"sources.eye.topic": "elsewhere"}))
+    moved = table.make_rewired_table(table.wiring.with_changes({"sources.eye.topic": "elsewhere"}))
     last = image(picture(3), 3 * STEP_NS)
     np.testing.assert_array_equal(see(moved, last).values, see(table, last).values)
 

@@ -36,8 +36,8 @@ def test_values_and_actions_stand_for_each_other_also_beyond_what_an_action_can_
 
 
 def test_the_safe_command_is_what_the_wiring_says_and_nobody_can_change_it() -> None:
-    ARM.safe_command()[:] = 9.0
-    assert ARM.safe_command().tolist() == [0.0, 1.0]
+    ARM.make_safe_command()[:] = 9.0
+    assert ARM.make_safe_command().tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("action", [[], [1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], 1.0])

@@ -17,9 +17,9 @@ from an_control.control.gate import SafetyGate
 from an_control.wiring import (
     CommandMessage,
     WiringError,
-    command_messages,
+    compute_sendable_limits,
     load_wiring,
-    sendable_limits,
+    make_command_messages,
 )
 
 STAMP_NS = 5_000_000_001
@@ -43,7 +43,7 @@ def carriers(folder: Path, *messages: dict[str, Any]) -> tuple[CommandMessage, .
     path = folder / "robot.yaml"
     command = messages[0] if len(messages) == 1 else list(messages)
     path.write_text(yaml.safe_dump({**WIRING, "command": command}, sort_keys=False))
-    return command_messages(load_wiring(path).command, str(path))
+    return make_command_messages(load_wiring(path).command, str(path))
 
 
 def carrier(folder: Path, type_: str, **entry: Any) -> CommandMessage:
@@ -52,7 +52,7 @@ def carrier(folder: Path, type_: str, **entry: Any) -> CommandMessage:
 
 def filled(carrier: CommandMessage, *values: float) -> Any:
     carrier.fill(np.array(values), STAMP_NS)
-    assert carrier.read(carrier.message).tolist() == pytest.approx(values)
+    assert carrier.read_values(carrier.message).tolist() == pytest.approx(values)
     return carrier.message
 
 
@@ -128,7 +128,7 @@ def test_every_type_of_number_gets_exactly_what_it_takes(tmp_path: Path) -> None
     whole = carrier(tmp_path, "std_msgs/msg/Int16MultiArray", field="data", actuators=wide)
     whole.fill(np.array([-200.6, 0.2]), None)
     assert whole.message.data.tolist() == [-201, 0]
-    assert whole.read(whole.message).tolist() == [-201.0, 0.0] and not whole.exact
+    assert whole.read_values(whole.message).tolist() == [-201.0, 0.0] and not whole.is_exact
     grip = {"grip": actuator(limits=[0, 1])}
     switch = carrier(tmp_path, "std_msgs/msg/Bool", field="data", actuators=grip)
     for value, on in ((0.7, True), (0.2, False)):
@@ -136,7 +136,7 @@ def test_every_type_of_number_gets_exactly_what_it_takes(tmp_path: Path) -> None
         assert switch.message.data is on
     single = carrier(tmp_path, "std_msgs/msg/Float32", field="data", actuators=grip)
     single.fill(np.array([0.1]), None)
-    assert single.read(single.message)[0] == np.float32(0.1)
+    assert single.read_values(single.message)[0] == np.float32(0.1)
     base = {"x": actuator(field="twist[base].linear.x")}
     nested = carrier(tmp_path, "sensor_msgs/msg/MultiDOFJointState", actuators=base)
     assert filled(nested, 0.5).joint_names == ["base"]
@@ -273,7 +273,7 @@ def test_a_message_of_others_is_read_by_name_and_as_a_whole(tmp_path: Path) -> N
         group.read(Float64MultiArray(data=[1.0, 2.0, 3.0]))
     path = carrier(tmp_path, "trajectory_msgs/msg/JointTrajectory", **two("points[0].positions"))
     with pytest.raises(ValueError, match=r"no points\[0\]"):
-        path.read(JointTrajectory(joint_names=["hip", "knee"]))
+        path.read_values(JointTrajectory(joint_names=["hip", "knee"]))
 
 
 FLOATS = {"type_": "std_msgs/msg/Float32MultiArray", "field": "data"}
@@ -298,7 +298,7 @@ def test_a_field_that_rounds_carries_no_value_outside_the_limits(
         assert "limits with a value that its field, a int16, can hold" in str(error)
         return
     command = load_wiring(folder / "robot.yaml").command
-    gate = SafetyGate(command, 0.02, limits=sendable_limits(command, [one]))
+    gate = SafetyGate(command, 0.02, limits=compute_sendable_limits(command, [one]))
     for value in (low + share * width, 200.0, -200.0):
         one.fill(gate(np.array([value])), STAMP_NS)
         assert low <= one.message.data[0] <= high

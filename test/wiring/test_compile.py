@@ -23,7 +23,7 @@ FRAMES = {"s": "fake_msgs/msg/Frames"}
 
 
 def read(table: ChannelTable, message: Any) -> dict[str, float]:
-    table.store("s", message, 1, 1)
+    table.store_message("s", message, 1, 1)
     readings = table.read(1)
     return dict(zip(readings.ids, readings.values.tolist(), strict=True))
 

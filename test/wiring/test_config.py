@@ -36,7 +36,7 @@ def test_a_file_is_read_as_written(load: Load) -> None:
     assert wiring.sources == (
         SourceConfig("joints", "joint_states", "sensor_msgs/msg/JointState", 0.1),
     )
-    assert wiring.source("joints") is wiring.sources[0]
+    assert wiring.find_source("joints") is wiring.sources[0]
     assert wiring.channels == (
         ChannelConfig("a.position", "joints", "position[a]", 2.0, -1.0, (-5.0, 5.0), 0.0),
         ChannelConfig("*.velocity", "joints", "velocity[*]"),

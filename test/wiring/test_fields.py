@@ -14,13 +14,13 @@ from an_control.wiring.messages import (
     QUATERNIONS,
     FieldPath,
     Step,
-    gravity_x,
-    gravity_y,
-    gravity_z,
+    compute_gravity_x,
+    compute_gravity_y,
+    compute_gravity_z,
+    compute_pitch,
+    compute_roll,
+    compute_yaw,
     parse_field,
-    pitch,
-    roll,
-    yaw,
 )
 
 NUMBERS = st.floats(-1.0, 1.0)
@@ -71,7 +71,7 @@ def test_angles_are_those_of_pybullet() -> None:
         quaternion = random.normal(size=4)
         quaternion /= np.linalg.norm(quaternion)
         theirs = pybullet.getEulerFromQuaternion(quaternion.tolist())
-        ours = [angle(*quaternion.tolist()) for angle in (roll, pitch, yaw)]
+        ours = [angle(*quaternion.tolist()) for angle in (compute_roll, compute_pitch, compute_yaw)]
         turned = np.remainder(np.subtract(ours, theirs) + math.pi, math.tau) - math.pi
         assert np.abs(turned).max() < 1e-12
 
@@ -81,9 +81,15 @@ def test_gravity_is_the_turned_vector_down_of_scipy() -> None:
     random = np.random.default_rng(1)
     for quaternion in random.normal(size=(500, 4)):
         expected = rotation.from_quat(quaternion).inv().apply([0.0, 0.0, -1.0])
-        ours = [part(*quaternion.tolist()) for part in (gravity_x, gravity_y, gravity_z)]
+        ours = [
+            part(*quaternion.tolist())
+            for part in (compute_gravity_x, compute_gravity_y, compute_gravity_z)
+        ]
         np.testing.assert_allclose(ours, expected, atol=1e-12)
-    assert [part(0.0, 0.0, 0.0, 1.0) for part in (gravity_x, gravity_y, gravity_z)] == [0, 0, -1]
+    assert [
+        part(0.0, 0.0, 0.0, 1.0)
+        for part in (compute_gravity_x, compute_gravity_y, compute_gravity_z)
+    ] == [0, 0, -1]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -92,9 +98,9 @@ def test_at_gimbal_lock_all_of_the_turn_is_yaw_as_in_pybullet(sign: float, turn:
     pybullet = pytest.importorskip("pybullet")
     quaternion = pybullet.getQuaternionFromEuler([0.0, sign * math.pi / 2, turn])
     for attitude in (quaternion, [-part for part in quaternion]):
-        assert roll(*attitude) == 0.0
-        assert pitch(*attitude) == sign * math.pi / 2
-        assert yaw(*attitude) == pytest.approx(turn, abs=1e-12)
+        assert compute_roll(*attitude) == 0.0
+        assert compute_pitch(*attitude) == sign * math.pi / 2
+        assert compute_yaw(*attitude) == pytest.approx(turn, abs=1e-12)
     assert pybullet.getEulerFromQuaternion(quaternion)[0] == 0.0
 
 
@@ -104,7 +110,7 @@ def test_the_length_of_a_quaternion_does_not_matter(
 ) -> None:
     if not x * x + y * y + z * z + w * w > 0.1:
         return
-    for angle in (roll, pitch, yaw):
+    for angle in (compute_roll, compute_pitch, compute_yaw):
         value, scaled = angle(x, y, z, w), angle(x * length, y * length, z * length, w * length)
         assert math.cos(value - scaled) == pytest.approx(1.0, abs=1e-5)
 

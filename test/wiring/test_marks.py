@@ -35,7 +35,7 @@ def read(folder, type_: str, fields: dict[str, str], message) -> tuple[set[str],
     channels = ", ".join(f"{id_}: {{source: s, field: {field}}}" for id_, field in fields.items())
     path.write_text(HEAD % (type_, channels))
     table = ChannelTable(load_wiring(path))
-    table.store("s", message, None, 0)
+    table.store_message("s", message, None, 0)
     found = set(table.read(0).ids)
     return found, [str(notice) for notice in table.take_notices()]
 

@@ -53,15 +53,15 @@ def test_each_message_of_a_command_has_its_own_measurement(
     )
     measured = two.measured
     assert measured is not None and set(measured.sources) == {"arm", "grip"}
-    two.store("arm", joints(b=2.0, a=1.0), None, 0)
+    two.store_message("arm", joints(b=2.0, a=1.0), None, 0)
     two.read(0)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, np.nan])
-    assert not measured.all_measured
-    two.store("grip", joints(g=3.0), None, 1)
-    two.store("arm", joints(a=np.nan), None, 1)
+    assert not measured.has_all_positions
+    two.store_message("grip", joints(g=3.0), None, 1)
+    two.store_message("arm", joints(a=np.nan), None, 1)
     two.read(1)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, 3.0])
-    assert measured.all_measured
+    assert measured.has_all_positions
 
 
 def test_a_measurement_that_leads_to_no_number_is_named_by_its_message(

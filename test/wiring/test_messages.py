@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from an_control.wiring.messages import FieldType, field_types, message_class, stamp_reader
+from an_control.wiring.messages import (
+    FieldType,
+    import_message_class,
+    list_field_types,
+    make_stamp_reader,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,13 +34,13 @@ from an_control.wiring.messages import FieldType, field_types, message_class, st
 )
 def test_the_type_of_a_field_is_read_as_rosidl_writes_it(text: str, type_: FieldType) -> None:
     cls = SimpleNamespace(get_fields_and_field_types=lambda: {"x": text})
-    assert field_types(cls)["x"] == type_
+    assert list_field_types(cls)["x"] == type_
 
 
 def test_numbers_and_booleans_are_numeric_and_text_is_not() -> None:
     numeric = ("boolean", "octet", "float", "double", "int8", "uint64")
-    assert all(FieldType(base).numeric for base in numeric)
-    assert not any(FieldType(base).numeric for base in ("string", "wstring<3>", "a_msgs/B"))
+    assert all(FieldType(base).is_numeric for base in numeric)
+    assert not any(FieldType(base).is_numeric for base in ("string", "wstring<3>", "a_msgs/B"))
     assert FieldType("geometry_msgs/Vector3").message == "geometry_msgs/msg/Vector3"
     assert FieldType("double").message is None
 
@@ -55,13 +60,13 @@ def test_a_type_that_is_not_installed_is_a_lookup_error_that_says_why(
     name: str, reason: str
 ) -> None:
     with pytest.raises(LookupError, match=reason):
-        message_class(name)
+        import_message_class(name)
 
 
 def test_looking_up_a_type_imports_no_package_that_has_no_messages() -> None:
     assert "antigravity" not in sys.modules
     with pytest.raises(LookupError):
-        message_class("antigravity/msg/Fly")
+        import_message_class("antigravity/msg/Fly")
     assert "antigravity" not in sys.modules
 
 
@@ -73,12 +78,12 @@ def test_a_stamp_is_read_where_the_type_has_one_and_zero_is_none(
             header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec))
         )
 
-    read = stamp_reader(type(fake("sensor_msgs/msg/JointState")))
+    read = make_stamp_reader(type(fake("sensor_msgs/msg/JointState")))
     assert read(stamped(2, 5)) == 2_000_000_005
     assert read(stamped(0, 0)) is None
-    read = stamp_reader(type(fake("std_msgs/msg/Header")))
+    read = make_stamp_reader(type(fake("std_msgs/msg/Header")))
     assert read(SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=7))) == 7
-    assert stamp_reader(type(fake("geometry_msgs/msg/Vector3")))(None) is None
+    assert make_stamp_reader(type(fake("geometry_msgs/msg/Vector3")))(None) is None
 
 
 def test_the_wiring_works_where_rclpy_cannot_be_imported() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from an_control.wiring import ChannelTable, WiringError
 from an_control.wiring.config import describe_nearest_name
-from an_control.wiring.messages import element_path, parse_field
+from an_control.wiring.messages import format_element_path, parse_field
 
 Table = Callable[..., ChannelTable]
 JOINTS = "sensor_msgs/msg/JointState"
@@ -28,7 +28,7 @@ def joints(names: Sequence[str], position: Sequence[float], velocity: Sequence[f
 
 def read(table: ChannelTable, message: Any) -> tuple[dict[str, float], list[str]]:
     """The readings by id, and what the table says of losses."""
-    table.store("s", message, None, 0)
+    table.store_message("s", message, None, 0)
     readings = table.read(0)
     found = dict(zip(readings.ids, readings.values.tolist(), strict=True))
     return found, [str(notice) for notice in table.take_notices()]
@@ -54,7 +54,7 @@ def test_a_missing_name_is_told_with_the_nearest_that_the_message_has(
     found, said = read(arm, joints(listed, [0.0] * len(listed)))
     assert found == {}
     assert said == [f"source 's': six lost: the message does not name it: {words}"]
-    assert arm.status(0)[0].reasons == (f"the message does not name it: {words}",)
+    assert arm.list_source_statuses(0)[0].reasons == (f"the message does not name it: {words}",)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_what_messages_have_no_longer_is_told_with_what_they_have_instead(
     read(arm, joints(["j6"], [0.0], [1.0]))
     said: list[str] = []
     for now_ns in range(0, 300_000_000, 10_000_000):
-        arm.store("s", joints(listed, [0.0], velocity), None, now_ns)
+        arm.store_message("s", joints(listed, [0.0], velocity), None, now_ns)
         arm.read(now_ns)
         said += [str(notice) for notice in arm.take_notices()]
     reason = f"no message with it for more than 0.1 s{words}"
     assert said == [f"source 's': six lost: {reason}"]
-    assert arm.status(300_000_000)[0].reasons == (reason,)
+    assert arm.list_source_statuses(300_000_000)[0].reasons == (reason,)
 
 
 def test_names_that_differ_in_their_encoding_are_told_apart() -> None:
@@ -103,13 +103,15 @@ NAMES = st.text(min_size=1, max_size=20).filter(
 
 @given(NAMES)
 def test_every_name_has_a_path_that_means_it(name: str) -> None:
-    (step,) = parse_field(element_path("position", name)).steps
+    (step,) = parse_field(format_element_path("position", name)).steps
     assert (step.name, step.key) == ("position", name)
 
 
 @pytest.mark.parametrize("name", ["hip[1]", "gelenk_\u00e4", "3", "\u81c2"])
 def test_joints_of_any_name_can_be_read(table: Table, name: str) -> None:
-    arm = table({"s": JOINTS}, {"a": element_path("position", name), f"{name}x": "velocity[0]"})
+    arm = table(
+        {"s": JOINTS}, {"a": format_element_path("position", name), f"{name}x": "velocity[0]"}
+    )
     found, _ = read(arm, joints(["other", name], [1.0, 2.0], [5.0, 6.0]))
     assert found["a"] == 2.0
 
@@ -141,11 +143,11 @@ def test_an_array_of_another_length_than_its_names_says_so(
 def test_the_same_holds_of_wildcards(table: Table) -> None:
     arm = table({"s": JOINTS}, {"*.v": "velocity[*]"})
     for step in range(150):
-        arm.store("s", joints("ab", [], [1.0, 2.0]), step + 1, step * 10_000_000)
+        arm.store_message("s", joints("ab", [], [1.0, 2.0]), step + 1, step * 10_000_000)
         arm.read(step * 10_000_000)
     arm.take_notices()
     now_ns = 1_500_000_000
-    arm.store("s", joints("ab", [], [1.0, 2.0, 3.0]), 999, now_ns)
+    arm.store_message("s", joints("ab", [], [1.0, 2.0, 3.0]), 999, now_ns)
     assert arm.read(now_ns).ids == ()
     (notice,) = arm.take_notices()
     assert str(notice).endswith(f"a.v, b.v lost: velocity has 3 elements for 2 names: {ONE_EACH}")

@@ -48,17 +48,17 @@ def play(table: ChannelTable, steps: Iterable[int], *names: Sequence[str]) -> No
     """At each step a message of each of these lists of names, and a read."""
     for step in steps:
         for one in names:
-            table.store("s", joints(one, step), step + 1, step * STEP_NS)
+            table.store_message("s", joints(one, step), step + 1, step * STEP_NS)
         table.read(step * STEP_NS)
 
 
 def test_publishers_of_one_topic_are_merged_by_name(table: Table) -> None:
     robot = whole(table)
-    robot.store("s", joints(ARM, 1.0), 1, 0)
+    robot.store_message("s", joints(ARM, 1.0), 1, 0)
     assert present(robot, 0) == {"a": 1.0, "b": 1.0}
-    robot.store("s", joints(GRIPPER, 2.0), 2, 1)
+    robot.store_message("s", joints(GRIPPER, 2.0), 2, 1)
     assert present(robot, 1) == {"a": 1.0, "b": 1.0, "left": 2.0, "right": 2.0}
-    robot.store("s", joints(("b", "left"), 3.0), 3, 2)
+    robot.store_message("s", joints(("b", "left"), 3.0), 3, 2)
     assert present(robot, 2) == {"a": 1.0, "b": 3.0, "left": 3.0, "right": 2.0}
 
 
@@ -66,19 +66,19 @@ def test_publishers_of_one_topic_are_merged_by_name(table: Table) -> None:
 def test_none_is_lost_where_several_come_between_two_ticks(table: Table, order: Any) -> None:
     robot = whole(table)
     for place, names in enumerate(order):
-        robot.store("s", joints(names, float(place)), place + 1, place)
+        robot.store_message("s", joints(names, float(place)), place + 1, place)
     newest = {name: float(place) for place, names in enumerate(order) for name in names}
     assert present(robot, len(order)) == newest
 
 
 def test_each_name_has_an_age_of_its_own(table: Table) -> None:
     robot = whole(table)
-    robot.store("s", joints(GRIPPER, 1.0), None, 0)
+    robot.store_message("s", joints(GRIPPER, 1.0), None, 0)
     for now_ns in (0, 50 * MS, 100 * MS, 101 * MS, 150 * MS):
-        robot.store("s", joints(ARM, 2.0), None, now_ns)
+        robot.store_message("s", joints(ARM, 2.0), None, now_ns)
         expected = {"a", "b"} | (set(GRIPPER) if now_ns <= 100 * MS else set())
         assert present(robot, now_ns).keys() == expected
-    robot.store("s", joints(GRIPPER, 3.0), None, 160 * MS)
+    robot.store_message("s", joints(GRIPPER, 3.0), None, 160 * MS)
     assert present(robot, 160 * MS) == {"a": 2.0, "b": 2.0, "left": 3.0, "right": 3.0}
     assert present(robot, 255 * MS) == {"left": 3.0, "right": 3.0}
     assert [str(notice) for notice in robot.take_notices()][-3:] == [
@@ -91,8 +91,10 @@ def test_each_name_has_an_age_of_its_own(table: Table) -> None:
 def test_a_frozen_publisher_grows_old_beside_one_that_lives(table: Table) -> None:
     robot = whole(table)
     for step in range(30):
-        robot.store("s", joints(GRIPPER, 1.0), 7, step * STEP_NS)  # the same stamp each time
-        robot.store("s", joints(ARM, 2.0), 8 + step, step * STEP_NS)
+        robot.store_message(
+            "s", joints(GRIPPER, 1.0), 7, step * STEP_NS
+        )  # the same stamp each time
+        robot.store_message("s", joints(ARM, 2.0), 8 + step, step * STEP_NS)
         found = present(robot, step * STEP_NS)
     assert found == {"a": 2.0, "b": 2.0}
 
@@ -100,49 +102,49 @@ def test_a_frozen_publisher_grows_old_beside_one_that_lives(table: Table) -> Non
 def test_publishers_that_share_stamps_are_merged(table: Table) -> None:
     robot = whole(table)
     for step in range(30):
-        robot.store("s", joints(ARM, step), step + 1, step * STEP_NS)
-        robot.store("s", joints(GRIPPER, -step), step + 1, step * STEP_NS + MS)
+        robot.store_message("s", joints(ARM, step), step + 1, step * STEP_NS)
+        robot.store_message("s", joints(GRIPPER, -step), step + 1, step * STEP_NS + MS)
         found = present(robot, step * STEP_NS + MS)
         assert found == {"a": step, "b": step, "left": -step, "right": -step}
 
 
 def test_in_lockstep_messages_of_one_step_are_merged_and_no_others(table: Table) -> None:
     robot = whole(table)
-    robot.store("s", joints(ARM, 1.0), 5, 0)
-    robot.store("s", joints(GRIPPER, 2.0), 5, 0)
+    robot.store_message("s", joints(ARM, 1.0), 5, 0)
+    robot.store_message("s", joints(GRIPPER, 2.0), 5, 0)
     assert present(robot, 0, 5) == {"a": 1.0, "b": 1.0, "left": 2.0, "right": 2.0}
-    robot.store("s", joints(ARM, 3.0), 6, 0)
+    robot.store_message("s", joints(ARM, 3.0), 6, 0)
     assert present(robot, 0, 6) == {"a": 3.0, "b": 3.0}
-    robot.store("s", joints(GRIPPER, 4.0), 6, 0)
+    robot.store_message("s", joints(GRIPPER, 4.0), 6, 0)
     assert present(robot, 0, 6) == {"a": 3.0, "b": 3.0, "left": 4.0, "right": 4.0}
-    robot.store("s", joints(GRIPPER, 5.0), None, 0)
+    robot.store_message("s", joints(GRIPPER, 5.0), None, 0)
     assert present(robot, 0, 7) == {"left": 5.0, "right": 5.0}
-    robot.store("s", joints(ARM, 6.0), None, 0)
+    robot.store_message("s", joints(ARM, 6.0), None, 0)
     assert present(robot, 0, 8) == {"a": 6.0, "b": 6.0}
 
 
 def test_without_a_greatest_age_only_the_newest_message_counts(table: Table) -> None:
     robot = whole(table, max_age_s=0)
-    robot.store("s", joints(ARM, 1.0), None, 0)
-    robot.store("s", joints(GRIPPER, 2.0), None, 0)
+    robot.store_message("s", joints(ARM, 1.0), None, 0)
+    robot.store_message("s", joints(GRIPPER, 2.0), None, 0)
     assert present(robot, 0) == {"left": 2.0, "right": 2.0}
 
 
 def test_what_is_named_but_cannot_be_told_is_missing_at_once(table: Table) -> None:
     robot = whole(table)
-    robot.store("s", joints(ARM + GRIPPER, 1.0), None, 0)
+    robot.store_message("s", joints(ARM + GRIPPER, 1.0), None, 0)
     assert len(present(robot, 0)) == 4
     short = SimpleNamespace(name=["a", "b"], position=[2.0])
-    robot.store("s", short, None, 1)
+    robot.store_message("s", short, None, 1)
     assert present(robot, 1) == {"a": 2.0, "left": 1.0, "right": 1.0}
-    robot.store("s", joints(("a", "left", "left"), 3.0), None, 2)
+    robot.store_message("s", joints(("a", "left", "left"), 3.0), None, 2)
     assert present(robot, 2) == {"a": 3.0, "right": 1.0}
 
 
 def test_an_array_that_is_left_out_now_and_then_is_no_loss(table: Table) -> None:
     robot = table({"s": JOINTS}, {"a.v": "velocity[a]", "b.v": "velocity[b]"})
     for step in range(100):
-        robot.store("s", joints(ARM, 1.0, velocity=step % 3 == 0), step + 1, step * STEP_NS)
+        robot.store_message("s", joints(ARM, 1.0, velocity=step % 3 == 0), step + 1, step * STEP_NS)
         assert present(robot, step * STEP_NS) == {"a.v": 10.0, "b.v": 10.0}
     assert robot.take_notices() == []
 
@@ -153,22 +155,22 @@ def test_named_elements_behind_lists_of_messages_are_merged(table: Table) -> Non
         return SimpleNamespace(joint_names=list(names), transforms=transforms)
 
     robot = table({"s": FRAMES}, {"*.x": "transforms[*].translation.x"})
-    robot.store("s", frames(ARM, 1.0), None, 0)
-    robot.store("s", frames(GRIPPER, 2.0), None, 1)
+    robot.store_message("s", frames(ARM, 1.0), None, 0)
+    robot.store_message("s", frames(GRIPPER, 2.0), None, 1)
     assert present(robot, 1) == {"a.x": 1.0, "b.x": 1.0, "left.x": 2.0, "right.x": 2.0}
-    robot.store("s", frames(GRIPPER, 2.0), None, 101 * MS)
+    robot.store_message("s", frames(GRIPPER, 2.0), None, 101 * MS)
     assert present(robot, 101 * MS) == {"left.x": 2.0, "right.x": 2.0}
 
 
 def test_growing_and_rewiring_keep_what_other_publishers_said(table: Table) -> None:
     robot = table({"s": JOINTS}, {"a": "position[a]", "*.v": "velocity[*]"})
-    robot.store("s", joints(("a",), 1.0), 1, 0)
-    robot.store("s", joints(("b",), 2.0), 2, 1)
+    robot.store_message("s", joints(("a",), 1.0), 1, 0)
+    robot.store_message("s", joints(("b",), 2.0), 2, 1)
     assert present(robot, 1) == {"a": 1.0, "a.v": 10.0, "b.v": 20.0}
-    robot.store("s", joints(("c",), 3.0), 3, 2)
+    robot.store_message("s", joints(("c",), 3.0), 3, 2)
     said = {"a": 1.0, "a.v": 10.0, "b.v": 20.0, "c.v": 30.0}
     assert present(robot, 2) == said
-    again = robot.rewired(robot.wiring)
+    again = robot.make_rewired_table(robot.wiring)
     assert present(again, 3) == said
     assert present(again, 100 * MS + 1) == {"b.v": 20.0, "c.v": 30.0}
 
@@ -184,7 +186,7 @@ def test_a_wildcard_keeps_its_order_and_expects_a_name_that_has_come_for_a_secon
     play(robot, range(101, 112), ("b",))
     readings = robot.read(1120 * MS)
     assert (readings.ids, readings.expected) == (("b.position",), 2)
-    assert robot.status(1120 * MS)[0].missing == ("a.position",)
+    assert robot.list_source_statuses(1120 * MS)[0].missing == ("a.position",)
     play(robot, range(112, 900), ("b",))
     assert robot.read(9000 * MS).expected == 2
     assert [str(notice) for notice in robot.take_notices()] == [
@@ -206,7 +208,7 @@ def test_one_odd_message_leaves_what_is_expected_as_it_was(table: Table) -> None
         "source 's': w.position, x.position, y.position, z.position new:"
         " expected once they have come for 1 s"
     )
-    status = robot.status(2190 * MS)[0]
+    status = robot.list_source_statuses(2190 * MS)[0]
     assert (status.unexpected, status.dropped) == (0, 4)
 
 
@@ -225,7 +227,7 @@ def test_new_names_in_every_message_do_not_pile_up(table: Table) -> None:
     readings = robot.read(4_990 * MS)
     assert readings.present_share == 1.0
     assert {"a.position", "b.position"} <= set(readings.ids)
-    status = robot.status(4_990 * MS)[0]
+    status = robot.list_source_statuses(4_990 * MS)[0]
     assert len(robot.ids) <= 2 + 3 * 12
     assert status.unexpected == len(robot.ids) - 2
     assert status.dropped + status.unexpected == 3 * 500
@@ -236,7 +238,7 @@ def test_a_name_that_was_dropped_may_come_again_and_stay(table: Table) -> None:
     play(robot, [0], [*ARM, "x"])
     play(robot, range(1, 150), ARM)
     play(robot, range(150, 300), [*ARM, "y"])
-    assert robot.status(3000 * MS)[0].dropped == 1
+    assert robot.list_source_statuses(3000 * MS)[0].dropped == 1
     play(robot, range(300, 420), [*ARM, "x", "y"])
     readings = robot.read(4190 * MS)
     assert (set(readings.ids), readings.expected) == (
@@ -256,11 +258,11 @@ def test_what_is_gone_when_the_robot_starts_to_act_is_no_longer_expected(table: 
     robot = wild(table)
     play(robot, range(200), ARM + GRIPPER)
     play(robot, range(200, 250), ARM)
-    robot.expect_present()
+    robot.stop_expecting_absent()
     assert robot.expected == 4  # gone for half a second only
     play(robot, range(250, 400), ARM)
     assert robot.expected == 4
-    robot.expect_present()
+    robot.stop_expecting_absent()
     assert robot.expected == 2
 
 
@@ -268,7 +270,7 @@ def test_a_rewired_table_expects_what_it_expected(table: Table) -> None:
     robot = wild(table)
     play(robot, range(200), ARM + GRIPPER)
     play(robot, range(200, 250), ARM)
-    again = robot.rewired(robot.wiring)
+    again = robot.make_rewired_table(robot.wiring)
     assert again.expected == 4
     play(again, range(250, 400), ARM)
     assert again.expected == 4
@@ -287,7 +289,7 @@ def test_a_wildcard_by_index_forgets_the_length_of_one_odd_message(table: Table)
     sizes = []
     for step in range(300):
         ranges = array.array("f", [1.0] * (20_000 if step == 10 else 5))
-        lidar.store("s", SimpleNamespace(ranges=ranges), step + 1, step * STEP_NS)
+        lidar.store_message("s", SimpleNamespace(ranges=ranges), step + 1, step * STEP_NS)
         readings = lidar.read(step * STEP_NS)
         assert readings.present_share == 1.0
         sizes.append(len(lidar.ids))
@@ -297,7 +299,7 @@ def test_a_wildcard_by_index_forgets_the_length_of_one_odd_message(table: Table)
 def test_a_slow_source_is_expected_as_well(table: Table) -> None:
     robot = wild(table)
     for step in range(3):
-        robot.store("s", joints(ARM, 1.0), None, step * 2000 * MS)
+        robot.store_message("s", joints(ARM, 1.0), None, step * 2000 * MS)
         robot.read(step * 2000 * MS)
-    robot.store("s", joints(("b",), 1.0), None, 6000 * MS)
+    robot.store_message("s", joints(("b",), 1.0), None, 6000 * MS)
     assert robot.read(6000 * MS).expected == 2

@@ -74,7 +74,7 @@ def test_any_joint_states_give_what_was_said_last_of_each_name_or_nothing(
             position, velocity = {}, {}
         position |= by_name(message, "position")
         velocity |= by_name(message, "velocity")
-        joints.store("s", message, place + 1, place)
+        joints.store_message("s", message, place + 1, place)
         if place not in ticks and place + 1 < len(messages):
             continue
         stamp_ns = place + 1 if lockstep else None
@@ -102,11 +102,13 @@ def test_no_content_of_a_message_makes_a_tick_fail(
     table: Any, name: Any, position: Any, velocity: Any
 ) -> None:
     joints = joint_table(table)
-    joints.store("s", SimpleNamespace(name=name, position=position, velocity=velocity), None, 0)
+    joints.store_message(
+        "s", SimpleNamespace(name=name, position=position, velocity=velocity), None, 0
+    )
     readings = joints.read(0)
     assert np.isfinite(readings.values).all()
     good = SimpleNamespace(name=["hip"], position=array.array("d", [1.0]), velocity=[2.0])
-    joints.store("s", good, None, 1000 * MS)
+    joints.store_message("s", good, None, 1000 * MS)
     readings = joints.read(1000 * MS)
     found = dict(zip(readings.ids, readings.values.tolist(), strict=True))
     assert found == {"hip.p": 1.0, "hip.v": 2.0, "first": 2.0}

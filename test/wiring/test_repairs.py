@@ -37,7 +37,7 @@ def present(table: ChannelTable, now_ns: int = 0) -> dict[str, float]:
 
 
 def reasons(table: ChannelTable) -> tuple[str, ...]:
-    (status,) = table.status(0)
+    (status,) = table.list_source_statuses(0)
     return status.reasons
 
 
@@ -45,7 +45,7 @@ def test_free_space_reads_as_far_and_what_is_too_near_for_the_scanner_is_missing
     table: Table,
 ) -> None:
     laser = table({"s": SCAN}, beams(inf=10.0, valid=[0.1, 9.0], scale=0.5, offset=1, clip=[0, 4]))
-    laser.store("s", scan(2.0, INF, 0.0, -INF, NAN, 9.5), None, 0)
+    laser.store_message("s", scan(2.0, INF, 0.0, -INF, NAN, 9.5), None, 0)
     assert present(laser) == {"scan.0": 2.0, "scan.1": 4.0}
     assert reasons(laser) == ("the value is not finite, or outside 0.1 to 9: " + STANDS_FOR,)
 
@@ -55,13 +55,13 @@ def test_each_kind_of_number_has_a_value_of_its_own_that_is_not_checked_again(
 ) -> None:
     options = {"nan": -1.0, "inf": 30.0, "-inf": 0.0, "valid": [1, 5], "outside": -2.0}
     laser = table({"s": SCAN}, beams(**options))
-    laser.store("s", scan(2.0, NAN, INF, -INF, 0.5, 5.5, 5.0), None, 0)
+    laser.store_message("s", scan(2.0, NAN, INF, -INF, 0.5, 5.5, 5.0), None, 0)
     assert list(present(laser).values()) == [2.0, -1.0, 30.0, 0.0, -2.0, -2.0, 5.0]
 
 
 def test_the_word_missing_is_the_default(table: Table) -> None:
     laser = table({"s": SCAN}, beams(nan="missing", inf="missing", valid=[0, 9], outside="missing"))
-    laser.store("s", scan(2.0, NAN, INF, 10.0), None, 0)
+    laser.store_message("s", scan(2.0, NAN, INF, 10.0), None, 0)
     assert present(laser) == {"scan.0": 2.0}
 
 
@@ -77,8 +77,8 @@ def test_a_number_that_the_message_does_not_have_is_missing_whatever_stands_for_
             "far": {"source": "t", "field": "ranges[5]", "nan": 7.0},
         },
     )
-    arm.store("s", SimpleNamespace(name=["a"], position=array.array("d", [NAN])), None, 0)
-    arm.store("t", scan(1.0), None, 0)
+    arm.store_message("s", SimpleNamespace(name=["a"], position=array.array("d", [NAN])), None, 0)
+    arm.store_message("t", scan(1.0), None, 0)
     assert present(arm) == {"a": 7.0}
 
 
@@ -91,9 +91,9 @@ def test_channels_of_one_source_have_options_of_their_own(table: Table) -> None:
             "z": "z",
         },
     )
-    three.store("s", SimpleNamespace(x=NAN, y=3.0, z=NAN), None, 0)
+    three.store_message("s", SimpleNamespace(x=NAN, y=3.0, z=NAN), None, 0)
     assert present(three) == {"x": 5.0, "y": 0.5}
-    three.store("s", SimpleNamespace(x=2.0, y=0.25, z=1.0), None, 1)
+    three.store_message("s", SimpleNamespace(x=2.0, y=0.25, z=1.0), None, 1)
     assert present(three, 1) == {"x": 2.0, "y": 0.25, "z": 1.0}
 
 
@@ -101,11 +101,11 @@ def test_beams_become_sectors_after_the_repairs_and_before_the_scale(table: Tabl
     options = {"inf": 10.0, "valid": [0.1, 9.0], "scale": 2.0, "clip": [0, 12]}
     nearest = table({"s": SCAN}, beams(**options, pool={"size": 3, "by": "min"}))
     message = scan(4.0, INF, 3.0, NAN, 0.0, NAN, INF, NAN)
-    nearest.store("s", message, None, 0)
+    nearest.store_message("s", message, None, 0)
     assert present(nearest) == {"scan.0": 6.0, "scan.2": 12.0}
     assert reasons(nearest) == ("none of its 3 elements is valid",)
     middle = table({"s": SCAN}, beams(pool={"size": 3, "by": "mean"}))
-    middle.store("s", message, None, 0)
+    middle.store_message("s", message, None, 0)
     assert present(middle) == {"scan.0": 3.5, "scan.1": 0.0}
 
 
@@ -118,14 +118,14 @@ def test_two_channels_may_pool_a_part_of_the_beams_each(table: Table) -> None:
             for id_, elements in parts.items()
         },
     )
-    two.store("s", scan(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), None, 0)
+    two.store_message("s", scan(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), None, 0)
     assert present(two) == {"right.0": 1.0, "right.1": 3.0, "left.0": 5.0, "left.1": 7.0}
 
 
 def test_an_array_of_fixed_size_is_pooled_too(table: Table) -> None:
     entry = {"source": "s", "field": "covariance[*]", "pool": {"size": 2, "by": "mean"}}
     one = table({"s": SCAN}, {"c.*": entry})
-    one.store("s", SimpleNamespace(covariance=[1.0, 3.0, 8.0]), None, 0)
+    one.store_message("s", SimpleNamespace(covariance=[1.0, 3.0, 8.0]), None, 0)
     assert present(one) == {"c.0": 2.0, "c.1": 8.0}
 
 
@@ -195,8 +195,8 @@ def weighed(load: Load, resolve: Any, **weights: float) -> ChannelTable:
 
 
 def share(table: ChannelTable, ranges: Any, now_ns: int = 0) -> float:
-    table.store("laser", scan(*ranges), None, now_ns)
-    table.store("gyro", SimpleNamespace(x=1.0, y=2.0, z=0.0), None, now_ns)
+    table.store_message("laser", scan(*ranges), None, now_ns)
+    table.store_message("gyro", SimpleNamespace(x=1.0, y=2.0, z=0.0), None, now_ns)
     readings = table.read(now_ns)
     assert readings.has_share(readings.present_share - 1e-9)
     assert not readings.has_share(readings.present_share + 1e-9)
@@ -244,7 +244,7 @@ def test_a_wildcard_that_weighs_nothing_expects_nothing(load: Load, resolver: An
     table = ChannelTable(load(sources=sources, channels=channels), resolver)
     assert table.expected == 2
     assert share(table, [1.0, 2.0, NAN, NAN]) == 1.0
-    table.store("laser", scan(1.0, 2.0), None, 10**9)
+    table.store_message("laser", scan(1.0, 2.0), None, 10**9)
     readings = table.read(10**9)
     assert len(readings.ids) == 2 and readings.weights == (0.0, 2.0)
 
@@ -261,13 +261,15 @@ def test_a_rewired_wildcard_keeps_its_options(load: Load, resolver: Any) -> None
     options = {"inf": 10.0, "pool": {"size": 2, "by": "min"}}
     channels = {"scan.*": {"source": "laser", "field": "ranges[*]", **options}}
     first = ChannelTable(load(sources=sources, channels=channels), resolver)
-    first.store("laser", scan(INF, 4.0, 3.0, INF), None, 0)
+    first.store_message("laser", scan(INF, 4.0, 3.0, INF), None, 0)
     assert present(first) == {"scan.0": 4.0, "scan.1": 3.0}
     change = {"channels.scan.*.field": "covariance[*]"}
-    second = first.rewired(first.wiring.rewired(change))
+    second = first.make_rewired_table(first.wiring.with_changes(change))
     message = scan()
     message.covariance = [INF, INF, 2.0]
-    second.store("laser", message, None, 1)
+    second.store_message("laser", message, None, 1)
     assert present(second, 1) == {"scan.0": 10.0, "scan.1": 2.0}
     with pytest.raises(WiringError, match="known by their places"):
-        first.rewired(first.wiring.rewired({"channels.scan.*.field": "orientation.*"}))
+        first.make_rewired_table(
+            first.wiring.with_changes({"channels.scan.*.field": "orientation.*"})
+        )

@@ -57,9 +57,9 @@ def test_before_any_message_all_is_missing_and_expected(table: Table) -> None:
 
 def test_joints_are_found_by_name_in_any_order(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["b", "other", "a"], [1.0, 2.0, 3.0]), None, 0)
+    arm.store_message("s", joints(["b", "other", "a"], [1.0, 2.0, 3.0]), None, 0)
     assert present(arm) == {"a": 3.0, "b": 1.0}
-    arm.store("s", joints(["a", "b"], [4.0, 5.0]), None, 0)
+    arm.store_message("s", joints(["a", "b"], [4.0, 5.0]), None, 0)
     assert present(arm) == {"a": 4.0, "b": 5.0}
 
 
@@ -67,7 +67,7 @@ def test_scale_offset_and_clip_are_applied_in_float64(table: Table) -> None:
     entry = {"source": "s", "field": "x", "scale": 0.1, "offset": 0.2, "clip": [-5, 5]}
     one = table({"s": VECTOR}, {"x": entry, "raw": {"source": "s", "field": "x"}})
     for reading in (0.3, 1e-17, -0.0, 1e6, -1e300):
-        one.store("s", vector(reading), None, 0)
+        one.store_message("s", vector(reading), None, 0)
         want = np.float32(min(max(reading * 0.1 + 0.2, -5.0), 5.0))
         got = present(one)
         assert np.float32(got["x"]).tobytes() == want.tobytes()
@@ -79,7 +79,7 @@ def test_what_is_not_finite_is_missing_even_where_it_would_be_clipped(
     table: Table, bad: float
 ) -> None:
     one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "clip": [-5, 5]}})
-    one.store("s", vector(bad), None, 0)
+    one.store_message("s", vector(bad), None, 0)
     assert present(one) == {}
     assert str(one.take_notices()[0]).endswith(
         "x lost: the value is not finite: the channel's keys nan, inf, -inf and outside can name a"
@@ -91,7 +91,7 @@ def test_a_number_too_large_for_the_scale_is_missing_without_a_warning(table: Ta
     one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "scale": 1e300}})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one.store("s", vector(1e300), None, 0)
+        one.store_message("s", vector(1e300), None, 0)
         assert present(one) == {}
 
 
@@ -100,7 +100,9 @@ def test_the_ids_are_the_same_object_while_the_same_channels_are_present(table: 
     seen = []
     for tick in range(6):
         names = ["a", "b"] if tick % 2 else ["b", "a"]
-        arm.store("s", joints(names, [1.0, math.nan if tick in (2, 5) else 2.0]), None, tick)
+        arm.store_message(
+            "s", joints(names, [1.0, math.nan if tick in (2, 5) else 2.0]), None, tick
+        )
         seen.append(arm.read(tick).ids)
     assert seen[0] is seen[1] is seen[3] is seen[4]
     assert (seen[2], seen[5]) == (("b",), ("a",))
@@ -108,25 +110,25 @@ def test_the_ids_are_the_same_object_while_the_same_channels_are_present(table: 
 
 def test_the_values_of_a_tick_stay_when_the_next_is_read(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
     first = arm.read(0).values
-    arm.store("s", joints(["a", "b"], [3.0, 4.0]), None, 0)
+    arm.store_message("s", joints(["a", "b"], [3.0, 4.0]), None, 0)
     arm.read(0)
     assert first.tolist() == [1.0, 2.0]
 
 
 def test_a_message_counts_up_to_its_greatest_age(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 50 * MS)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), None, 50 * MS)
     assert present(arm, 150 * MS) == {"a": 1.0, "b": 2.0}
     assert present(arm, 150 * MS + 1) == {}
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 200 * MS)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), None, 200 * MS)
     assert present(arm, 200 * MS) == {"a": 1.0, "b": 2.0}
 
 
 def test_a_greatest_age_of_zero_is_off(table: Table) -> None:
     one = table({"s": VECTOR}, {"x": "x"}, max_age_s=0)
-    one.store("s", vector(1.0), None, 0)
+    one.store_message("s", vector(1.0), None, 0)
     assert present(one, 10**18) == {"x": 1.0}
 
 
@@ -139,7 +141,7 @@ def test_a_channels_own_age_goes_before_its_sources(table: Table) -> None:
             "z": {"source": "s", "field": "z", "max_age_s": 0},
         },
     )
-    one.store("s", vector(1.0), None, 0)
+    one.store_message("s", vector(1.0), None, 0)
     assert list(present(one, 100 * MS)) == ["x", "y", "z"]
     assert list(present(one, 150 * MS)) == ["y", "z"]
     assert list(present(one, 250 * MS)) == ["z"]
@@ -151,7 +153,7 @@ def test_a_channels_own_age_goes_before_its_sources(table: Table) -> None:
 
 def test_a_clock_that_was_set_back_makes_no_old_message_fresh(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a"], [1.0]), None, 10_000 * MS)
+    arm.store_message("s", joints(["a"], [1.0]), None, 10_000 * MS)
     assert present(arm, 10_000 * MS) == {"a": 1.0}
     arm.take_notices()
     assert present(arm, 5_000 * MS) == {}
@@ -160,11 +162,11 @@ def test_a_clock_that_was_set_back_makes_no_old_message_fresh(table: Table) -> N
 
 def test_in_lockstep_only_messages_of_the_step_count(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), 7, 0)
-    arm.store("t", vector(3.0), 6, 0)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), 7, 0)
+    arm.store_message("t", vector(3.0), 6, 0)
     assert not arm.has_step(7)
     assert present(arm, 0, 7) == {"a": 1.0, "b": 2.0}
-    arm.store("t", vector(4.0), 7, 0)
+    arm.store_message("t", vector(4.0), 7, 0)
     assert arm.has_step(7)
     assert present(arm, 10**15, 7) == {"a": 1.0, "b": 2.0, "x": 4.0}
     assert present(arm, 0, 8) == {}
@@ -175,15 +177,15 @@ def test_in_lockstep_a_message_without_stamp_counts_once(
     table: Table, unstamped: int | None
 ) -> None:
     arm = two(table)
-    arm.store("s", joints(["a"], [1.0]), 7, 0)
-    arm.store("t", vector(3.0), unstamped, 0)
+    arm.store_message("s", joints(["a"], [1.0]), 7, 0)
+    arm.store_message("t", vector(3.0), unstamped, 0)
     assert arm.has_step(7)
     assert present(arm, 0, 7) == {"a": 1.0, "x": 3.0}
-    arm.store("s", joints(["a"], [1.0]), 8, 0)
+    arm.store_message("s", joints(["a"], [1.0]), 8, 0)
     assert not arm.has_step(8)
     assert present(arm, 0, 8) == {"a": 1.0}
-    arm.store("t", vector(4.0), unstamped, 0)
-    arm.store("s", joints(["a"], [1.0]), 9, 0)
+    arm.store_message("t", vector(4.0), unstamped, 0)
+    arm.store_message("s", joints(["a"], [1.0]), 9, 0)
     assert present(arm, 0, 9) == {"a": 1.0, "x": 4.0}
 
 
@@ -192,9 +194,9 @@ def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
     good, short = joints(["a", "b"], [1.0, 2.0]), joints(["a", "b"], [1.0])
     told: list[list[str]] = []
     for now, message in enumerate([None, good, good, short, short, joints(["a"], [1.0]), good]):
-        arm.store("t", vector(0.0), None, now)
+        arm.store_message("t", vector(0.0), None, now)
         if message:
-            arm.store("s", message, None, now)
+            arm.store_message("s", message, None, now)
         arm.read(now)
         told.append([str(notice) for notice in arm.take_notices()])
     assert told == [
@@ -213,14 +215,14 @@ def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
 
 def test_channels_lost_for_one_reason_are_told_together(table: Table) -> None:
     arm = table({"s": JOINTS}, {f"j{i}": f"position[j{i}]" for i in range(8)})
-    arm.store("s", joints(["j0"], [0.0]), None, 0)
+    arm.store_message("s", joints(["j0"], [0.0]), None, 0)
     arm.read(0)
     assert [str(notice) for notice in arm.take_notices()] == [
         "source 's': j1, j2, j3, j4, j5 and 2 more lost: the message does not name it: it names j0"
     ]
-    arm.store("s", joints([f"j{i}" for i in range(8)], [0.0] + [math.nan] * 7), None, 0)
+    arm.store_message("s", joints([f"j{i}" for i in range(8)], [0.0] + [math.nan] * 7), None, 0)
     arm.read(0)
-    arm.store("s", joints([f"j{i}" for i in range(8)], [0.0] * 8), None, 0)
+    arm.store_message("s", joints([f"j{i}" for i in range(8)], [0.0] * 8), None, 0)
     arm.read(0)
     assert [str(notice) for notice in arm.take_notices()] == [
         "source 's': j1, j2, j3, j4, j5 and 2 more recovered"
@@ -230,7 +232,7 @@ def test_channels_lost_for_one_reason_are_told_together(table: Table) -> None:
 def test_notices_that_nobody_takes_do_not_pile_up(table: Table) -> None:
     one = table({"s": VECTOR}, {"x": "x"})
     for tick in range(2000):
-        one.store("s", vector(math.nan if tick % 2 else 1.0), None, tick)
+        one.store_message("s", vector(math.nan if tick % 2 else 1.0), None, tick)
         one.read(tick)
     assert len(one.take_notices()) <= 256
     assert one.take_notices() == []
@@ -238,7 +240,7 @@ def test_notices_that_nobody_takes_do_not_pile_up(table: Table) -> None:
 
 def test_a_name_that_stands_twice_is_missing_as_nobody_knows_which(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a", "b", "a"], [1.0, 2.0, 3.0]), None, 0)
+    arm.store_message("s", joints(["a", "b", "a"], [1.0, 2.0, 3.0]), None, 0)
     assert present(arm) == {"b": 2.0}
     assert "the message names it twice" in [n.reason for n in arm.take_notices()]
 
@@ -260,14 +262,14 @@ def test_a_message_that_is_not_of_its_type_is_missing_and_the_next_one_counts(
     table: Table, message: Any
 ) -> None:
     arm = two(table)
-    arm.store("s", message, None, 0)
+    arm.store_message("s", message, None, 0)
     assert present(arm) == {}
     assert "unreadable message" in str(arm.take_notices()[0])
-    assert "unreadable message" in arm.status(0)[0].error
+    assert "unreadable message" in arm.list_source_statuses(0)[0].error
     assert present(arm) == {}
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
     assert present(arm) == {"a": 1.0, "b": 2.0}
-    assert arm.status(0)[0].error == ""
+    assert arm.list_source_statuses(0)[0].error == ""
 
 
 def test_a_wildcard_by_index_follows_the_length_of_the_message_without_a_notice(
@@ -277,7 +279,7 @@ def test_a_wildcard_by_index_follows_the_length_of_the_message_without_a_notice(
     lidar.read(0)
     lidar.take_notices()
     for ranges in ([1.0], [1.0, 2.0, 3.0], [4.0], [], [5.0, math.inf, 7.0]):
-        lidar.store("s", scan(*ranges), None, 0)
+        lidar.store_message("s", scan(*ranges), None, 0)
         readings = lidar.read(0)
         want = {f"lidar.{i}": value for i, value in enumerate(ranges) if math.isfinite(value)}
         assert dict(zip(readings.ids, readings.values.tolist(), strict=True)) == want
@@ -289,9 +291,9 @@ def test_growing_keeps_what_other_sources_said(table: Table) -> None:
     both = table(
         {"s": SCAN, "t": VECTOR}, {"lidar.*": "ranges[*]", "x": {"source": "t", "field": "x"}}
     )
-    both.store("t", vector(9.0), None, 0)
+    both.store_message("t", vector(9.0), None, 0)
     assert present(both) == {"x": 9.0}
-    both.store("s", scan(1.0, 2.0), None, 0)
+    both.store_message("s", scan(1.0, 2.0), None, 0)
     assert present(both) == {"lidar.0": 1.0, "lidar.1": 2.0, "x": 9.0}
 
 
@@ -306,7 +308,7 @@ def test_a_message_is_extracted_once_and_only_when_read(table: Table) -> None:
 
     one = table({"s": VECTOR}, {"x": "x"})
     for tick in range(10):
-        one.store("s", Counting(), None, tick)
+        one.store_message("s", Counting(), None, tick)
     assert Counting.reads == 0
     for _ in range(10):
         one.read(10)
@@ -315,9 +317,9 @@ def test_a_message_is_extracted_once_and_only_when_read(table: Table) -> None:
 
 def test_the_status_of_a_source_is_there_for_diagnostics(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a"], [1.0]), 5, 10 * MS)
+    arm.store_message("s", joints(["a"], [1.0]), 5, 10 * MS)
     arm.read(20 * MS)
-    first, second = arm.status(30 * MS)
+    first, second = arm.list_source_statuses(30 * MS)
     assert (first.name, first.topic, first.messages, first.stamp_ns) == ("s", "s", 1, 5)
     assert (first.age_s, first.fresh, first.present, first.expected) == (0.02, True, 1, 2)
     assert (second.age_s, second.fresh, second.present, second.expected) == (None, False, 0, 1)
@@ -332,19 +334,19 @@ def renamed(wiring: Wiring, source: str, topic: str) -> Wiring:
 
 def test_a_rewired_table_keeps_every_message_until_a_new_one_comes(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
-    arm.store("t", vector(3.0), None, 0)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
+    arm.store_message("t", vector(3.0), None, 0)
     arm.read(0)
-    rewired = arm.rewired(renamed(arm.wiring, "s", "elsewhere"))
+    rewired = arm.make_rewired_table(renamed(arm.wiring, "s", "elsewhere"))
     assert present(rewired) == {"a": 1.0, "b": 2.0, "x": 3.0}
-    rewired.store("s", joints(["a", "b"], [5.0, 6.0]), 4, 0)
+    rewired.store_message("s", joints(["a", "b"], [5.0, 6.0]), 4, 0)
     assert present(rewired) == {"a": 5.0, "b": 6.0, "x": 3.0}
     assert present(arm) == {"a": 1.0, "b": 2.0, "x": 3.0}
 
 
 def test_a_rewired_table_drops_the_message_of_a_source_that_has_another_type(table: Table) -> None:
     arm = two(table)
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
+    arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
     retyped = tuple(
         dataclasses.replace(s, type="geometry_msgs/msg/Vector3") if s.name == "s" else s
         for s in arm.wiring.sources
@@ -353,27 +355,29 @@ def test_a_rewired_table_drops_the_message_of_a_source_that_has_another_type(tab
     channels = tuple(
         dataclasses.replace(c, field=f) for c, f in zip(arm.wiring.channels, fields, strict=True)
     )
-    rewired = arm.rewired(dataclasses.replace(arm.wiring, sources=retyped, channels=channels))
+    rewired = arm.make_rewired_table(
+        dataclasses.replace(arm.wiring, sources=retyped, channels=channels)
+    )
     assert present(rewired) == {}
 
 
 def test_a_rewired_table_does_not_count_an_unstamped_message_twice(table: Table) -> None:
     arm = two(table)
-    arm.store("t", vector(3.0), None, 0)
+    arm.store_message("t", vector(3.0), None, 0)
     assert present(arm, 0, 1) == {"x": 3.0}
-    assert present(arm.rewired(arm.wiring), 0, 2) == {}
+    assert present(arm.make_rewired_table(arm.wiring), 0, 2) == {}
 
 
 def test_a_rewiring_that_cannot_work_leaves_the_table_as_it_was(table: Table) -> None:
     arm = two(table)
-    arm.store("t", vector(3.0), None, 0)
+    arm.store_message("t", vector(3.0), None, 0)
     wrong = dataclasses.replace(arm.wiring.channels[2], field="w")
     wiring = dataclasses.replace(arm.wiring, channels=(*arm.wiring.channels[:2], wrong))
     with pytest.raises(WiringError, match=r"channels\.x\.field"):
-        arm.rewired(wiring)
+        arm.make_rewired_table(wiring)
     assert present(arm) == {"x": 3.0}
 
 
 def test_an_unknown_source_is_a_key_error(table: Table) -> None:
     with pytest.raises(KeyError):
-        two(table).store("nobody", vector(0.0), None, 0)
+        two(table).store_message("nobody", vector(0.0), None, 0)

@@ -14,7 +14,7 @@ from an_control.commissioning.doctor.driven import DrivenRecorder
 from an_control.policy import Model
 from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, read_joint_state
 from an_control.record.reader import Bag, is_same_topic
-from an_control.wiring import Wiring, stamp_reader
+from an_control.wiring import Wiring, make_stamp_reader
 
 
 def record_bag(
@@ -47,7 +47,7 @@ def record_bag(
     driven = DrivenRecorder(wiring, model_path, model)
     table = driven.recorder.table
     classes = table.message_classes
-    stamps = {name: stamp_reader(cls) for name, cls in classes.items()}
+    stamps = {name: make_stamp_reader(cls) for name, cls in classes.items()}
     readers: dict[str, list[str]] = {}
     commanders: dict[str, list[int]] = {}
     for entry in bag.entries():
@@ -67,7 +67,7 @@ def record_bag(
         try:
             for name in readers[entry.topic]:
                 message = deserialize(entry.data, classes[name])
-                table.store(name, message, stamps[name](message), entry.log_ns)
+                table.store_message(name, message, stamps[name](message), entry.log_ns)
             for number in commanders[entry.topic]:
                 cls = type(driven.messages[number].message)
                 driven.add_message(number, deserialize(entry.data, cls), entry.log_ns)

@@ -9,7 +9,7 @@ import numpy as np
 from an_control.commissioning.doctor.recorder import ReadingsRecorder
 from an_control.control.acting import ActionOrder
 from an_control.policy import Model
-from an_control.wiring import Wiring, command_messages
+from an_control.wiring import Wiring, make_command_messages
 
 LOST_TICKS = 2.5
 """Time without a command, in control periods, after which a tick was lost."""
@@ -29,7 +29,7 @@ class DrivenRecorder:
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self.recorder = ReadingsRecorder(wiring, model)
-        self.messages = command_messages(wiring.command, wiring.file)
+        self.messages = make_command_messages(wiring.command, wiring.file)
         self.commands = 0
         """Number of commands; of several command topics, of messages on the first one."""
         self._order = ActionOrder(wiring, model_path, model)
@@ -46,7 +46,7 @@ class DrivenRecorder:
             now_ns: Time of its arrival in ns.
         """
         try:
-            self._parts[number] = self.messages[number].read(message)
+            self._parts[number] = self.messages[number].read_values(message)
         except ValueError:
             return
         parts = [part for part in self._parts if part is not None]

@@ -319,14 +319,14 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     """
     header = ("an_control_recipe", "observation")
     entry = read_yaml(find_recipe_path(recipe))
-    top = dict(entry.items(f"a mapping of {', '.join(header)} and settings"))
+    top = dict(entry.iterate_items(f"a mapping of {', '.join(header)} and settings"))
     kind = DaggerSettings
     if "observation" in top:
-        text = top["observation"].text(" or ".join(KINDS), _OBSERVATION)
+        text = top["observation"].read_text(" or ".join(KINDS), _OBSERVATION)
         kind = KINDS[text]  # type: ignore[assignment]
     settings = parse_settings(kind, entry, header)
     if top["an_control_recipe"].value != 1:
-        raise top["an_control_recipe"].error("1, the version of the format")
+        raise top["an_control_recipe"].make_error("1, the version of the format")
     return settings
 
 

@@ -118,7 +118,7 @@ class Bridge:
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(RIVAL_CHECK_S, self._find_other_simulators, clock=steady)
         self._link = PolicyLink(
-            node, policy, tuple(simulation.command.topics), self.run.spin, self._start_timeout_s
+            node, policy, tuple(simulation.command.topic_keys), self.run.spin, self._start_timeout_s
         )
         self._figures = DiagnosticsReader(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
@@ -327,7 +327,7 @@ class Bridge:
         if not (self._realtime or self.exchange.is_answer(number, stamp_ns)):
             return
         try:
-            self.robot.commands.store(message, time.monotonic(), number)
+            self.robot.commands.store_commands(message, time.monotonic(), number)
             refusal = ""
         except ValueError as error:
             refusal = str(error)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import Resolver, stamp_reader
+from an_control.wiring.messages import Resolver, make_stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.spaces import convert_actions
 
@@ -43,14 +43,14 @@ class CommandReader:
         self._messages: list[CommandMessage] = []
         self._stamps: list[Callable[[Any], int | None]] = []
         for number, config in enumerate(command.messages):
-            key = command.key(number)
+            key = command.format_key(number)
             try:
                 cls = resolve(config.type)
             except LookupError as error:
                 allowed = f"a message type ({error})"
                 raise WiringError(simulation.file, f"{key}.type", config.type, allowed) from None
             self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
-            self._stamps.append(stamp_reader(cls))
+            self._stamps.append(make_stamp_reader(cls))
         actuators = [actuator for config in command.messages for actuator in config.actuators]
         self._slices = command.slices
         self._scales = np.array([actuator.scale for actuator in actuators])
@@ -68,7 +68,7 @@ class CommandReader:
     @property
     def stamped(self) -> list[bool]:
         """For each topic, whether its messages have a stamp that identifies the step."""
-        return [one.stamped for one in self._messages]
+        return [one.is_stamped for one in self._messages]
 
     def read_stamp_ns(self, message: Any, number: int = 0) -> int | None:
         """Return the stamp of the readings that a command message answers; None without a stamp.
@@ -90,10 +90,10 @@ class CommandReader:
             ValueError: The message is refused; the text says why.
         """
         span = self._slices[number]
-        values = self._messages[number].read(message)
+        values = self._messages[number].read_values(message)
         return (values - self._offsets[span]) / self._scales[span]
 
-    def store(self, message: Any, now_s: float, number: int = 0) -> None:
+    def store_commands(self, message: Any, now_s: float, number: int = 0) -> None:
         """Store the commands in a topic's message.
 
         Args:

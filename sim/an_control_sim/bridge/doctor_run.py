@@ -61,8 +61,8 @@ def record_simulation(
                 robot.fill(now_ns)
                 for sensor_topic, names in sources:
                     for name in names:
-                        controller.table.store(name, sensor_topic.message, now_ns, now_ns)
-                        recorder.table.store(name, sensor_topic.message, now_ns, now_ns)
+                        controller.table.store_message(name, sensor_topic.message, now_ns, now_ns)
+                        recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns, None)
                 sent = controller.compute_command(None)
                 _store_command(controller, robot, sent, now_ns)
@@ -97,4 +97,4 @@ def _store_command(
     ):
         message.fill(values[span], stamp_ns)
         if config.topic in topics:
-            robot.commands.store(message.message, 0.0, topics[config.topic])
+            robot.commands.store_commands(message.message, 0.0, topics[config.topic])

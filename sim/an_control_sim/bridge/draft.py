@@ -108,7 +108,7 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         return EnvironmentDraft(
             wiring=_draft_wiring(
                 robot, about, task, topics, _format_ranges(space), actuators
-            ).text(),
+            ).format_yaml(),
             simulation=_draft_simulation(about, environment, env, step_s, topics, actuators),
             channels=task.channels,
             actuators=task.actuators,

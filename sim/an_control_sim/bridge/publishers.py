@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_types
+from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, list_field_types
 from an_control_sim.bridge.simulation_file import Expression, SimulatedTopicConfig
 
 JOINTS = "sensor_msgs/msg/JointState"
@@ -39,7 +39,7 @@ class SensorTopic:
         self.topic = config.topic
         self.message = message_class()
         self._config, self._where = config, (file, f"publish.{config.topic}.fields")
-        types = field_types(message_class)
+        types = list_field_types(message_class)
         stamped = "header" in types and types["header"].message == "std_msgs/msg/Header"
         self._stamp = self.message.header.stamp if stamped else None
         self._picture = "encoding" in types and {"height", "width", "step", "data"} <= set(types)
@@ -152,7 +152,9 @@ class SensorTopic:
         parent = self.message
         *outer, last = path.split(".")
         for name in [*outer, last]:
-            types = field_types(parent) if hasattr(parent, "get_fields_and_field_types") else {}
+            types = (
+                list_field_types(parent) if hasattr(parent, "get_fields_and_field_types") else {}
+            )
             if name not in types:
                 known = ", ".join(types) or "(none)"
                 raise self._make_error(path, value, f"a field of {type(parent).__name__}: {known}")
@@ -226,7 +228,7 @@ def _find_vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
         name: The name of its field.
     """
     inner = getattr(parent, name)
-    types = field_types(inner) if hasattr(inner, "get_fields_and_field_types") else {}
+    types = list_field_types(inner) if hasattr(inner, "get_fields_and_field_types") else {}
     plain = all(kind == FieldType("double") for kind in types.values())
     return tuple(types) if types and plain else None
 

@@ -34,7 +34,9 @@ def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
         for sensor_topic in robot.sensor_topics:
             for source in wiring.sources:
                 if source.topic == sensor_topic.topic:
-                    table.store(source.name, sensor_topic.message, robot.simulation.step_ns, 0)
+                    table.store_message(
+                        source.name, sensor_topic.message, robot.simulation.step_ns, 0
+                    )
         table.read(0)
     finally:
         robot.close()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import Resolver, message_class
+from an_control.wiring.messages import Resolver, import_message_class
 from an_control_sim.bridge.commands import CommandReader
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
@@ -44,7 +44,7 @@ class SimulatedRobot:
         *,
         camera: bool = False,
         disturbance: DisturbanceSettings | None = None,
-        resolve: Resolver = message_class,
+        resolve: Resolver = import_message_class,
     ) -> None:
         self.simulation = simulation
         self._make_environment(camera)

@@ -236,30 +236,34 @@ def load_simulation(path: str | Path) -> Simulation:
     Raises:
         WiringError: The file is not valid.
     """
-    top = read_yaml(path).fields(
+    top = read_yaml(path).read_fields(
         ("an_control_simulation", "environment", "step_s", "publish", "command"),
         ("options", "camera"),
     )
     version = top["an_control_simulation"]
-    if version.number("1, the version of the format") != 1:
-        raise version.error("1, the version of the format")
+    if version.read_number("1, the version of the format") != 1:
+        raise version.make_error("1, the version of the format")
     command = CommandMessageList(
         tuple(_parse_message(one) for one in list_message_entries(top["command"]))
     )
     command.check_unique(str(path))
-    publish = tuple(_parse_topic(*item) for item in top["publish"].items("at least one topic"))
-    for topic, key in command.topics.items():
+    publish = tuple(
+        _parse_topic(*item) for item in top["publish"].iterate_items("at least one topic")
+    )
+    for topic, key in command.topic_keys.items():
         if topic in {one.topic for one in publish}:
             allowed = "a topic that is not under publish: the robot would command itself"
             raise WiringError(path, key, topic, allowed)
-    options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
+    options = (
+        dict(top["options"].iterate_items("gymnasium.make options")) if "options" in top else {}
+    )
     for name in RESERVED_OPTIONS & options.keys():
-        raise options[name].error(f"no {name} here: it is set already")
+        raise options[name].make_error(f"no {name} here: it is set already")
     return Simulation(
         file=str(path),
-        environment=top["environment"].text(_ENVIRONMENTS, _ENVIRONMENT),
+        environment=top["environment"].read_text(_ENVIRONMENTS, _ENVIRONMENT),
         options={name: entry.value for name, entry in options.items()},
-        step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
+        step_s=top["step_s"].read_number("seconds, 0.000001 to 60", 1e-6, 60.0),
         publish=publish,
         command=command,
         camera=_parse_camera(top["camera"]) if "camera" in top else None,
@@ -275,8 +279,8 @@ def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
     """
     if not _TOPIC.fullmatch(topic):
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
-    parts = entry.fields(("type", "fields"))
-    fields = parts["fields"].items("at least one field path and its value")
+    parts = entry.read_fields(("type", "fields"))
+    fields = parts["fields"].iterate_items("at least one field path and its value")
     values = {path: _parse_value(path, value) for path, value in fields}
     return SimulatedTopicConfig(topic, _parse_type(parts["type"]), values)
 
@@ -295,20 +299,20 @@ def _parse_value(path: str, entry: Entry) -> Any:
         try:
             return parse_expression(value) or value
         except ExpressionError as error:
-            raise entry.error(str(error)) from None
+            raise entry.make_error(str(error)) from None
     members = value if isinstance(value, list) else [value]
     if not all(isinstance(one, bool | int | float | str) for one in members):
-        raise entry.error("a number, a text, a list of these or an expression")
+        raise entry.make_error("a number, a text, a list of these or an expression")
     return value
 
 
 def _parse_message(entry: Entry) -> SimulatedMessageConfig:
     """Parse the YAML entry of a command topic."""
-    parts = entry.fields(("topic", "type", "actuators"), ("field",))
-    actuators = parts["actuators"].items("at least one actuator, in the action's order")
+    parts = entry.read_fields(("topic", "type", "actuators"), ("field",))
+    actuators = parts["actuators"].iterate_items("at least one actuator, in the action's order")
     shared = read_shared_field(parts["field"]) if "field" in parts else None
     return SimulatedMessageConfig(
-        topic=parts["topic"].text("a topic name", _TOPIC),
+        topic=parts["topic"].read_text("a topic name", _TOPIC),
         type=_parse_type(parts["type"]),
         field=shared,
         actuators=tuple(_parse_actuator(*item, shared) for item in actuators),
@@ -323,25 +327,25 @@ def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedAct
         entry: The entry.
         shared: The field that has the commands of all actuators, or None.
     """
-    parts = entry.fields(("scale", "safe"), ("offset", "field"))
-    scale = parts["scale"].number("a finite number other than 0")
+    parts = entry.read_fields(("scale", "safe"), ("offset", "field"))
+    scale = parts["scale"].read_number("a finite number other than 0")
     if scale == 0.0:
-        raise parts["scale"].error("a finite number other than 0")
-    offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
-    safe = parts["safe"].number("a finite number")
+        raise parts["scale"].make_error("a finite number other than 0")
+    offset = parts["offset"].read_number("a finite number") if "offset" in parts else 0.0
+    safe = parts["safe"].read_number("a finite number")
     field = read_actuator_field(entry, parts.get("field"), shared)
     return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 
 def _parse_camera(entry: Entry) -> CameraConfig:
     """Parse the YAML entry of the camera."""
-    parts = entry.fields(("topic", "frame_id"))
+    parts = entry.read_fields(("topic", "frame_id"))
     return CameraConfig(
-        topic=parts["topic"].text("a topic name", _TOPIC),
-        frame_id=parts["frame_id"].text("a frame's name", _TEXT),
+        topic=parts["topic"].read_text("a topic name", _TOPIC),
+        frame_id=parts["frame_id"].read_text("a frame's name", _TEXT),
     )
 
 
 def _parse_type(entry: Entry) -> str:
     """Return the message type in a YAML entry."""
-    return entry.text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)
+    return entry.read_text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)

@@ -276,7 +276,7 @@ def check_pair(
     """
     file, takes = wiring.file, {one.topic: one for one in simulation.command.messages}
     for number, sends in enumerate(wiring.command.messages):
-        key, taken = wiring.command.key(number), takes.pop(sends.topic, None)
+        key, taken = wiring.command.format_key(number), takes.pop(sends.topic, None)
         if taken is None or taken.type != sends.type:
             known = ", ".join(f"{one.topic} of {one.type}" for one in simulation.command.messages)
             allowed = f"what {simulation.file} takes: {known}"
@@ -284,7 +284,9 @@ def check_pair(
         _check_fields(sends, taken, f"{key}.actuators", file, simulation.file)
     if takes:
         allowed = f"messages on {', '.join(takes)} too, which {simulation.file} takes"
-        raise WiringError(file, "command", Description(", ".join(wiring.command.topics)), allowed)
+        raise WiringError(
+            file, "command", Description(", ".join(wiring.command.topic_keys)), allowed
+        )
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)

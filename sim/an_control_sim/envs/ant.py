@@ -23,7 +23,7 @@ import numpy as np
 import pybullet
 import pybullet_data
 
-from an_control.wiring.messages import pitch, roll, yaw
+from an_control.wiring.messages import compute_pitch, compute_roll, compute_yaw
 from an_control_sim.envs.tasks import ANT_TASK
 
 STEP_S = 0.0165
@@ -400,7 +400,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
         The physical readings from which it is computed are kept, in the order of `ANT_CHANNELS`.
         """
-        heading = yaw(*state.orientation)
+        heading = compute_yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading
         cos, sin = math.cos(heading), math.sin(heading)
         vx, vy, vz = state.velocity
@@ -411,8 +411,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             cos * vx + sin * vy,
             cos * vy - sin * vx,
             vz,
-            roll(*state.orientation),
-            pitch(*state.orientation),
+            compute_roll(*state.orientation),
+            compute_pitch(*state.orientation),
         ]
         for joint in zip(state.joint_position, state.joint_velocity, strict=True):
             readings += joint

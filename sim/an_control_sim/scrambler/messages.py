@@ -156,7 +156,7 @@ class ScrambledImage:
             )
         image, (channel,) = wiring.images[0], wiring.channels
         self._image = image
-        labels = image.labels()
+        labels = image.make_patch_labels()
         self._place = {channel.id.replace("*", label): i for i, label in enumerate(labels)}
         self._names: tuple[str, ...] = ()
         self.start_episode()

@@ -38,7 +38,7 @@ from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.node import print_help_if_asked
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
-from an_control.wiring.messages import stamp_reader
+from an_control.wiring.messages import make_stamp_reader
 from an_control_sim.parameters import (
     declare_disturbance,
     declare_parameter,
@@ -219,7 +219,7 @@ class Scrambler:
         self._routing = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
-            stamp_of = stamp_reader(self._table.message_classes[source.name])
+            stamp_of = make_stamp_reader(self._table.message_classes[source.name])
             topic = node.resolve_topic_name(source.topic)
             self._sources.setdefault(topic, []).append((source.name, stamp_of))
         self._node = node
@@ -335,7 +335,7 @@ class Scrambler:
             self._sources[topic] = self._sources.get(resolved, [])
         for source, stamp_of in self._sources[topic]:
             stamp_ns = stamp_of(message)
-            self._table.store(source, message, stamp_ns, stamp_ns or 0)
+            self._table.store_message(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
         """Disturb the readings of one tick (control step), to be published by `send`.
