@@ -16,8 +16,8 @@ robot runs.
 
 Example:
     >>> import an_control
-    >>> from an_control.system.share import share_path
-    >>> policy = an_control.load_policy(share_path("models/cartpole.safetensors"))
+    >>> from an_control.system.share import find_share_path
+    >>> policy = an_control.load_policy(find_share_path("models/cartpole.safetensors"))
     >>> policy.nominal_ids
     ('cart.position', 'cart.velocity', 'pole.cos', 'pole.sin', 'pole.velocity')
     >>> action = policy.step({"pole.sin": 0.1, "pole.cos": 0.99, "cart.position": 0.0})

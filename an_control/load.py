@@ -25,7 +25,7 @@ from an_control.policy.reference import Reference
 from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 EngineName = Literal["numpy", "numba"]
 
@@ -104,7 +104,7 @@ def find_model(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """
     if not (isinstance(path, str) and path.isidentifier()) or Path(path).is_file():
         return path
-    shipped = share_path("models")
+    shipped = find_share_path("models")
     names = sorted(one.stem for one in shipped.glob("*.safetensors"))
     if path not in names:
         raise ModelError(f"{path}: neither a file nor a shipped model ({', '.join(names)})")

@@ -18,7 +18,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.ros import settings
-from an_control.view.process import page_action
+from an_control.view.process import make_page_action
 
 BOOLEANS = ["true", "false"]
 PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
@@ -83,7 +83,7 @@ def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
             output="screen",
             on_exit=end_launch,
         ),
-        *([page_action(namespace, port)] if shown else []),
+        *([make_page_action(namespace, port)] if shown else []),
     ]
 
 

@@ -23,8 +23,8 @@ from launch_ros.parameter_descriptions import ParameterValue
 from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.load import load_policy
 from an_control.ros.settings import PARAMETERS
-from an_control.system.share import share_path
-from an_control.view.process import page_action
+from an_control.system.share import find_share_path
+from an_control.view.process import make_page_action
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
 from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
@@ -32,7 +32,7 @@ from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.bridge.simulator_node import check_pair
 from an_control_sim.scrambler.wiring import write_wiring
 
-SHARE = share_path("config").parent
+SHARE = find_share_path("config").parent
 TASKS = ("ant", "cartpole", "car_racing", "pong")
 FILES = {
     "simulation": (f"{SHARE}/config/", "_sim.yaml", "the simulation YAML"),
@@ -135,7 +135,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
     return [
         make_node("policy_node", "policy", given["namespace"], policy),
         make_node("simulator", "simulator", given["namespace"], simulator),
-        *([page_action(given["namespace"], given["view_port"])] if given["view"] else []),
+        *([make_page_action(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 

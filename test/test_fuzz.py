@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from an_control.load import load_policy
 from an_control.policy import ModelError, read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import WiringError, load_wiring
 
-WIRING = yaml.safe_load(share_path("config/ant.yaml").read_text())
+WIRING = yaml.safe_load(find_share_path("config/ant.yaml").read_text())
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
     | st.sampled_from(["joints", "position[*]", "*", "sensor_msgs/msg/Imu", "roll(x)", "0x10"])
@@ -77,7 +77,7 @@ def test_a_model_with_any_header_is_refused(path, tree, body, length):
 
 @given(at=st.floats(0, 1, exclude_max=True), new=st.binary(max_size=8), cut=st.integers(0, 64))
 def test_a_model_with_some_bytes_replaced_is_refused_or_acts_within_bounds(path, at, new, cut):
-    content = bytearray(share_path("models/ant.safetensors").read_bytes())
+    content = bytearray(find_share_path("models/ant.safetensors").read_bytes())
     start = int(at * len(content))
     content[start : start + cut] = new
     path.write_bytes(content)

@@ -95,8 +95,8 @@ def assert_serves_ros2(prefix: Path, site: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "an-control" in shown.stdout
     code = (
-        "import an_control, an_control_sim; from an_control.system.share import share_path;"
-        "print(an_control.__file__); print(share_path('config/ant.yaml'))"
+        "import an_control, an_control_sim; from an_control.system.share import find_share_path;"
+        "print(an_control.__file__); print(find_share_path('config/ant.yaml'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -14,9 +14,9 @@ from an_control.system.priority import MAX_SHARE, NICE, SHARE_S, RealTimePriorit
 
 SCRIPT = """
 import os, sys
-from an_control.system.priority import take_priority
+from an_control.system.priority import raise_process_priority
 os.setpriority(os.PRIO_PROCESS, 0, int(sys.argv[1]))
-print(take_priority(), os.getpriority(os.PRIO_PROCESS, 0))
+print(raise_process_priority(), os.getpriority(os.PRIO_PROCESS, 0))
 """
 THREADS = """
 import os, resource, subprocess, sys, threading
@@ -67,7 +67,7 @@ def test_without_the_right_a_process_runs_as_it_is(monkeypatch):
 
     monkeypatch.setattr(os, "getpriority", lambda *arguments: 0)
     monkeypatch.setattr(os, "setpriority", refuse)
-    assert not priority.take_priority()
+    assert not priority.raise_process_priority()
 
 
 @ROOT_ONLY

@@ -20,7 +20,7 @@ from std_srvs.srv import Trigger
 
 from an_control.ros.graph import QuietNode
 from an_control.system.interrupts import bind_to_parent
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control_sim.bridge.bridge import Bridge
@@ -127,7 +127,7 @@ def measure_lockstep(
         microseconds from publishing the sensor messages to the command. "timeouts" is the number of
         steps without a command in time.
     """
-    path = Path(simulation or share_path("config/ant_sim.yaml"))
+    path = Path(simulation or find_share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with ros_node("simulator", "") as simulator:

@@ -23,7 +23,7 @@ from an_control.learning.rollout.engine import (
 from an_control.learning.rollout.processes import DaskEngine, ProcessEngine
 from an_control.load import make_policy
 from an_control.policy import Model, read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
@@ -97,7 +97,7 @@ def measure_training(seconds: float) -> dict[str, Any]:
         evojax = add_row("EvoJAX, all cores", _measure_evojax_rate(seconds))
     return {
         "rows": rows,
-        "model": str(share_path(SHIPPED)),
+        "model": str(find_share_path(SHIPPED)),
         "population": POPULATION,
         "rollouts": ROLLOUTS,
         "over_tick_by_tick": fused[2] / tick,
@@ -148,7 +148,7 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
 def _make_population() -> list[Model]:
     """Return `POPULATION` models: the shipped CartPole policy with randomly changed weights."""
     form, rng = Authors(), np.random.default_rng(0)
-    centre = form.to_vector(read_model(share_path(SHIPPED)))
+    centre = form.to_vector(read_model(find_share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
     vectors = [centre, *(centre + noise)]
     return [form.make_model(vector, CARTPOLE_TASK, {}) for vector in vectors]

@@ -25,7 +25,7 @@ from an_control.policy.model_file import ModelError
 from an_control.system.compilation import report_compilation
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 from an_control.system.files import WriteError
-from an_control.system.interrupts import INTERRUPTED, interruptible
+from an_control.system.interrupts import INTERRUPTED, allow_interrupts
 from an_control.wiring import WiringError
 
 
@@ -63,7 +63,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
         """Parse the arguments, check the output paths, run the verb and return its exit status."""
         work = parse_arguments(verb(), prog, arguments)
         check_outputs(work)
-        with interruptible(), report_compilation(print_message):
+        with allow_interrupts(), report_compilation(print_message):
             status: int = work.run()
             sys.stdout.flush()
         return status
@@ -109,7 +109,7 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
         work: Function that does the work and returns an exit status.
     """
     try:
-        with OUTPUT.reported():
+        with OUTPUT.report_at_end():
             try:
                 return work()
             finally:

@@ -17,7 +17,7 @@ from an_control.bench.inference import CHANNELS, compute_linearity, measure_on_o
 from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 INFERENCE_COLUMNS = {
     "task": "task",
@@ -152,7 +152,7 @@ class BenchCommand:
         require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor
 
-        path = self.model or share_path("models/ant.safetensors")
+        path = self.model or find_share_path("models/ant.safetensors")
         model = read_model(path)
         if model.forward is None:
             raise InputError(
@@ -180,10 +180,10 @@ class BenchCommand:
         from an_control.bench.lockstep import measure_lockstep
 
         steps = max(round(500 * self.seconds), 20)
-        model = self.model or share_path("models/ant.safetensors")
+        model = self.model or find_share_path("models/ant.safetensors")
         lockstep = []
         for name, used, process in (
-            ("policy", str(model), make_policy_command(share_path("config/ant.yaml"), model)),
+            ("policy", str(model), make_policy_command(find_share_path("config/ant.yaml"), model)),
             ("stub", None, None),
         ):
             figures = measure_lockstep(steps=steps, policy_command=process)

@@ -61,7 +61,7 @@ class StatusCommand:
         console, status = Console(), None
         if not console.is_terminal:
             console.width = WIDE
-        statuses = operator.watch(node)
+        statuses = operator.iterate_statuses(node)
         try:
             if self.once or not console.is_terminal:
                 for status in statuses:
@@ -96,7 +96,7 @@ class EstopCommand:
         """Latch the e-stop and return the exit status."""
 
         def stop(operator: Operator, node: str) -> int:
-            return _report("estop", node, operator.trigger(node, "estop"), "e-stop latched")
+            return _report("estop", node, operator.call_trigger(node, "estop"), "e-stop latched")
 
         return _operate("estop", self.node, self.timeout_s, stop, every=True)
 
@@ -118,7 +118,7 @@ class ResetCommand:
         def reset(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
-            return _report("reset", node, operator.trigger(node, service), done)
+            return _report("reset", node, operator.call_trigger(node, service), done)
 
         return _operate("reset", self.node, self.timeout_s, reset)
 
@@ -210,7 +210,7 @@ def _operate(
     from rclpy.exceptions import NameValidationException
     from rclpy.validate_full_topic_name import validate_full_topic_name
 
-    from an_control.ros.operator import operator
+    from an_control.ros.operator import create_operator
 
     if node:
         try:
@@ -219,7 +219,7 @@ def _operate(
             raise InputError(
                 f"{node!r} is not the full name of a node, such as /ant/policy"
             ) from error
-    with operator(timeout_s) as one:
+    with create_operator(timeout_s) as one:
         names = [node] if node else one.find_nodes()
         if not names:
             raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_network()}")

@@ -31,12 +31,12 @@ from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
-from an_control.ros.settings import parameter_values
+from an_control.ros.settings import make_parameter_values
 from an_control.system.interrupts import INTERRUPTED, bind_to_parent, exit_on_signal
-from an_control.system.priority import take_priority
-from an_control.system.share import share_path
+from an_control.system.priority import raise_process_priority
+from an_control.system.share import find_share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
-from an_control.view.process import page_command as page_command
+from an_control.view.process import make_page_command as make_page_command
 from an_control.view.process import wait_for_page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
@@ -171,8 +171,8 @@ class SimCommand:
                 )
             return _SimulationFiles(**given)
         return _SimulationFiles(
-            self.simulation or share_path(f"config/{self.task}_sim.yaml"),
-            self.wiring or share_path(f"config/{self.task}.yaml"),
+            self.simulation or find_share_path(f"config/{self.task}_sim.yaml"),
+            self.wiring or find_share_path(f"config/{self.task}.yaml"),
             self.model or _find_shipped_model(self.task),
         )
 
@@ -232,7 +232,7 @@ class SimCommand:
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         if self.realtime:
-            take_priority()
+            raise_process_priority()
         wired = load_wiring(files.wiring)
         settings = self._make_settings(files, wired, disturbance, schedule)
         summary, failure = RunSummary(()), ""
@@ -335,7 +335,7 @@ class SimCommand:
         """
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        values = parameter_values(
+        values = make_parameter_values(
             wiring=wiring,
             model=model,
             mode="rate" if self.realtime else "lockstep",
@@ -379,7 +379,7 @@ def _find_shipped_model(task: str) -> Path:
         InputError: No model is shipped for the task.
     """
     try:
-        return share_path(f"models/{task}.safetensors")
+        return find_share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
         raise InputError(f"no model ships for {task}: give one with --model") from error
 
@@ -447,7 +447,7 @@ def _run_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
         namespace: ROS namespace of the robot.
         port: Port of the page; 0 takes any that is free.
     """
-    process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
+    process = subprocess.Popen(make_page_command(namespace, port), start_new_session=True)
     try:
         yield process
     finally:

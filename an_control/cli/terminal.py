@@ -98,7 +98,7 @@ class RunAtTerminal:
         elif progress.event == "end":
             self._release_signals()
         self._display.show(progress)
-        for note in OUTPUT.notes():
+        for note in OUTPUT.take_notes():
             self._display.note(note)
         return not self._asked
 
@@ -122,7 +122,7 @@ class RunAtTerminal:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
-        with OUTPUT.suspended():
+        with OUTPUT.suspend_capture():
             self._display.note(f"stops after this {self._unit} (Ctrl-C again: at once)")
 
 

@@ -21,12 +21,12 @@ from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
     DISCOVERY_S,
+    create_temporary_node,
     describe_similar_topic,
     describe_unheard_commands,
     describe_wrong_types,
-    owner_name,
+    get_owner_name,
     select_type,
-    temporary_node,
 )
 from an_control.ros.inputs import (
     Inputs,
@@ -190,7 +190,7 @@ def listen(
         ValueError: `namespace` is not a valid namespace.
     """
     table = ChannelTable(wiring)
-    with temporary_node("an_control_check", namespace) as node:
+    with create_temporary_node("an_control_check", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
@@ -331,7 +331,7 @@ def _record_publishers(node: Node, one: HeardSource) -> None:
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
     right = select_type(infos, one.config.type)
-    one.publishers = tuple(sorted(owner_name(info) for info in right))
+    one.publishers = tuple(sorted(get_owner_name(info) for info in right))
     one.other_types = describe_wrong_types(infos, one.config.type, one.topic)
     if not infos:
         one.elsewhere = describe_similar_topic(node, one.topic, one.config.type)
@@ -358,8 +358,8 @@ def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, li
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
-    readers = sorted({owner_name(one) for one in select_type(infos, type_)})
-    senders = sorted(owner_name(one) for one in node.get_publishers_info_by_topic(topic))
+    readers = sorted({get_owner_name(one) for one in select_type(infos, type_)})
+    senders = sorted(get_owner_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""
     wrong = []

@@ -17,7 +17,7 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import DISCOVERY_S, owner_name, temporary_node
+from an_control.ros.graph import DISCOVERY_S, create_temporary_node, get_owner_name
 from an_control.ros.inputs import find_publishers_qos
 from an_control.wiring.messages import (
     ANGLES,
@@ -156,7 +156,7 @@ def survey_topics(namespace: str, seconds: float) -> Survey:
     Raises:
         ValueError: `namespace` is not a valid namespace.
     """
-    with temporary_node("an_control_new", namespace) as node:
+    with create_temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
@@ -189,7 +189,7 @@ def _survey_topics(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
     for topic in topics.values():
         infos = node.get_publishers_info_by_topic(topic.name)
-        topic.publishers = tuple(sorted({owner_name(one) for one in infos}))
+        topic.publishers = tuple(sorted({get_owner_name(one) for one in infos}))
     heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
     return Survey(heard, tuple(_list_subscribed(node, prefix, topics)))
 
@@ -276,7 +276,7 @@ def _carries_commands(node: Node, name: str) -> bool:
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
-    owners = {owner_name(one) for one in node.get_publishers_info_by_topic(name)}
+    owners = {get_owner_name(one) for one in node.get_publishers_info_by_topic(name)}
     return last in POLICY_TOPICS and head in owners
 
 
@@ -294,7 +294,7 @@ def _list_subscribed(
         if name in topics or not is_robot_topic(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
-        subscribers = tuple(sorted({owner_name(one) for one in infos}))
+        subscribers = tuple(sorted({get_owner_name(one) for one in infos}))
         if subscribers:
             yield SubscribedTopic(name, types[0], subscribers)
 

@@ -10,8 +10,8 @@ Example:
     >>> from an_control.monitor import MONITOR, ForwardModel, IdentityMonitor, MonitoredPolicy
     >>> from an_control.load import make_policy
     >>> from an_control.policy import read_model
-    >>> from an_control.system.share import share_path
-    >>> model = read_model(share_path("models/cartpole.safetensors"))
+    >>> from an_control.system.share import find_share_path
+    >>> model = read_model(find_share_path("models/cartpole.safetensors"))
     >>> monitor = IdentityMonitor(ForwardModel(model), settings=MONITOR)
     >>> policy = MonitoredPolicy(make_policy(model, "off"), monitor, "match")
     >>> action = policy.step(dict.fromkeys(policy.nominal_ids, 0.0))

@@ -32,7 +32,7 @@ from an_control.ros.graph import (
     describe_similar_topic,
     describe_unheard_commands,
     describe_wrong_types,
-    owner_name,
+    get_owner_name,
     select_type,
 )
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
@@ -95,22 +95,22 @@ class TickTimes:
         """Ignore the time until the next tick, so that it does not count as a missed deadline."""
         self._last_s = np.inf
 
-    def percentile_us(self, share: float) -> float:
+    def compute_percentile_us(self, share: float) -> float:
         """Return a percentile of the newest ticks' durations in microseconds.
 
         Args:
             share: The percentile, 0 to 100.
         """
-        return _percentile(self._durations_s[: self.count], share) * 1e6
+        return _compute_percentile(self._durations_s[: self.count], share) * 1e6
 
-    def age_ms(self, share: float) -> float:
+    def compute_age_percentile_ms(self, share: float) -> float:
         """Return a percentile of the newest readings' ages in milliseconds.
 
         Args:
             share: The percentile, 0 to 100.
         """
         ages_s = self._ages_s[: self.count]
-        return _percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
+        return _compute_percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
 
 
 class DiagnosticsReport:
@@ -166,19 +166,19 @@ class DiagnosticsReport:
         self._found = {}
         sources = self._controller.table.list_source_statuses(now_ns)
         statuses = [
-            self._policy_status(active),
-            self._gate_status(),
-            *self._monitor_statuses(),
-            self._watchdog_status(active),
-            self._estop_status(),
-            self._wiring_status(sources),
-            self._recording_status(),
-            *(self._source_status(source, now_ns) for source in sources),
+            self._make_policy_status(active),
+            self._make_gate_status(),
+            *self._make_monitor_statuses(),
+            self._make_watchdog_status(active),
+            self._make_estop_status(),
+            self._make_wiring_status(sources),
+            self._make_recording_status(),
+            *(self._make_source_status(source, now_ns) for source in sources),
         ]
         self._log_problems()
         return DiagnosticArray(status=statuses)
 
-    def _policy_status(self, active: bool) -> DiagnosticStatus:
+    def _make_policy_status(self, active: bool) -> DiagnosticStatus:
         """Return the diagnostic status of the policy and its ticks (control steps)."""
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
@@ -200,12 +200,12 @@ class DiagnosticsReport:
         if not controller.acting.policy.permutation_invariant:
             values["attention"] = NO_ATTENTION
         for name, share in (("p50", 50.0), ("p99", 99.0)):
-            values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"
+            values[f"age of readings {name} [ms]"] = f"{ticks.compute_age_percentile_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
-            values[f"tick {name} [us]"] = f"{ticks.percentile_us(share):.1f}"
+            values[f"tick {name} [us]"] = f"{ticks.compute_percentile_us(share):.1f}"
         return self._make_status("policy", level, text, values)
 
-    def _gate_status(self) -> DiagnosticStatus:
+    def _make_gate_status(self) -> DiagnosticStatus:
         """Return the diagnostic status of the safety gate, which limits commands."""
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
@@ -214,7 +214,7 @@ class DiagnosticsReport:
             "gate", level, "number of commands that the safety gate changed, by reason", values
         )
 
-    def _monitor_statuses(self) -> list[DiagnosticStatus]:
+    def _make_monitor_statuses(self) -> list[DiagnosticStatus]:
         """Return the status of the identity monitor, or [] if it is off.
 
         The identity monitor detects sensors that are rewired while the robot runs.
@@ -244,7 +244,7 @@ class DiagnosticsReport:
         carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
         return [self._make_status("monitor", level, text, values | carries)]
 
-    def _watchdog_status(self, active: bool) -> DiagnosticStatus:
+    def _make_watchdog_status(self, active: bool) -> DiagnosticStatus:
         """Return the status of the watchdog, which sends the safe command if no other is sent."""
         watchdog = self._watchdog
         level, text = OK, "commands are sent" if active else "inactive"
@@ -255,7 +255,7 @@ class DiagnosticsReport:
         elif watchdog.tripped:
             level, text = ERROR, "no command in time: safe command"
         elif active and not watchdog.begun:
-            level, text = WARN, f"no command since the activation: {self._why_no_command()}"
+            level, text = WARN, f"no command since the activation: {self._explain_no_command()}"
             self._found["watchdog", text] = ERROR, text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
@@ -265,7 +265,7 @@ class DiagnosticsReport:
         }
         return self._make_status("watchdog", level, text, values)
 
-    def _why_no_command(self) -> str:
+    def _explain_no_command(self) -> str:
         """Return the reason why no command has been sent yet, and what to do."""
         if self._controller.safe_reason:
             return self._controller.safe_reason
@@ -273,7 +273,7 @@ class DiagnosticsReport:
             return "no tick has been made; is /clock published? (parameter use_sim_time)"
         return "no tick has been made: the executor is busy, or the machine is"
 
-    def _estop_status(self) -> DiagnosticStatus:
+    def _make_estop_status(self) -> DiagnosticStatus:
         """Return the diagnostic status of the emergency stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
         deaf = describe_wrong_types(
@@ -285,7 +285,7 @@ class DiagnosticsReport:
         text = reason or deaf
         return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
-    def _recording_status(self) -> DiagnosticStatus:
+    def _make_recording_status(self) -> DiagnosticStatus:
         """Return the status of the recording or of the black box, or why there is neither."""
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
@@ -293,7 +293,7 @@ class DiagnosticsReport:
         text, fine, values = self._recorder.status()
         return self._make_status("recording", OK if fine else WARN, text, values)
 
-    def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
+    def _make_wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """Return the status of the wiring: the state of its sources, and other commanding nodes.
 
         It is an error if another node publishes commands to the robot, or has this node's name.
@@ -337,11 +337,11 @@ class DiagnosticsReport:
         subscriptions = [
             one
             for one in self._node.get_subscriptions_info_by_topic(topic)
-            if owner_name(one) != name
+            if get_owner_name(one) != name
         ]
         commanding, errors, warnings = len(select_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
-            who = ", ".join(sorted(owner_name(one) for one in select_type(publishers, type_)))
+            who = ", ".join(sorted(get_owner_name(one) for one in select_type(publishers, type_)))
             errors.append(
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
@@ -356,7 +356,7 @@ class DiagnosticsReport:
             )
         return commanding, errors, warnings
 
-    def _source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
+    def _make_source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
         """Return the diagnostic status of one source, which is a subscribed sensor topic."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.find_source(source.name)
@@ -474,7 +474,7 @@ class DiagnosticsReport:
         )
 
 
-def _percentile(values: np.ndarray, share: float) -> float:
+def _compute_percentile(values: np.ndarray, share: float) -> float:
     """Return a percentile (`share`, 0 to 100) of `values`, or 0 if there are none."""
     return float(np.percentile(values, share)) if len(values) else 0.0
 
@@ -569,7 +569,7 @@ class EventLog:
         self._logged_cause = ""
         """The reason for the safe command as logged last; "" while the policy acts."""
 
-    def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
+    def log_changes(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what has changed in a tick.
 
         Args:

@@ -34,7 +34,7 @@ from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.task import Future
 
-from an_control.system.ros_source import rclpy_version
+from an_control.system.ros_source import read_rclpy_version
 
 try:
     from rclpy.endpoint_info import TopicEndpointInfo
@@ -51,8 +51,8 @@ __all__ = [
     "SteadyLifecycleNode",
     "TopicEndpointInfo",
     "create_deferred_service",
-    "distribution_name",
-    "events_executor",
+    "create_events_executor",
+    "get_distribution_name",
     "has_publisher_ids",
 ]
 
@@ -76,10 +76,10 @@ class SteadyLifecycleNode(LifecycleNode):
             return TransitionCallbackReturn.ERROR
 
 
-def events_executor(context: Context) -> Executor | None:
+def create_events_executor(context: Context) -> Executor | None:
     """Return rclpy's events executor, to be driven by `spin_once`; None if rclpy lacks it."""
     try:
-        from rclpy.experimental.events_executor import EventsExecutor
+        from rclpy.experimental.create_events_executor import EventsExecutor
     except ImportError:
         return None
     return EventsExecutor(context=context)
@@ -119,15 +119,15 @@ def create_deferred_service(
     service.send_response = send_when_done  # type: ignore[method-assign, assignment]
 
 
-def distribution_name() -> str:
+def get_distribution_name() -> str:
     """Return the name of the installed ROS 2 distribution, such as "Jazzy", or "unknown"."""
     names = {3: "Humble", 7: "Jazzy", 9: "Kilted", 10: "Lyrical", 11: "rolling"}
-    return names.get(next(iter(rclpy_version()), 0), "unknown")
+    return names.get(next(iter(read_rclpy_version()), 0), "unknown")
 
 
 def has_publisher_ids() -> bool:
     """Return whether rclpy tells subscription callbacks which publisher sent a message."""
-    return rclpy_version() >= (9, 1, 1)
+    return read_rclpy_version() >= (9, 1, 1)
 
 
 def _awaits_services() -> bool:
@@ -135,5 +135,5 @@ def _awaits_services() -> bool:
 
     An executor that does not await it sends the coroutine itself, which raises a TypeError.
     """
-    version = rclpy_version()
+    version = read_rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)

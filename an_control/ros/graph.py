@@ -28,7 +28,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.subscription import Subscription
 
 from an_control.ros.distributions import TopicEndpointInfo
-from an_control.ros.shared_memory import without_shared_memory
+from an_control.ros.shared_memory import disable_shared_memory
 
 _NO_PUBLISHER_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)
 _NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
@@ -56,7 +56,7 @@ UNKNOWN = "a node whose name is not known yet"
 yet."""
 
 
-def owner_name(info: TopicEndpointInfo) -> str:
+def get_owner_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
 
     It is UNKNOWN because DDS can discover a publisher before it knows the name of the publisher's
@@ -81,7 +81,7 @@ def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: 
         topic: The topic's name, for the text.
     """
     others = sorted(
-        {f"{one.topic_type} ({owner_name(one)})" for one in infos if one.topic_type != type_}
+        {f"{one.topic_type} ({get_owner_name(one)})" for one in infos if one.topic_type != type_}
     )
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
@@ -105,7 +105,7 @@ def describe_unheard_commands(
         compatible, reason = qos_check_compatible(qos, one.qos_profile)
         if compatible == QoSCompatibility.ERROR:
             why = reason.replace("ERROR: ", "").strip(";").replace(";", ", ")
-            deaf.append(f"{owner_name(one)} asks for another quality of service ({why})")
+            deaf.append(f"{get_owner_name(one)} asks for another quality of service ({why})")
     if not listeners:
         return f"nobody hears commands on {topic}: there is no subscription"
     if not deaf:
@@ -153,7 +153,7 @@ next ones after 3 s."""
 
 
 @contextmanager
-def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
+def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
     """Initialise rclpy and yield a node. At the end of the block both are shut down.
 
     Ctrl-C is left to the caller. The node communicates by UDP, without services and without a log
@@ -167,7 +167,7 @@ def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
         ValueError: ROS does not allow the name of the node, or a name that the block uses.
     """
     try:
-        with without_shared_memory():
+        with disable_shared_memory():
             rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
             node = QuietNode(
                 name, namespace=namespace, start_parameter_services=False, enable_rosout=False

@@ -35,7 +35,7 @@ from rclpy.subscription import Subscription
 
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
-from an_control.ros.graph import owner_name
+from an_control.ros.graph import get_owner_name
 from an_control.ros.rivals import TopicSenders
 from an_control.wiring import (
     ChannelTable,
@@ -59,7 +59,7 @@ SHOWN = 8
 """Maximum number of channels that one text lists."""
 
 
-def sends_at_a_rate(config: SourceConfig) -> bool:
+def is_periodic(config: SourceConfig) -> bool:
     """Return whether a source sends periodically, and not only when its value changes."""
     return 0.0 < config.max_age_s <= NEWS_S
 
@@ -74,7 +74,7 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
         control_hz: The control rate, which is expected if the source has no `rate_hz`.
     """
     wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
-    if not sends_at_a_rate(config):
+    if not is_periodic(config):
         return ""
     if not (max(rates_hz) < wanted_hz / RATE_RATIO or min(rates_hz) > wanted_hz * RATE_RATIO):
         return ""
@@ -100,7 +100,7 @@ def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
         config: The source. If it sends latched (kept) messages, old stamps are allowed.
         ahead_s: Seconds by which the stamps are later than the arrival times; negative if earlier.
     """
-    if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not sends_at_a_rate(config)):
+    if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not is_periodic(config)):
         return ""
     where = "ahead of" if ahead_s > 0.0 else "behind"
     return (
@@ -179,7 +179,7 @@ class Arrivals:
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
-    def corrected_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
+    def correct_arrival_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
         """Return the corrected arrival time in ns of a message.
 
         Args:
@@ -192,14 +192,16 @@ class Arrivals:
                 if len(self._lateness) >= MAX_PUBLISHERS:
                     self._lateness.clear()
                 self._lateness[publisher] = MessageDelay()
-            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_clock_ns())
+            return now_ns - self._lateness[publisher](
+                info["source_timestamp"], read_wall_clock_ns()
+            )
         last_ns = self._alive_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             return last_ns
         return self._gap_ns if now_ns <= self._gap_end_ns + self._period_ns else now_ns
 
 
-def wall_clock_ns() -> int:
+def read_wall_clock_ns() -> int:
     """Return the time of the wall clock in ns, which publishers put into their messages."""
     return time.time_ns()
 
@@ -275,7 +277,7 @@ class Inputs:
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
 
-    def check(self, table: ChannelTable) -> None:
+    def check_message_types(self, table: ChannelTable) -> None:
         """Check that no source would read a topic that carries messages of another type.
 
         Args:
@@ -326,7 +328,7 @@ class Inputs:
         self._unread.difference_update(topics.values())
         return moved
 
-    def deliver_earlier(
+    def store_earlier_messages(
         self, sources: Iterable[str], awaited: Callable[[int | None], bool]
     ) -> None:
         """Store the newest earlier message of the topics that these sources now read.
@@ -354,7 +356,7 @@ class Inputs:
         if topic not in self._senders:
             return []
         nodes = {
-            bytes(one.endpoint_gid): owner_name(one) for one in self._publishers.get(topic, ())
+            bytes(one.endpoint_gid): get_owner_name(one) for one in self._publishers.get(topic, ())
         }
         return [
             describe_rivals(nodes[pair.first], nodes[pair.second], channels)
@@ -400,13 +402,17 @@ class Inputs:
             topic: The topic.
             cls: The message class.
         """
-        qos = find_publishers_qos(self._node, topic, self._depth_of(topic, cls))
+        qos = find_publishers_qos(self._node, topic, self._choose_queue_depth(topic, cls))
         stamp_of, names_of, arrivals = (
             make_stamp_reader(cls),
             make_names_reader(cls),
             self._arrivals,
         )
-        recorder, name, type_ = self._recorder, self._node.resolve_topic_name(topic), type_name(cls)
+        recorder, name, type_ = (
+            self._recorder,
+            self._node.resolve_topic_name(topic),
+            format_type_name(cls),
+        )
 
         def store(message: Any, info: MessageInfo | None) -> None:
             """Store a message in the channel table, once for each source on the topic."""
@@ -416,7 +422,7 @@ class Inputs:
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
-            arrival_ns = now_ns if arrivals is None else arrivals.corrected_ns(info, now_ns)
+            arrival_ns = now_ns if arrivals is None else arrivals.correct_arrival_ns(info, now_ns)
             self._newest[topic] = message, stamp_ns, arrival_ns
             readers = self._readers.get(topic, ())
             if recorder is not None and not readers:
@@ -455,7 +461,10 @@ class Inputs:
                 self._senders.setdefault(topic, TopicSenders())
             else:
                 self._senders.pop(topic, None)
-            if strongest_offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
+            if (
+                find_strongest_offered_qos(infos, self._choose_queue_depth(topic, cls))
+                != mine[-1].qos_profile
+            ):
                 self._subscribe(topic, cls)
             self._fetch_latched(topic, mine[-1], before, infos)
 
@@ -508,14 +517,16 @@ class Inputs:
         recorder, name = self._recorder, self._node.resolve_topic_name(topic)
         readers = self._readers.get(topic, ())
         if recorder is not None and not readers:
-            recorder.message(name, type_name(type(message)), message, None, now_ns, now_ns)
+            recorder.message(name, format_type_name(type(message)), message, None, now_ns, now_ns)
         for source in readers:
             if recorder is not None:
-                recorder.message(name, type_name(type(message)), message, source, now_ns, now_ns)
+                recorder.message(
+                    name, format_type_name(type(message)), message, source, now_ns, now_ns
+                )
             self._table.store_message(source, message, stamp_ns, now_ns)
             self._stored(source, stamp_ns)
 
-    def _depth_of(self, topic: str, cls: Any) -> int:
+    def _choose_queue_depth(self, topic: str, cls: Any) -> int:
         """Return the queue depth for a topic whose messages have the class `cls`."""
         several = topic in self._senders or has_name_list(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
@@ -532,7 +543,7 @@ class Inputs:
             self._node.destroy_subscription(subscription)
 
 
-def type_name(cls: Any) -> str:
+def format_type_name(cls: Any) -> str:
     """Return the ROS name of a message class, such as sensor_msgs/msg/JointState."""
     return f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}"
 
@@ -555,10 +566,10 @@ def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
         topic: The topic.
         depth: The queue depth.
     """
-    return strongest_offered_qos(find_publishers(node, topic), depth)
+    return find_strongest_offered_qos(find_publishers(node, topic), depth)
 
 
-def strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
+def find_strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
     """Return the strongest quality of service that all these publishers offer.
 
     Without publishers the result is the ROS default: reliable and volatile.

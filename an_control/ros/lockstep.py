@@ -50,7 +50,7 @@ class Lockstep:
         """
         self._sources = frozenset(sources)
         self._have.difference_update(moved)
-        return self._ready_ns()
+        return self._find_ready_stamp_ns()
 
     def record_message(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
         """Record a message. Return the time stamp to act on now, or None.
@@ -70,7 +70,7 @@ class Lockstep:
             self._have = {source}
         elif stamp_ns == self._pending_ns:
             self._have.add(source)
-        return self._ready_ns()
+        return self._find_ready_stamp_ns()
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
         """Return whether a message with this stamp is still needed, although it arrived earlier."""
@@ -85,7 +85,7 @@ class Lockstep:
         """
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
-    def overdue_stamp_ns(self, now_ns: int) -> int | None:
+    def find_overdue_stamp_ns(self, now_ns: int) -> int | None:
         """Return the pending stamp if the node has waited long enough for sources, else None."""
         if self._acted or self._pending_ns is None:
             return None
@@ -96,7 +96,7 @@ class Lockstep:
         self._acted = True
         self._unstamped.clear()
 
-    def _ready_ns(self) -> int | None:
+    def _find_ready_stamp_ns(self) -> int | None:
         """Return the pending stamp if all sources have it and no command was sent, else None."""
         if self._acted or self._pending_ns is None:
             return None

@@ -46,7 +46,7 @@ from an_control.ros.ticking import (
 from an_control.system.priority import (
     RealTimePriority,
     freeze_garbage_again,
-    take_real_time_priority,
+    set_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
@@ -112,7 +112,7 @@ class Loop:
             controller.step_s,
             watchdog_s,
             controller.estop,
-            self.save,
+            self.save_black_box,
             thread_priority if steady else 0,
         )
         with ExitStack() as opened:
@@ -125,7 +125,7 @@ class Loop:
                 shadow=shadow,
             )
             opened.callback(self._output.close)
-            self._output.on_command = self._record.command
+            self._output.on_command = self._record.record_command
             self._ticker = self._make_ticker(node, lockstep_wait_s, trigger)
             opened.callback(self._ticker.close)
             self._inputs = Inputs(
@@ -150,7 +150,9 @@ class Loop:
                 recorder=recorder,
             )
             opened.callback(self._reports.close)
-            reporter = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=make_steady_clock())
+            reporter = node.create_timer(
+                DIAGNOSTICS_S, self._publish_diagnostics, clock=make_steady_clock()
+            )
             opened.callback(node.destroy_timer, reporter)
             self._opened = opened.pop_all()
 
@@ -165,17 +167,19 @@ class Loop:
         """
         names = [source.name for source in self.controller.wiring.sources]
         if wait_s is not None:
-            return LockstepTicker(node, names, wait_s, self._act, self._output.repeat)
-        return RealTimeTicker(node, names, self.controller.step_s, self._act, self._clock, trigger)
+            return LockstepTicker(node, names, wait_s, self._run_tick, self._output.repeat_command)
+        return RealTimeTicker(
+            node, names, self.controller.step_s, self._run_tick, self._clock, trigger
+        )
 
     @property
-    def sent(self) -> np.ndarray | None:
+    def last_command(self) -> np.ndarray | None:
         """The newest command (A,) on the robot's topics, from any node; None if none is known."""
         return self.controller.gate.last.values
 
     def activate(self) -> None:
         """Start to act. The policy keeps its state, which it has built up while it watched."""
-        self._record.event("activate", bring_up=not self._output.shadow)
+        self._record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.reset()
         self._reports.start()
@@ -186,10 +190,10 @@ class Loop:
     def deactivate(self) -> None:
         """Stop acting. The safe command is sent as the final command."""
         self.active = False
-        self._record.event("deactivate")
+        self._record.record_event("deactivate")
         try:
             self._stop_commanding()
-            self._output.stop()
+            self._output.stop_publishing()
         finally:
             self._guard.priority.release()
 
@@ -197,7 +201,7 @@ class Loop:
         """Switch to proposing commands, or back to sending them. The policy keeps its state."""
         if shadow == self._output.shadow:
             return
-        self._record.event("shadow", on=shadow, active=self.active)
+        self._record.record_event("shadow", on=shadow, active=self.active)
         if not self.active:
             self._output.shadow = shadow
             return
@@ -210,7 +214,7 @@ class Loop:
 
     def _publish_from_now(self, *, shadow: bool) -> None:
         """Publish commands from now on; start the watchdog unless they are only proposed."""
-        self._output.open(shadow=shadow)
+        self._output.start_publishing(shadow=shadow)
         if not shadow:
             self._guard.watchdog.start()
 
@@ -221,11 +225,11 @@ class Loop:
 
     def reset(self) -> None:
         """Start a new episode: reset the policy and its detector of rewired sensors."""
-        self._record.event("reset", lockstep=self._ticker.lockstep)
+        self._record.record_event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
         self._ticker.reset()
         if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
-            self._output.forget()
+            self._output.forget_commands()
             self.controller.gate.reset()
 
     def send_safe_now(self) -> None:
@@ -242,7 +246,7 @@ class Loop:
         table = self.controller.make_rewired_table(wiring)
         if self._ticker.lockstep:
             _check_has_stamps(table)
-        self._inputs.check(table)
+        self._inputs.check_message_types(table)
         return table
 
     def rewire(self, table: ChannelTable) -> None:
@@ -252,12 +256,12 @@ class Loop:
             ValueError: If a topic cannot be subscribed; then nothing is changed.
         """
         moved = self._inputs.rewire(table)
-        self._record.wiring(table.wiring, self.controller.wiring)
+        self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.rewire([source.name for source in table.wiring.sources], moved)
-        self._inputs.deliver_earlier(moved, self._ticker.is_awaited)
+        self._inputs.store_earlier_messages(moved, self._ticker.is_awaited)
 
-    def save(self, why: str) -> str:
+    def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
 
         Args:
@@ -266,7 +270,7 @@ class Loop:
         Returns:
             The end of a log line that says where the file is; "" if nothing is recorded.
         """
-        return self._record.save(why)
+        return self._record.save_black_box(why)
 
     def close(self) -> None:
         """Disconnect from all topics. If the node was acting, send the safe command before that."""
@@ -274,7 +278,7 @@ class Loop:
             self.deactivate()
         self._opened.close()
 
-    def _act(self, stamp_ns: int | None) -> None:
+    def _run_tick(self, stamp_ns: int | None) -> None:
         """Make one tick. An error in it deactivates the node, which sends the safe command."""
         if self._broken:
             return
@@ -282,7 +286,7 @@ class Loop:
         try:
             self._tick(stamp_ns, begin_s)
         except Exception as error:
-            self._fail(error)
+            self._deactivate_after_error(error)
         finally:
             self._guard.end_tick()
 
@@ -296,18 +300,18 @@ class Loop:
         def send(decide: Decide) -> None:
             """Send the command and remember its stamp."""
             nonlocal sent_ns
-            self._record.tick(sends=True)
+            self._record.record_tick(sends=True)
             sent_ns = self._send(decide, stamp_ns, begin_s)
 
         readings = self.controller.tick(now_ns, stamp_ns, send if self.active else None)
         if not self.active:
-            self._record.tick(sends=False)
-            self._record.readings(readings)
+            self._record.record_tick(sends=False)
+            self._record.record_readings(readings)
             return
         end_s = time.perf_counter()
         self.controller.prepare_next_tick()
-        self._record.readings(readings)
-        self._reports.tick(readings, now_ns, sent_ns, begin_s, end_s)
+        self._record.record_readings(readings)
+        self._reports.report_tick(readings, now_ns, sent_ns, begin_s, end_s)
 
     def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
         """Send the command that `decide` computes. Return the stamp of the command in ns.
@@ -335,11 +339,13 @@ class Loop:
         self._guard.log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
 
-    def _fail(self, error: Exception) -> None:
+    def _deactivate_after_error(self, error: Exception) -> None:
         """Log an error in a tick, deactivate the node, and stop ticking until it is activated."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
-        self._record.failure(why)
-        then = f"deactivating{self.save(why)}" if self.active else "the node stops watching"
+        self._record.record_failure(why)
+        then = (
+            f"deactivating{self.save_black_box(why)}" if self.active else "the node stops watching"
+        )
         self._guard.logger.error(f"{why}; {then}")
         self._broken = True
         if self.active:
@@ -363,9 +369,9 @@ class Loop:
             return self._output.publish(safe or self.controller.gate.safe_command, stamp_ns, kind)
         return False
 
-    def _diagnose(self) -> None:
+    def _publish_diagnostics(self) -> None:
         """Publish the diagnostics."""
-        self._reports.diagnose(self.active)
+        self._reports.publish_diagnostics(self.active)
 
 
 class LoopGuard:
@@ -445,7 +451,7 @@ class LoopGuard:
         """Raise the priority of the watchdog's thread, so that it can interrupt a tick."""
         if self.priority.priority:
             with suppress(PermissionError):  # the ticks' refusal is logged
-                take_real_time_priority(self.priority.priority + 1)
+                set_real_time_priority(self.priority.priority + 1)
 
     def _log_trip(self, sent: bool) -> None:
         """Log a trip: the watchdog had to send the safe command. Runs on its thread.
@@ -464,11 +470,11 @@ class LoopGuard:
             else "no safe command, because a position to hold has not been measured"
         )
         self.logger.error(
-            f"watchdog: no command for {limit_s:.3g} s: {done} ({self._why_silent()}){more}"
+            f"watchdog: no command for {limit_s:.3g} s: {done} ({self._explain_silence()}){more}"
             f"{self._save('watchdog')}"
         )
 
-    def _why_silent(self) -> str:
+    def _explain_silence(self) -> str:
         """Return why no command was sent for longer than the watchdog allows."""
         began_s, limit_s = self._began_s, self.watchdog.timeout_s
         if began_s is None:
@@ -537,7 +543,7 @@ class LoopReports:
         self._log_settings()
         self.events.reset(time.monotonic())
 
-    def tick(
+    def report_tick(
         self, readings: Readings, now_ns: int, sent_ns: int, begin_s: float, end_s: float
     ) -> None:
         """Report a tick of an active loop.
@@ -553,9 +559,9 @@ class LoopReports:
         self.ticks.add(begin_s, end_s, age_s + end_s - begin_s)
         policy, table = self._controller.acting.policy, self._controller.table
         self._insight.publish(readings, policy, table, sent_ns)
-        self.events.log(readings, time.monotonic(), shadow=self._output.shadow)
+        self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
 
-    def diagnose(self, active: bool) -> None:
+    def publish_diagnostics(self, active: bool) -> None:
         """Publish the diagnostics."""
         message = self.diagnostics.make_message(active, self._clock.now_ns())
         set_stamp(message.header.stamp, self._clock.stamp_ns())

@@ -42,7 +42,7 @@ from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
-from an_control.ros.distributions import SteadyLifecycleNode, events_executor
+from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
 from an_control.ros.graph import QuietNode, describe_similar_topic
 from an_control.ros.loop import Loop, prepare_first_ticks
 from an_control.ros.parameters import WiringParameters
@@ -50,7 +50,7 @@ from an_control.ros.recording import make_recorder
 from an_control.ros.settings import Settings
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular
-from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
+from an_control.system.priority import collect_new_garbage, freeze_garbage, raise_process_priority
 from an_control.wiring import ChannelTable, load_wiring
 
 QUICK_HEADER = 2**16
@@ -93,12 +93,12 @@ class ModelSwap:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def why_refused(self, path: str) -> str:
+    def explain_refusal(self, path: str) -> str:
         """Return why a model cannot replace the policy, or "". Only its header is checked."""
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
-                self._check(path, model)
+                self._check_model(path, model)
         except ValueError as error:
             return str(error)
         return ""
@@ -119,7 +119,7 @@ class ModelSwap:
             self._closed = True
             self._changed.notify()
 
-    def _check(self, path: str, model: Model) -> None:
+    def _check_model(self, path: str, model: Model) -> None:
         """Check that a model can take over.
 
         Args:
@@ -147,11 +147,11 @@ class ModelSwap:
                     return
                 path, self._newest = self._newest, None
             assert path is not None
-            self._swap(path)
+            self._replace_policy(path)
 
-    def _swap(self, path: str) -> None:
+    def _replace_policy(self, path: str) -> None:
         """Load this model and replace the policy, unless another model was requested meanwhile."""
-        built = self._build(path)
+        built = self._build_policy(path)
         with self._changed:
             if self._newest is not None or self._closed:
                 return
@@ -162,14 +162,14 @@ class ModelSwap:
         if isinstance(built, str):
             self._failed(built)
 
-    def _build(self, path: str) -> Policy | str:
+    def _build_policy(self, path: str) -> Policy | str:
         """Load a model file.
 
         Return the policy, or text that says why it cannot replace the present policy.
         """
         try:
             model = read_model(path)
-            self._check(path, model)
+            self._check_model(path, model)
             policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
             dry_run(policy)
             if self._recorder is not None:
@@ -205,7 +205,7 @@ class RecordedDeclarations:
         """Return an object with a parameter's `name` and its default as `value`."""
         return SimpleNamespace(name=name, value=self.declared[name][0])
 
-    def help_lines(self) -> list[str]:
+    def format_help_lines(self) -> list[str]:
         """Return the help text of all parameters as lines: default, allowed values, and meaning."""
         lines = []
         for name, (value, descriptor) in self.declared.items():
@@ -242,7 +242,7 @@ def print_help_if_asked(
     parts = [
         f"usage: {program} [--ros-args -p NAME:=VALUE ... -r __ns:=/ROBOT ...]",
         textwrap.fill(about, WIDTH),
-        "\n".join(["parameters, with their defaults:", *node.help_lines()]),
+        "\n".join(["parameters, with their defaults:", *node.format_help_lines()]),
         ROS_ARGUMENTS,
     ]
     try:
@@ -402,9 +402,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return TransitionCallbackReturn.SUCCESS
 
     @property
-    def sent(self) -> Any:
+    def last_command(self) -> Any:
         """The newest command (A,) on the robot's topics in physical units; None if unknown."""
-        return None if self._loop is None else self._loop.sent
+        return None if self._loop is None else self._loop.last_command
 
     def _configured_loop(self) -> Loop:
         """Return the control loop. Call this only while the node is configured."""
@@ -442,15 +442,15 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def _receive_estop(self, message: Bool) -> None:
         """Set the e-stop if the message holds true; a message with false changes nothing."""
         if message.data:
-            self._latch("by topic")
+            self._set_estop("by topic")
 
     def _on_estop(self, _: Any, response: Any) -> Any:
         """Set the e-stop on request of a client."""
-        self._latch("by service")
+        self._set_estop("by service")
         response.success = True
         return response
 
-    def _latch(self, how: str) -> None:
+    def _set_estop(self, how: str) -> None:
         """Set the e-stop, send the safe command at once, and log it.
 
         Args:
@@ -462,7 +462,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self._recorder.event("estop", reason=self._estop.reason)
             if self._loop is not None:
                 self._loop.send_safe_now()
-                where = self._loop.save(self._estop.reason) if self._loop.active else ""
+                where = self._loop.save_black_box(self._estop.reason) if self._loop.active else ""
             self.get_logger().error(f"{self._estop.reason}{where}")
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
@@ -488,13 +488,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         for change in changes:
             if change.name != "model" and self._has_value(change):
                 continue  # the file of an unchanged model parameter may have changed
-            reason = parameters.why_refused(change, configured=self._loop is not None)
+            reason = parameters.explain_refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
-                reason = self._swap.why_refused(change.value)
+                reason = self._swap.explain_refusal(change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:
-            self._checked = self._rewired(changes)
+            self._checked = self._make_rewired_table(changes)
         except ValueError as error:
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
@@ -523,7 +523,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             except ValueError as error:
                 self.get_logger().error(f"not rewired: {error}")
 
-    def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
+    def _make_rewired_table(self, changes: Sequence[Parameter]) -> ChannelTable | None:
         """Return the channel table for the wiring with these parameter changes.
 
         Returns:
@@ -534,7 +534,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """
         if self._loop is None:
             return None
-        wiring = self._wiring_parameters.wiring_with(self._loop.controller.wiring, changes)
+        wiring = self._wiring_parameters.make_changed_wiring(self._loop.controller.wiring, changes)
         return None if wiring is None else self._loop.make_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
@@ -595,7 +595,7 @@ def make_executor(name: str, context: Any) -> Executor:
     """
     if name == "single_threaded":
         return SingleThreadedExecutor(context=context)
-    if (executor := events_executor(context)) is None:
+    if (executor := create_events_executor(context)) is None:
         raise ValueError("parameter executor: this rclpy has no events executor")
     return executor
 
@@ -638,7 +638,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
-    take_priority()
+    raise_process_priority()
     try:
         rclpy.init(
             args=None if arguments is None else list(arguments),

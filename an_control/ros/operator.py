@@ -22,7 +22,7 @@ from rclpy.parameter import Parameter
 from rclpy.parameter_client import AsyncParameterClient
 from std_srvs.srv import Trigger
 
-from an_control.ros.graph import temporary_node
+from an_control.ros.graph import create_temporary_node
 from an_control.ros.parameters import call_until_answered
 
 MARK = "/reset_estop"
@@ -115,7 +115,7 @@ class Operator:
             rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
         return sorted(found)
 
-    def trigger(self, node: str, service: str) -> str:
+    def call_trigger(self, node: str, service: str) -> str:
         """Call a service of type std_srvs/Trigger. Return why it failed, or "".
 
         Args:
@@ -125,9 +125,9 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._client(Trigger, f"{node}/{service}")
+        client = self._create_client(Trigger, f"{node}/{service}")
         answer = call_until_answered(
-            self._caller, lambda: client.call_async(Trigger.Request()), self._deadline()
+            self._caller, lambda: client.call_async(Trigger.Request()), self._compute_deadline_s()
         )
         return "" if answer.success else str(answer.message or "refused")
 
@@ -137,9 +137,9 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._client(GetState, f"{node}/get_state")
+        client = self._create_client(GetState, f"{node}/get_state")
         answer = call_until_answered(
-            self._caller, lambda: client.call_async(GetState.Request()), self._deadline()
+            self._caller, lambda: client.call_async(GetState.Request()), self._compute_deadline_s()
         )
         return str(answer.current_state.label)
 
@@ -174,11 +174,13 @@ class Operator:
             raise TimeoutError
         change = [Parameter("shadow", value=on)]
         answer = call_until_answered(
-            self._caller, lambda: client.set_parameters_atomically(change), self._deadline()
+            self._caller,
+            lambda: client.set_parameters_atomically(change),
+            self._compute_deadline_s(),
         )
         return "" if answer.result.successful else str(answer.result.reason or "refused")
 
-    def watch(self, node: str) -> Iterator[NodeStatus]:
+    def iterate_statuses(self, node: str) -> Iterator[NodeStatus]:
         """Yield the node's status after each of its diagnostics, once a second.
 
         If a node sends no diagnostics within `timeout_s`, for example because it is not configured,
@@ -214,10 +216,10 @@ class Operator:
                 ]
             yield status
 
-    def _deadline(self) -> float:
+    def _compute_deadline_s(self) -> float:
         return time.monotonic() + self._timeout_s
 
-    def _client(self, type_: Any, name: str) -> Any:
+    def _create_client(self, type_: Any, name: str) -> Any:
         """Wait until a service is there, and return a client of it.
 
         Raises:
@@ -233,10 +235,10 @@ class Operator:
 
         While the answer is awaited the node's state is read too, because the answer may be lost.
         """
-        client = self._client(ChangeState, f"{node}/change_state")
-        states = self._client(GetState, f"{node}/get_state")
+        client = self._create_client(ChangeState, f"{node}/change_state")
+        states = self._create_client(GetState, f"{node}/get_state")
         request = ChangeState.Request(transition=Transition(id=transition))
-        future, until_s = client.call_async(request), self._deadline()
+        future, until_s = client.call_async(request), self._compute_deadline_s()
         while time.monotonic() < until_s:
             rclpy.spin_until_future_complete(self._caller, future, timeout_sec=1.0)
             if future.done():
@@ -249,7 +251,7 @@ class Operator:
 
 
 @contextmanager
-def operator(timeout_s: float) -> Iterator[Operator]:
+def create_operator(timeout_s: float) -> Iterator[Operator]:
     """Yield an operator that waits up to `timeout_s` seconds for each answer."""
-    with temporary_node("an_control_operator") as caller:
+    with create_temporary_node("an_control_operator") as caller:
         yield Operator(caller, timeout_s)

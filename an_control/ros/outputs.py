@@ -69,9 +69,9 @@ class CommandOutput:
     """The publishers of commands (A,), one value for each actuator in physical units.
 
     Any thread may use them. With several topics, all messages of a command are sent together, in
-    the wiring's order. In shadow mode they are sent to `shadow_topics` instead, and this node has
-    no publisher on the robot's topics. While it does not command the robot, it records the commands
-    of other nodes.
+    the wiring's order. In shadow mode they are sent to `list_shadow_topics` instead, and this node
+    has no publisher on the robot's topics. While it does not command the robot, it records the
+    commands of other nodes.
 
     Args:
         node: The node that owns publishers and subscriptions.
@@ -99,7 +99,7 @@ class CommandOutput:
         self._lock = threading.Lock()
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
-            for one, topic in zip(self._messages, shadow_topics(command), strict=True)
+            for one, topic in zip(self._messages, list_shadow_topics(command), strict=True)
         ]
         self._publishers: list[Any] = []
         self._retiring: list[tuple[Any, float]] = []
@@ -115,9 +115,9 @@ class CommandOutput:
         """Called with each command, under the lock that lets one command be sent at a time."""
         if not shadow:
             self._create_publishers()
-        self._listen()
+        self._subscribe_to_commands()
 
-    def open(self, *, shadow: bool) -> None:
+    def start_publishing(self, *, shadow: bool) -> None:
         """Start publishing: commands to the robot, or in shadow mode only proposals.
 
         Args:
@@ -125,22 +125,22 @@ class CommandOutput:
         """
         self.shadow = shadow
         if shadow:
-            self._listen()
+            self._subscribe_to_commands()
         else:
             self._create_publishers()
-            self._stop_listening()
+            self._unsubscribe_from_commands()
         with self._lock:
             self._targets = self._proposed if shadow else self._publishers
         if shadow:
             self._retire_publishers()
 
-    def stop(self) -> None:
+    def stop_publishing(self) -> None:
         """Stop publishing, and record the commands of other nodes."""
         with self._lock:
             self._targets = []
-        self._listen()
+        self._subscribe_to_commands()
 
-    def forget(self) -> None:
+    def forget_commands(self) -> None:
         """Forget the commands of the episode that has ended."""
         self._last.forget()
         self._heard[:] = np.nan
@@ -171,24 +171,24 @@ class CommandOutput:
             for message, span in zip(self._messages, self._slices, strict=True):
                 message.fill(values if self._whole else values[span], stamp_ns)
             now_ns, stamped_only = self._now_ns(), stamp_ns is None
-            self._send(stamped_only=stamped_only)
+            self._send_messages(stamped_only=stamped_only)
             whole = not stamped_only or all(one.is_stamped for one in self._messages)
             counts = bool(whole and self._targets and self._targets is self._publishers)
             self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
             if counts:
-                self._last.record(values if self._exact else self._carried_values(), now_ns)
+                self._last.record(values if self._exact else self._read_carried_values(), now_ns)
         return True
 
-    def _carried_values(self) -> np.ndarray:
+    def _read_carried_values(self) -> np.ndarray:
         """Return the values (A,) in the messages, which the field types may have rounded."""
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
-    def repeat(self) -> None:
+    def repeat_command(self) -> None:
         """Send the newest command again, on topics whose messages have a time stamp."""
         with self._lock:
-            self._send(stamped_only=True)
+            self._send_messages(stamped_only=True)
 
-    def _send(self, *, stamped_only: bool) -> None:
+    def _send_messages(self, *, stamped_only: bool) -> None:
         """Send every message of a command, also after one has failed; then raise the first error.
 
         Args:
@@ -207,7 +207,7 @@ class CommandOutput:
 
     def close(self) -> None:
         """Destroy the publishers, if possible after the final command has arrived."""
-        self._stop_listening()
+        self._unsubscribe_from_commands()
         with self._lock:
             self._targets = []
         self._retire_publishers()
@@ -257,7 +257,7 @@ class CommandOutput:
         else:
             self._retirer.cancel()
 
-    def _listen(self) -> None:
+    def _subscribe_to_commands(self) -> None:
         """Subscribe to the commands of other nodes."""
         if self._listening:
             return
@@ -271,7 +271,7 @@ class CommandOutput:
                 )
             )
 
-    def _stop_listening(self) -> None:
+    def _unsubscribe_from_commands(self) -> None:
         """Unsubscribe from the commands of other nodes."""
         for ear in self._listening:
             self._node.destroy_subscription(ear)
@@ -301,7 +301,7 @@ def _has_arrived(publisher: Any) -> bool:
         return True
 
 
-def shadow_topics(command: CommandConfig) -> tuple[str, ...]:
+def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
     """Return, for each command message, the topic on which it is proposed in shadow mode.
 
     In shadow mode commands are not sent to the robot. The topic is `~/proposed`; if a command has

@@ -104,27 +104,27 @@ class TickSchedule:
         if not self._is_set_complete(now_ns):
             return False
         self._set_ns = now_ns
-        on_time = now_ns >= self._earliest_ns()
+        on_time = now_ns >= self._compute_earliest_ns()
         if self._due_ns is None and not on_time:  # a tick came just before the first set
             self._due_ns = now_ns + self._period_ns
         return on_time
 
-    def next_tick_ns(self, now_ns: int) -> int:
+    def compute_next_tick_ns(self, now_ns: int) -> int:
         """Return the time of the next tick, not before `now_ns`, if no further message arrives."""
-        earliest_ns = max(self._earliest_ns(), now_ns)
+        earliest_ns = max(self._compute_earliest_ns(), now_ns)
         if self._due_ns is None:
             return now_ns + self._period_ns
-        latest_ns = max(self._latest_ns(self._due_ns), earliest_ns)
+        latest_ns = max(self._compute_latest_ns(self._due_ns), earliest_ns)
         if self._set_ns is None:
             return latest_ns
-        newer_ns = self._set_ns + self._set_interval_ns()
+        newer_ns = self._set_ns + self._compute_interval_of_sets_ns()
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
     def record_tick(self, now_ns: int) -> None:
         """Record that a tick (control step) has started, and compute when the next one is due."""
         due_ns, period_ns = self._due_ns, self._period_ns
         if self._set_ns is not None:
-            due_ns = self._shifted_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
+            due_ns = self._shift_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
         if due_ns is not None:
             stalled = now_ns - due_ns > STALL * period_ns
             if stalled:
@@ -135,7 +135,7 @@ class TickSchedule:
         self._ticked_ns, self._set_ns = now_ns, None
         self._fresh.clear()
 
-    def _shifted_due_ns(self, due_ns: int, set_ns: int) -> int:
+    def _shift_due_ns(self, due_ns: int, set_ns: int) -> int:
         """Return the due time of a tick, shifted towards the arrival of a set.
 
         Args:
@@ -145,7 +145,7 @@ class TickSchedule:
         Returns:
             The shifted due time.
         """
-        if self._set_interval_ns() < FOLLOWED * self._period_ns:
+        if self._compute_interval_of_sets_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
             return due_ns
         largest = EARLY if self._sets < FIRST_SETS else MAX_SHIFT
@@ -159,10 +159,10 @@ class TickSchedule:
         since_ns = now_ns - self._period_ns // 2
         return all(
             name in self._fresh and self._last_ns[name] >= since_ns
-            for name in self._awaited_sources(now_ns)
+            for name in self._find_awaited_sources(now_ns)
         )
 
-    def _awaited_sources(self, now_ns: int) -> list[str]:
+    def _find_awaited_sources(self, now_ns: int) -> list[str]:
         """Return the sources that ticks wait for: those that send at about the control rate.
 
         A source that has stopped sending is not one of them.
@@ -175,15 +175,15 @@ class TickSchedule:
             and self._last_ns.get(name, self._first_ns) >= heard_ns
         ]
 
-    def _set_interval_ns(self) -> float:
+    def _compute_interval_of_sets_ns(self) -> float:
         """Return the mean time between two complete sets of messages in ns.
 
         It is the message interval of the slowest source (subscribed topic) that ticks wait for.
         """
-        paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
+        paced = [self._interval_ns[name] for name in self._find_awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 
-    def _earliest_ns(self) -> int:
+    def _compute_earliest_ns(self) -> int:
         """Return the earliest time at which the next tick may start."""
         ticks_ns, period_ns = self._ticks_ns, self._period_ns
         earliest_ns = -NEVER_NS
@@ -195,7 +195,7 @@ class TickSchedule:
             earliest_ns = max(earliest_ns, ticks_ns[0] + WINDOW * period_ns)
         return earliest_ns
 
-    def _latest_ns(self, due_ns: int) -> int:
+    def _compute_latest_ns(self, due_ns: int) -> int:
         """Return the latest time at which the tick that is due at `due_ns` may start."""
         latest_ns = due_ns + int(LATE * self._period_ns)
         if len(self._ticks_ns) >= WINDOW:

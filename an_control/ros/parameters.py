@@ -27,8 +27,8 @@ from rclpy.task import Future
 from rclpy.validate_full_topic_name import validate_full_topic_name
 from std_srvs import srv
 
-from an_control.ros.graph import temporary_node
-from an_control.ros.outputs import shadow_topics
+from an_control.ros.graph import create_temporary_node
+from an_control.ros.outputs import list_shadow_topics
 from an_control.ros.settings import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import shorten_error
@@ -52,7 +52,7 @@ def declare_parameters(node: Node) -> None:
             else:
                 bounds = FloatingPointRange(from_value=low, to_value=high)
                 descriptor.floating_point_range = [bounds]
-        _declare_one(node, one.name, one.default, descriptor)
+        _declare_parameter(node, one.name, one.default, descriptor)
 
 
 def read_settings(node: Node) -> Settings:
@@ -63,7 +63,7 @@ def read_settings(node: Node) -> Settings:
     """
     values = {name: node.get_parameter(name).value for name in PARAMETERS}
     for name, value in values.items():
-        if reason := _why_not_a_choice(name, value):
+        if reason := _explain_wrong_choice(name, value):
             raise ValueError(reason)
     for name in ("wiring", "model", "record", "black_box"):
         if "\0" in values[name]:
@@ -71,14 +71,14 @@ def read_settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def why_refused(change: Parameter, *, configured: bool) -> str:
+def explain_refusal(change: Parameter, *, configured: bool) -> str:
     """Return the reason why a parameter cannot be changed now, or "".
 
     Args:
         change: The parameter with its new value.
         configured: Whether the node is configured.
     """
-    if reason := _why_not_a_choice(change.name, change.value):
+    if reason := _explain_wrong_choice(change.name, change.value):
         return reason
     about = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}.get(change.name)
     when = "always" if about is None else about.when
@@ -89,7 +89,7 @@ def why_refused(change: Parameter, *, configured: bool) -> str:
     return ""
 
 
-def _declare_one(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
+def _declare_parameter(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
     """Declare a parameter and return its value, which a launch file may have set.
 
     Raises:
@@ -102,7 +102,7 @@ def _declare_one(node: Node, name: str, default: Any, descriptor: ParameterDescr
         raise ValueError(f"parameter {name}: {reason}") from None
 
 
-def _why_not_a_choice(name: str, value: Any) -> str:
+def _explain_wrong_choice(name: str, value: Any) -> str:
     """Return the reason why a value is not one of a parameter's allowed choices, or ""."""
     choices = PARAMETERS[name].choices if name in PARAMETERS else ()
     if choices and value not in choices:
@@ -159,7 +159,7 @@ class WiringParameters:
             raise ValueError(f"a parameter of the wiring: {shorten_error(error)}") from None
         finally:
             self._declaring = False
-        return self.wiring_with(wiring, declared) or wiring
+        return self.make_changed_wiring(wiring, declared) or wiring
 
     def undeclare(self) -> None:
         """Remove all parameters that rewire the node, also if only some of them were declared."""
@@ -167,7 +167,7 @@ class WiringParameters:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
-    def wiring_with(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
+    def make_changed_wiring(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
         """Return the wiring with these changed parameters, or None if none concerns the wiring.
 
         Args:
@@ -193,17 +193,17 @@ class WiringParameters:
         """
         commands: dict[str, str] = {}
         for topic, key in wiring.command.topic_keys.items():
-            resolved = self._resolved(wiring, key, topic)
+            resolved = self._resolve_topic(wiring, key, topic)
             if resolved in commands:
                 raise WiringError(
                     wiring.file, key, resolved, f"a topic other than {commands[resolved]}"
                 )
             commands[resolved] = key
         sources = [
-            replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))
+            replace(one, topic=self._resolve_topic(wiring, f"sources.{one.name}.topic", one.topic))
             for one in wiring.sources
         ]
-        own = (*shadow_topics(wiring.command), *OUTPUTS)
+        own = (*list_shadow_topics(wiring.command), *OUTPUTS)
         outputs = {self._node.resolve_topic_name(topic): topic for topic in own}
         for topic, key in commands.items():
             if topic in outputs:
@@ -211,7 +211,7 @@ class WiringParameters:
                 raise WiringError(wiring.file, key, topic, allowed)
         check_no_loops(wiring.file, sources, {**outputs, **commands})
 
-    def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
+    def _resolve_topic(self, wiring: Wiring, key: str, topic: str) -> str:
         """Return a topic's full name after ROS remapping.
 
         Args:
@@ -258,7 +258,7 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
         ValueError: `node` is not a valid name.
         TimeoutError: The node does not answer.
     """
-    with _calling_node(node) as caller:
+    with _create_calling_node(node) as caller:
         client = AsyncParameterClient(caller, node)
         if not client.wait_for_services(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
@@ -287,7 +287,7 @@ def reload_wiring(node: str, timeout_s: float) -> str:
         ValueError: `node` is not a valid name.
         TimeoutError: The node does not answer.
     """
-    with _calling_node(node) as caller:
+    with _create_calling_node(node) as caller:
         client: Any = caller.create_client(srv.Trigger, f"{node}/reload_wiring")
         if not client.wait_for_service(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
@@ -313,14 +313,14 @@ def _describe_unknown_key(key: str, names: list[str]) -> str:
 
 
 @contextmanager
-def _calling_node(node: str) -> Iterator[Node]:
+def _create_calling_node(node: str) -> Iterator[Node]:
     """Yield a temporary node for service calls to `node`.
 
     Raises:
         ValueError: `node` is not a valid node name.
     """
     try:
-        with temporary_node("an_control_rewire") as caller:
+        with create_temporary_node("an_control_rewire") as caller:
             yield caller
     except ValueError as error:
         raise ValueError(f"{node!r} is not the name of a node") from error

@@ -108,24 +108,24 @@ class LoopRecord:
         """Remember the time of a tick; `tick` records it once it is known whether it sends."""
         self._tick, self._noted = (now_ns, stamp_ns), False
 
-    def tick(self, *, sends: bool) -> None:
+    def record_tick(self, *, sends: bool) -> None:
         """Record the tick of the newest `begin_tick`, and whether it sends a command."""
         self._noted = True
         if self.recorder is not None:
             self.recorder.tick(*self._tick, sends=sends)
 
-    def readings(self, readings: Readings) -> None:
+    def record_readings(self, readings: Readings) -> None:
         """Record the readings of the tick, and write out everything about the tick."""
         if self.recorder is not None:
             self.recorder.readings(readings, self._tick[0])
             self.recorder.flush()
 
-    def failure(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         """If the tick has not been recorded yet, record that it failed."""
         if not self._noted:
-            self.event("failed", tick_ns=self._tick[0], stamp_ns=self._tick[1], why=why)
+            self.record_event("failed", tick_ns=self._tick[0], stamp_ns=self._tick[1], why=why)
 
-    def command(
+    def record_command(
         self,
         kind: CommandKind,
         now_ns: int,
@@ -148,18 +148,18 @@ class LoopRecord:
             number = self._controller.gate.last.count + 1 if counts else None
             self.recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
-    def wiring(self, wiring: Wiring, before: Wiring) -> None:
+    def record_wiring(self, wiring: Wiring, before: Wiring) -> None:
         """Record that another wiring is used from now on."""
         if self.recorder is not None:
-            self.event("rewire", values=wiring.list_changed_settings(before))
+            self.record_event("rewire", values=wiring.list_changed_settings(before))
             self.recorder.wiring(wiring)
 
-    def event(self, kind: str, **values: Any) -> None:
+    def record_event(self, kind: str, **values: Any) -> None:
         """Record an event that happens now."""
         if self.recorder is not None:
             self.recorder.event(kind, self._clock.now_ns(), **values)
 
-    def save(self, why: str) -> str:
+    def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
 
         Args:

@@ -65,7 +65,7 @@ def _format_choices(choices: Mapping[str, str]) -> str:
     return f": {', '.join(listed[:-1])} or {listed[-1]}" if listed else ""
 
 
-def _parameter(
+def _make_parameter_field(
     default: Any,
     text: str,
     *,
@@ -94,14 +94,14 @@ def _parameter(
 class Settings:
     """The values of the ROS parameters that configure the policy node."""
 
-    wiring: str = _parameter("", "path of the robot's wiring YAML")
-    model: str = _parameter(
+    wiring: str = _make_parameter_field("", "path of the robot's wiring YAML")
+    model: str = _make_parameter_field(
         "",
         "path of the policy's model file (.safetensors); setting it later swaps the policy: its"
         " header is checked at once, its arrays in the background (/diagnostics: new model)",
         when="always",
     )
-    mode: str = _parameter(
+    mode: str = _make_parameter_field(
         "rate",
         "when to tick",
         choices={
@@ -109,7 +109,7 @@ class Settings:
             "lockstep": "once for each stamp of a simulator",
         },
     )
-    trigger: str = _parameter(
+    trigger: str = _make_parameter_field(
         "sources",
         "when to tick in real time",
         choices={
@@ -117,18 +117,18 @@ class Settings:
             "timer": "at rate_hz by the clock",
         },
     )
-    shadow: bool = _parameter(
+    shadow: bool = _make_parameter_field(
         False,
         "publish on ~/proposed what the command would be, and command nothing",
         when="always",
     )
-    autostart: bool = _parameter(
+    autostart: bool = _make_parameter_field(
         False, "configure and activate at once, without a lifecycle manager"
     )
-    check_rate: bool = _parameter(
+    check_rate: bool = _make_parameter_field(
         True, "refuse to act if the rate differs by more than 10% from the model's training"
     )
-    engine: str = _parameter(
+    engine: str = _make_parameter_field(
         "auto",
         "what computes the policy",
         choices={
@@ -137,7 +137,7 @@ class Settings:
             "numba": "compiled",
         },
     )
-    monitor: str = _parameter(
+    monitor: str = _make_parameter_field(
         "model",
         "what to do about unannounced rewiring",
         choices={
@@ -148,14 +148,14 @@ class Settings:
         },
         unset="what the model file says",
     )
-    recovery: float = _parameter(
+    recovery: float = _make_parameter_field(
         UNSET,
         "make a robot that stands still move by random actions; it stands still if its readings"
         " change by less than this per tick on average; 0 = never",
         bounds=(UNSET, 1.0),
         unset="what the model file says",
     )
-    executor: str = _parameter(
+    executor: str = _make_parameter_field(
         "single_threaded",
         "what runs the callbacks",
         choices={
@@ -164,57 +164,57 @@ class Settings:
         },
         when="start",
     )
-    lockstep_wait_s: float = _parameter(
+    lockstep_wait_s: float = _make_parameter_field(
         0.5,
         "in lockstep: seconds to wait for the other sources of a stamp; sources that have not come"
         " by then are missing",
         bounds=(0.001, 60.0),
     )
-    watchdog_s: float = _parameter(
+    watchdog_s: float = _make_parameter_field(
         UNSET,
         "seconds without a command after which the safe command is sent; 0 = off",
         bounds=(UNSET, 3600.0),
         unset="1.75 periods in real time, off in lockstep",
     )
-    ramp_s: float = _parameter(
+    ramp_s: float = _make_parameter_field(
         UNSET,
         "seconds in which commands change smoothly from the safe command to the policy's, after"
         " activation, after shadow and after every safe command but the watchdog's; 0 = off",
         bounds=(UNSET, 3600.0),
         unset="as the model was trained",
     )
-    thread_priority: int = _parameter(
+    thread_priority: int = _make_parameter_field(
         50,
         "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 98, while the node is"
         " active in real time and where the system allows it; the watchdog's is one higher; 0 ="
         " ordinary priority",
         bounds=(0, 98),
     )
-    record: str = _parameter(
+    record: str = _make_parameter_field(
         "",
         "record everything that decides commands into a new folder in this one, as a bag of ROS 2"
         " (an-control replay); empty = do not",
     )
-    record_split_s: float = _parameter(
+    record_split_s: float = _make_parameter_field(
         600.0,
         "seconds after which a recording goes on in another file; 0 = never",
         bounds=(0.0, 1e6),
     )
-    record_split_mb: float = _parameter(
+    record_split_mb: float = _make_parameter_field(
         512.0, "MB after which a recording goes on in another file; 0 = never", bounds=(0.0, 1e6)
     )
-    record_max_mb: float = _parameter(
+    record_max_mb: float = _make_parameter_field(
         8192.0,
         "MB beyond which a recording's oldest files are deleted; 0 = never",
         bounds=(0.0, 1e9),
     )
-    black_box_s: float = _parameter(
+    black_box_s: float = _make_parameter_field(
         30.0,
         "seconds that are kept in memory while nothing is recorded, 64 MiB at most; they are"
         " written when the robot stops unasked: watchdog, e-stop, failed tick; 0 = none",
         bounds=(0.0, 600.0),
     )
-    black_box: str = _parameter(
+    black_box: str = _make_parameter_field(
         "", "the folder for them; empty = black_boxes in the folder of ROS's log files"
     )
 
@@ -261,7 +261,7 @@ USE_SIM_TIME = Parameter(
 """The description of the parameter that rclpy declares on every node."""
 
 
-def parameter_values(**options: Any) -> dict[str, Any]:
+def make_parameter_values(**options: Any) -> dict[str, Any]:
     """Return parameter values for the node from these options; None stands for the default.
 
     Args:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import rclpy
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 RANGE, PROFILES, TRANSPORTS = (
     "ROS_AUTOMATIC_DISCOVERY_RANGE",
@@ -25,7 +25,7 @@ CHOSEN = (PROFILES, "FASTRTPS_DEFAULT_PROFILES_FILE", TRANSPORTS, "ROS_LOCALHOST
 
 
 @contextmanager
-def without_shared_memory() -> Iterator[None]:
+def disable_shared_memory() -> Iterator[None]:
     """Let rclpy and the nodes that are created in this block communicate by UDP.
 
     They must be the first nodes of the process. Nothing is changed if the user has chosen a
@@ -58,4 +58,4 @@ def _find_changes() -> dict[str, str]:
     if os.environ.get("ROS_STATIC_PEERS"):
         return {}  # a profile would not know them
     # For this range rmw_fastrtps adds shared memory to whatever is set.
-    return {RANGE: "SYSTEM_DEFAULT", PROFILES: str(share_path("config/fastdds_loopback.xml"))}
+    return {RANGE: "SYSTEM_DEFAULT", PROFILES: str(find_share_path("config/fastdds_loopback.xml"))}

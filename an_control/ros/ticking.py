@@ -147,7 +147,7 @@ class LockstepTicker(Ticker):
 
     def _tick_if_overdue(self) -> None:
         """Tick on the messages that have come, if the time to wait for others is over."""
-        overdue_ns = self._stamps.overdue_stamp_ns(time.monotonic_ns())
+        overdue_ns = self._stamps.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._tick(overdue_ns)
 
@@ -192,7 +192,7 @@ class RealTimeTicker(Ticker):
         if self._schedule.record_message(source, now_ns):
             self._tick(None)
         else:
-            self._plan(self._schedule.next_tick_ns(now_ns))
+            self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
         """Record the time of a tick, and plan the next one."""
@@ -200,7 +200,7 @@ class RealTimeTicker(Ticker):
             self.arrivals.record_tick(now_ns)
         if self._schedule is not None:
             self._schedule.record_tick(now_ns)
-            self._plan(self._schedule.next_tick_ns(now_ns))
+            self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
     def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
         """Wait for these sources from now on."""
@@ -218,17 +218,19 @@ class RealTimeTicker(Ticker):
         """
         left_ns = self._planned_ns - self._clock.now_ns()
         if self._schedule is not None and 0 < left_ns <= self._timer.timer_period_ns:
-            self._wait(left_ns)  # the timer was due when it was reset, and is called nevertheless
+            self._set_timer(
+                left_ns
+            )  # the timer was due when it was reset, and is called nevertheless
         else:
             self._tick(None)
 
-    def _plan(self, at_ns: int) -> None:
+    def _plan_tick(self, at_ns: int) -> None:
         """Plan a tick at this time of the clock, unless the sources' messages cause one before."""
         if at_ns != self._planned_ns:
             self._planned_ns = at_ns
-            self._wait(max(1, at_ns - self._clock.now_ns()))
+            self._set_timer(max(1, at_ns - self._clock.now_ns()))
 
-    def _wait(self, wait_ns: int) -> None:
+    def _set_timer(self, wait_ns: int) -> None:
         """Set the timer to be due after this time in ns."""
         self._timer.timer_period_ns = wait_ns
         self._timer.reset()

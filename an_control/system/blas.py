@@ -87,7 +87,7 @@ class OneBlasThread:
                 self._threads[1](self._before)
 
 
-def numpy_threads() -> Threads | None:
+def find_thread_functions() -> Threads | None:
     """Return the functions that read and set the number of threads of numpy's BLAS library.
 
     Return None if the library has no functions of the known names (`FUNCTIONS`).
@@ -106,5 +106,5 @@ def numpy_threads() -> Threads | None:
     return None
 
 
-one_blas_thread = OneBlasThread(numpy_threads())
+one_blas_thread = OneBlasThread(find_thread_functions())
 """The decorator that limits numpy's BLAS to one thread."""

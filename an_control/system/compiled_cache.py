@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from an_control.system.compilation import Compilation, innermost_block
+from an_control.system.compilation import Compilation, find_innermost_block
 
 
 def _return_unchanged(*functions: Any, **options: Any) -> Any:
@@ -43,7 +43,7 @@ with suppress(ImportError):
     COMPILES = not getattr(config, "DISABLE_JIT", False)
 
 
-__all__ = ["COMPILES", "njit", "sources_hash"]
+__all__ = ["COMPILES", "hash_sources", "njit"]
 
 PACKAGES = ("an_control", "an_control_sim")
 KEPT = 3
@@ -55,7 +55,7 @@ IMPORTED = re.compile(
 
 
 @functools.cache
-def sources_hash(path: str) -> str:
+def hash_sources(path: str) -> str:
     """Return a hash of a source file and of all files of this project that it imports.
 
     Args:
@@ -68,7 +68,7 @@ def sources_hash(path: str) -> str:
         if path not in sources:
             sources[path] = Path(path).read_bytes()
             for module in IMPORTED.findall(sources[path].decode()):
-                waiting += _module_files(module)
+                waiting += _list_module_files(module)
     digest = hashlib.sha256()
     for path in sorted(sources):
         digest.update(hashlib.sha256(sources[path]).digest())
@@ -76,7 +76,7 @@ def sources_hash(path: str) -> str:
 
 
 @functools.cache
-def _module_files(module: str) -> list[str]:
+def _list_module_files(module: str) -> list[str]:
     """Return the file of a module; for a package, all files in its folder."""
     package, *parts = module.split(".")
     spec = importlib.util.find_spec(package)
@@ -99,7 +99,7 @@ class _HashedLocator:
 
     def __init__(self, function: Any, path: str) -> None:
         super().__init__(function, path)  # type: ignore[call-arg]
-        folder = f"{Path(path).stem}-{sources_hash(path)}"
+        folder = f"{Path(path).stem}-{hash_sources(path)}"
         self._cache_path = os.path.join(self._cache_path, folder)
 
     @classmethod
@@ -141,7 +141,7 @@ class _Reporter(Listener):
         """Report the start of a compilation, during which numba holds the lock of its compiler."""
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
-        block = innermost_block() if ours else None
+        block = find_innermost_block() if ours else None
         self._blocks.append(block)
         if block is not None:
             block.begin()

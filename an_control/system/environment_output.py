@@ -31,12 +31,12 @@ class BrokenEnvironmentError(Exception):
 
 
 class PrintedOutput(NamedTuple):
-    """Output since the previous call of `EnvironmentOutput.take`.
+    """Output since the previous call of `EnvironmentOutput.take_output`.
 
     Attributes:
         text: The beginning of the output.
         lines: Number of lines of the whole output.
-        notes: Sentences for the user, each with its kind (see `EnvironmentOutput.note`).
+        notes: Sentences for the user, each with its kind (see `EnvironmentOutput.add_note`).
     """
 
     text: str = ""
@@ -77,10 +77,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     def __exit__(self, *_: object) -> None:
         sys.stdout, sys.stderr = self._streams[-1]
-        self._streams.pop()  # last, since `suspended` may be entered by a signal at any moment
+        self._streams.pop()  # last, since a signal may enter `suspend_capture` at any moment
 
     @contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspend_capture(self) -> Iterator[None]:
         """Show output in this block, even while an environment's code runs.
 
         It is meant for signal handlers, which interrupt such code.
@@ -106,14 +106,14 @@ class EnvironmentOutput(io.TextIOBase):
         if (room := MAX_CHARACTERS - self._kept) > 0:
             self._kept += min(room, len(text))
             self._waiting.append(text[:room])
-            self._save()
+            self._append_to_file()
         return len(text)
 
     def writable(self) -> bool:
         """Return True, as a stream for output does."""
         return True
 
-    def note(self, text: str, kind: str = "") -> None:
+    def add_note(self, text: str, kind: str = "") -> None:
         """Store a sentence for the user.
 
         Args:
@@ -123,8 +123,8 @@ class EnvironmentOutput(io.TextIOBase):
         """
         self._notes.setdefault(kind or text, (text, False))
 
-    def notes(self) -> list[str]:
-        """Return the sentences of `note` that were not returned before."""
+    def take_notes(self) -> list[str]:
+        """Return the sentences of `add_note` that were not returned before."""
         if self._saved is not None and not self._saved.exists():  # the run never started
             self._notes.pop(PRINTED, None)
         fresh = [text for text, given in self._notes.values() if not given]
@@ -132,7 +132,7 @@ class EnvironmentOutput(io.TextIOBase):
         return fresh
 
     @contextmanager
-    def saved_to(self, folder: Path) -> Iterator[None]:
+    def save_to_folder(self, folder: Path) -> Iterator[None]:
         """Append earlier and later output to a file in a folder, within this block.
 
         Inside another such block, the file of the outer block is used.
@@ -144,14 +144,14 @@ class EnvironmentOutput(io.TextIOBase):
             yield
             return
         self._file = folder / FILE
-        self._save()
+        self._append_to_file()
         try:
             yield
         finally:
             self._file = None
 
     @contextmanager
-    def reported(self) -> Iterator[None]:
+    def report_at_end(self) -> Iterator[None]:
         """Print the remaining notes after this block, and how much output is in no file.
 
         Nothing is printed if the block ends with an error of an environment or a refused
@@ -164,7 +164,7 @@ class EnvironmentOutput(io.TextIOBase):
             raise
         finally:
             if self._saved is not None:  # output of the evaluation after a run
-                with self.saved_to(self._saved.parent):
+                with self.save_to_folder(self._saved.parent):
                     self.print_notes()
             self.print_notes()
             if self._waiting:
@@ -177,25 +177,25 @@ class EnvironmentOutput(io.TextIOBase):
 
     def print_notes(self) -> None:
         """Print the notes that were not returned before."""
-        for note in self.notes():
+        for note in self.take_notes():
             print(note, file=sys.stderr)
 
-    def take(self) -> PrintedOutput:
+    def take_output(self) -> PrintedOutput:
         """Return the output of this worker process's environments since the previous call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = PrintedOutput("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
-        self.notes()
+        self.take_notes()
         return printed
 
-    def add(self, printed: PrintedOutput) -> None:
-        """Add the output and the notes of a worker process, as its `take` returned them."""
+    def add_output(self, printed: PrintedOutput) -> None:
+        """Add the output and the notes of a worker process, as its `take_output` returned them."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:
-            self.note(text, kind)
+            self.add_note(text, kind)
 
-    def _save(self) -> None:
+    def _append_to_file(self) -> None:
         """Append output that is not in the file yet to the file, if a file was set."""
         if self._file is None or not self._waiting or not self._file.parent.is_dir():
             return
@@ -205,7 +205,7 @@ class EnvironmentOutput(io.TextIOBase):
         except OSError:  # a full disk is reported by more important writers
             return
         self._waiting, self._saved = [], self._file
-        self.note(f"what the environment prints is in {self._file}", PRINTED)
+        self.add_note(f"what the environment prints is in {self._file}", PRINTED)
 
 
 OUTPUT = EnvironmentOutput()
@@ -213,7 +213,7 @@ OUTPUT = EnvironmentOutput()
 
 
 @contextmanager
-def no_native_output() -> Iterator[None]:
+def discard_native_output() -> Iterator[None]:
     """Discard standard output in this block, also output that C libraries write directly.
 
     The whole process is affected, so nothing else should print meanwhile.

@@ -32,7 +32,7 @@ def exit_on_signal(status: int, *numbers: int) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def allow_interrupts() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt in this block, and restore the old handler afterwards.
 
     If code in the block, such as an interrupted import, turns KeyboardInterrupt into another error,

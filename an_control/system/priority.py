@@ -24,7 +24,7 @@ REMEDY = (
 )
 
 
-def take_priority() -> bool:
+def raise_process_priority() -> bool:
     """Raise the priority of this process above ordinary ones; return whether that succeeded.
 
     A process that was started with a nice value keeps that value. Threads that run already keep
@@ -72,7 +72,7 @@ def collect_new_garbage() -> None:
         gc.collect()
 
 
-def take_real_time_priority(priority: int) -> bool:
+def set_real_time_priority(priority: int) -> bool:
     """Give the calling thread real-time priority; return whether that changed anything.
 
     The thread then runs before all ordinary threads. A thread that already has a scheduling policy
@@ -101,7 +101,7 @@ def take_real_time_priority(priority: int) -> bool:
     return True
 
 
-def give_real_time_priority_back(thread: int) -> None:
+def drop_real_time_priority(thread: int) -> None:
     """Return a thread of this process to ordinary scheduling; any thread may call it.
 
     Args:
@@ -155,7 +155,7 @@ class RealTimePriority:
                     _check_processor_share(
                         (time.thread_time() - measured[1]) / (now_s - measured[0])
                     )
-                elif not take_real_time_priority(self.priority):
+                elif not set_real_time_priority(self.priority):
                     self._wanted = False
                     return ""
             except PermissionError as error:
@@ -176,7 +176,7 @@ class RealTimePriority:
         """Return all threads to ordinary scheduling."""
         self._wanted = False
         for thread in self._measured:
-            give_real_time_priority_back(thread)
+            drop_real_time_priority(thread)
         self._measured.clear()
 
 

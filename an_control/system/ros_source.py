@@ -12,10 +12,10 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["describe_ros_problem", "rclpy_version"]
+__all__ = ["describe_ros_problem", "read_rclpy_version"]
 
 
-def rclpy_version() -> tuple[int, ...]:
+def read_rclpy_version() -> tuple[int, ...]:
     """Return the version of the installed rclpy as numbers, such as (7, 1, 6); () if unknown."""
     try:
         version = importlib.metadata.version("rclpy")
@@ -26,14 +26,14 @@ def rclpy_version() -> tuple[int, ...]:
 
 def describe_ros_problem() -> str:
     """Return in one line why the available ROS 2 cannot be used, or "" if it can be used."""
-    sourced, wheels = _sourced_rclpy(), _wheels_folder()
+    sourced, wheels = _find_sourced_rclpy(), _find_wheels_folder()
     if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):
         return (
             f"two ROS 2 at once: PyPI's ros-rclpy in {sys.prefix} and the sourced {sourced};"
             " start in a shell in which nothing is sourced (env -u PYTHONPATH -u LD_LIBRARY_PATH),"
             " or uninstall PyPI's ROS 2 packages from this environment"
         )
-    version = rclpy_version()
+    version = read_rclpy_version()
     if version and version < (7,):
         return (
             f"rclpy {'.'.join(map(str, version))} is older than Jazzy's 7.1 and lacks post-set"
@@ -42,7 +42,7 @@ def describe_ros_problem() -> str:
     return ""
 
 
-def _sourced_rclpy() -> Path | None:
+def _find_sourced_rclpy() -> Path | None:
     """Return the folder of rclpy if a sourced ROS 2 has put it on PYTHONPATH, else None."""
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         if entry and (path := Path(entry, "rclpy")).is_dir():
@@ -50,7 +50,7 @@ def _sourced_rclpy() -> Path | None:
     return None
 
 
-def _wheels_folder() -> Path | None:
+def _find_wheels_folder() -> Path | None:
     """Return the folder in which PyPI's ROS 2 packages are installed, or None if they are not."""
     try:
         return Path(str(importlib.metadata.distribution("ros-rclpy").locate_file("")))

@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = "an_control"
 
 
-def share_path(relative: str) -> Path:
+def find_share_path(relative: str) -> Path:
     """Return the absolute path of a file or folder that ships with the code.
 
     Args:

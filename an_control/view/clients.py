@@ -45,7 +45,7 @@ class BrowserClient:
         self._ready = asyncio.Event()
         self.closed = False
 
-    def offer(self, name: str, message: bytes) -> None:
+    def enqueue_replacing(self, name: str, message: bytes) -> None:
         """Put an update into the queue, in place of a waiting one with the same name.
 
         Args:
@@ -61,10 +61,10 @@ class BrowserClient:
         self._updates.append(name)
         if len(self._updates) > MOST_UPDATES:
             self._waiting.pop(self._updates.popleft(), None)
-        self.offer(name, message)
+        self.enqueue_replacing(name, message)
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Number of waiting messages."""
         return len(self._waiting)
 
@@ -111,10 +111,10 @@ class BrowserClients:
         """
         if not self._clients:
             return
-        name = PICTURE if isinstance(update, bytes) else schema.tag_of(update)
-        message = update if isinstance(update, bytes) else schema.encode(update)
+        name = PICTURE if isinstance(update, bytes) else schema.get_tag(update)
+        message = update if isinstance(update, bytes) else schema.encode_update(update)
         for client in self._clients:
-            client.offer(name, message)
+            client.enqueue_replacing(name, message)
 
 
 LIMIT_S = 5.0
@@ -147,13 +147,13 @@ class ServiceCalls:
         self._clients: dict[str, Any] = {}
         self._answered: set[str] = set()
 
-    async def trigger(self, service: str) -> str:
+    async def call_trigger(self, service: str) -> str:
         """Call a service of type std_srvs/Trigger; return why it refused, or "".
 
         Raises:
             UnansweredCallError: The node did not answer.
         """
-        return _why_refused(await self._call(Trigger, service, Trigger.Request()))
+        return _explain_refusal(await self._call_service(Trigger, service, Trigger.Request()))
 
     async def set_bool(self, service: str, value: bool) -> str:
         """Call a service of type std_srvs/SetBool; return why it refused, or "".
@@ -165,7 +165,9 @@ class ServiceCalls:
         Raises:
             UnansweredCallError: The node did not answer.
         """
-        return _why_refused(await self._call(SetBool, service, SetBool.Request(data=value)))
+        return _explain_refusal(
+            await self._call_service(SetBool, service, SetBool.Request(data=value))
+        )
 
     async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
         """Set either all or none of some parameters of a node; return why they were refused, or "".
@@ -180,7 +182,7 @@ class ServiceCalls:
         messages = [Parameter(key, value=one).to_parameter_msg() for key, one in values.items()]
         request = SetParametersAtomically.Request(parameters=messages)
         service = f"{node}/set_parameters_atomically"
-        result = (await self._call(SetParametersAtomically, service, request)).result
+        result = (await self._call_service(SetParametersAtomically, service, request)).result
         return "" if result.successful else str(result.reason or "refused")
 
     async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
@@ -194,7 +196,7 @@ class ServiceCalls:
             UnansweredCallError: The node did not answer.
         """
         request = GetParameters.Request(names=list(names))
-        values = (await self._call(GetParameters, f"{node}/get_parameters", request)).values
+        values = (await self._call_service(GetParameters, f"{node}/get_parameters", request)).values
         plain = map(parameter_value_to_python, values)
         found = dict(zip(names, plain, strict=False))
         return {key: value for key, value in found.items() if value is not None}
@@ -210,11 +212,11 @@ class ServiceCalls:
             UnansweredCallError: The node did not answer.
         """
         request = ListParameters.Request(prefixes=list(prefixes), depth=0)
-        listed = await self._call(ListParameters, f"{node}/list_parameters", request)
+        listed = await self._call_service(ListParameters, f"{node}/list_parameters", request)
         names = list(listed.result.names)
         return await self.get_parameters(node, names) if names else {}
 
-    async def _call(self, type_: Any, service: str, request: Any) -> Any:
+    async def _call_service(self, type_: Any, service: str, request: Any) -> Any:
         """Call a service and return its response.
 
         Args:
@@ -255,6 +257,6 @@ class ServiceCalls:
         self._executor.shutdown()
 
 
-def _why_refused(response: Any) -> str:
+def _explain_refusal(response: Any) -> str:
     """Return the reason why a service refused, or "" if it did what was asked."""
     return "" if response.success else str(response.message or "refused")

@@ -56,7 +56,7 @@ class CommandHandlers:
         self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
         self._turn = asyncio.Lock()
 
-    async def forget(self) -> None:
+    async def forget_robot(self) -> None:
         """Forget the robot, because it has gone or another one is shown."""
         async with self._turn:
             self.found, self.settings = RobotGraph(), {}
@@ -128,7 +128,7 @@ class CommandHandlers:
             raise RefusedChangeError(NO_ROBOT)
         latch = isinstance(command, schema.EStopCommand)
         service = "estop" if latch else "reset_estop"
-        if refusal := await self._calls.trigger(f"{self.policy}/{service}"):
+        if refusal := await self._calls.call_trigger(f"{self.policy}/{service}"):
             raise RefusedChangeError(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
@@ -144,13 +144,13 @@ class CommandHandlers:
             case schema.RestartCommand():
                 if not self.found.simulator:
                     raise RefusedChangeError(NO_SIMULATOR)
-                if refusal := await self._calls.trigger(f"{self.found.simulator}/reset"):
+                if refusal := await self._calls.call_trigger(f"{self.found.simulator}/reset"):
                     raise RefusedChangeError(refusal)
                 return "episode restarted"
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
             case schema.UndoCommand():
-                await self._make_change(self.panel.undo(), undone=True)
+                await self._make_change(self.panel.plan_undo(), undone=True)
                 return "undone"
         change, text = self._find_change(command)
         await self._make_change(change)
@@ -162,20 +162,20 @@ class CommandHandlers:
         match command:
             case schema.ConnectCommand(signal=signal, slot=slot, announced=announced):
                 how = "announced" if announced else "unannounced"
-                return panel.connect(
+                return panel.plan_connection(
                     signal, slot, announced=announced
                 ), f"{signal} to {slot}, {how}"
             case schema.CutCommand(slot=slot):
-                return panel.cut_signal(slot), f"{slot} cut"
+                return panel.plan_cut(slot), f"{slot} cut"
             case schema.NoiseCommand(slot=slot):
-                return panel.put_noise(slot), f"noise in {slot}"
+                return panel.plan_noise(slot), f"noise in {slot}"
             case schema.CopyCommand(signal=signal, slot=slot):
-                return panel.copy_signal(signal, slot), f"{signal} also in {slot}"
+                return panel.plan_copy(signal, slot), f"{signal} also in {slot}"
             case schema.ShuffleCommand(announced=announced):
                 how = "announced" if announced else "unannounced"
-                return panel.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
+                return panel.plan_shuffle(self._rng, announced=announced), f"all shuffled, {how}"
             case _:
-                return panel.restore_file_wiring(), "back to the wiring of the file"
+                return panel.plan_restoring_file_wiring(), "back to the wiring of the file"
 
     async def _set_disturbance(self, name: str, value: float) -> str:
         """Set a disturbance of the scrambler; return a description of what was done.
@@ -216,14 +216,14 @@ class CommandHandlers:
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
-            if pause and (refusal := await self._pause(True)):
+            if pause and (refusal := await self._set_paused(True)):
                 raise RefusedChangeError(refusal)
             if both and not pause:
                 await self._listener.wait_for_message("channels", TICK_S)
             await self._change_both(change, back)
         finally:
             if pause:
-                await self._pause(False)
+                await self._set_paused(False)
         self.panel.record_change(change, None if undone else back)
 
     async def _change_both(self, change: WiringChange, back: WiringChange) -> None:
@@ -243,7 +243,7 @@ class CommandHandlers:
         if failed := order or rewire:
             raise failed
 
-    async def _pause(self, paused: bool) -> str:
+    async def _set_paused(self, paused: bool) -> str:
         """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.view.schema import Skeleton, SkeletonLink
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 
@@ -45,14 +45,14 @@ def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
                 allowed = f"a joint of the robot: {', '.join(joints)}"
                 raise WiringError(path, f"links.{link.name}.joint", link.joint, allowed)
         return skeleton
-    fitting = [one for one in _shipped_skeletons() if one.joints <= set(joints)]
+    fitting = [one for one in _load_shipped_skeletons() if one.joints <= set(joints)]
     return max(fitting, key=lambda one: len(one.joints), default=None)
 
 
 @cache
-def _shipped_skeletons() -> tuple[Skeleton, ...]:
+def _load_shipped_skeletons() -> tuple[Skeleton, ...]:
     """Return all skeletons that ship with the code."""
-    return tuple(map(read_skeleton, sorted(share_path("config").glob(f"*{ENDING}"))))
+    return tuple(map(read_skeleton, sorted(find_share_path("config").glob(f"*{ENDING}"))))
 
 
 def read_skeleton(path: str | Path) -> Skeleton:

@@ -12,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
-from an_control.ros.graph import UNKNOWN, owner_name
+from an_control.ros.graph import UNKNOWN, get_owner_name
 from an_control.view.listener import LATCHED, NEWEST, SEVERAL, TopicSubscription
 
 TRIGGER = "std_srvs/srv/Trigger"
@@ -76,13 +76,13 @@ def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
     """
     offers = _find_nodes(node)
     policies = offers["policy"]
-    mine = [one for one in policies if not robot or _namespace_of(one) == robot.rstrip("/")]
+    mine = [one for one in policies if not robot or _get_namespace(one) == robot.rstrip("/")]
     if not mine:
         return RobotGraph(others=tuple(policies), topics=FIXED)
     policy = shown if shown in mine else mine[0]
-    space = _namespace_of(policy)
+    space = _get_namespace(policy)
     scrambler, simulator = (
-        next((one for one in offers[kind] if _namespace_of(one) == space), "")
+        next((one for one in offers[kind] if _get_namespace(one) == space), "")
         for kind in ("scrambler", "simulator")
     )
     topics = dict(FIXED)
@@ -137,7 +137,7 @@ def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscri
             for one in there.get(type_, ())
             if "/" not in one.removeprefix(f"{space}/").replace("camera/", "")
             and one != f"{space}/{SCRAMBLED}"
-            and not _publisher_names(node, one) & {policy, UNKNOWN}
+            and not _find_publisher_names(node, one) & {policy, UNKNOWN}
         ]
         wanted = [f"{space}/{one}" for one in usual if f"{space}/{one}" in topics]
         if wanted or topics:
@@ -149,11 +149,11 @@ def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscri
     return found
 
 
-def _publisher_names(node: Node, topic: str) -> set[str]:
+def _find_publisher_names(node: Node, topic: str) -> set[str]:
     """Return the names of the nodes that publish a topic."""
-    return {owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
+    return {get_owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
-def _namespace_of(node: str) -> str:
+def _get_namespace(node: str) -> str:
     """Return the namespace of a node, without a slash at its end."""
     return node.rpartition("/")[0]

@@ -43,7 +43,7 @@ def read_channel_ids(message: Any) -> list[str]:
     return []
 
 
-def attention_strength(attention: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how strongly each channel is attended to, relative to the strongest one.
 
     Args:
@@ -93,7 +93,7 @@ class KeyProjection:
         self._looks: deque[NDArray[np.float64]] = deque(maxlen=KEPT)
         self._axes: NDArray[np.float64] | None = None
 
-    def project(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
+    def project_keys(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the coordinates (N, 2), from -1 to 1, of attention keys (N, k)."""
         keys = np.where(np.isfinite(keys), keys, 0.0)
         if self._looks and self._looks[-1].shape[1] != keys.shape[1]:

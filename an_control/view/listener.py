@@ -47,7 +47,7 @@ class Listener:
         """A mapping from a topic to the messages of it that `wait_for_message` has already taken.
         """
 
-    def follow(self, topics: Mapping[str, TopicSubscription]) -> None:
+    def subscribe_to_topics(self, topics: Mapping[str, TopicSubscription]) -> None:
         """Subscribe to some topics, and end all other subscriptions.
 
         Args:
@@ -101,7 +101,7 @@ class Listener:
 
     def close(self) -> None:
         """End all subscriptions."""
-        self.follow({})
+        self.subscribe_to_topics({})
 
 
 def _ignore(message: Any) -> None:

@@ -47,7 +47,7 @@ class LiveRobot:
 
     async def run(self) -> None:
         """Watch the robot and look for its nodes until the task is cancelled."""
-        await asyncio.gather(self._publish_updates(), self._find_repeatedly())
+        await asyncio.gather(self._publish_updates(), self._find_robot_repeatedly())
 
     async def _publish_updates(self) -> None:
         """Send updates to the browsers RATE_HZ times a second, never waiting for another node."""
@@ -59,18 +59,18 @@ class LiveRobot:
             if self.watch.order is not None:
                 self.handlers.panel.set_order(self.watch.order)
                 self.watch.order = None
-            self._publish_if_changed(self._robot_update())
-            self._publish_if_changed(self._wiring_update())
+            self._publish_if_changed(self._make_robot_update())
+            self._publish_if_changed(self._make_wiring_update())
             if now_s >= health_s:
                 health_s = now_s + HEALTH_S
-                self._publish_if_changed(self._health_update())
+                self._publish_if_changed(self._make_health_update())
             next_s = max(next_s + 1.0 / RATE_HZ, time.monotonic())
             await asyncio.sleep(next_s - time.monotonic())
 
-    def welcome(self, client: BrowserClient) -> None:
+    def add_client(self, client: BrowserClient) -> None:
         """Send a new browser the present state, and all updates from now on."""
-        for update in (*self._shown.values(), *self.watch.present_updates()):
-            client.enqueue(schema.encode(update))
+        for update in (*self._shown.values(), *self.watch.iterate_present_updates()):
+            client.enqueue(schema.encode_update(update))
         self.clients.add(client)
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
@@ -78,38 +78,38 @@ class LiveRobot:
         reply = await self.handlers.carry_out(command)
         if reply.ok:
             self.clients.publish(self.watch.record_mark(reply.text))
-            self._publish_if_changed(self._wiring_update())
+            self._publish_if_changed(self._make_wiring_update())
         return reply
 
-    async def _find_repeatedly(self) -> None:
+    async def _find_robot_repeatedly(self) -> None:
         """Look for the robot's nodes again and again, FIND_S after each search has ended."""
         while True:
-            await self._find_once()
+            await self._find_robot_once()
             await asyncio.sleep(FIND_S)
 
-    async def _find_once(self) -> None:
+    async def _find_robot_once(self) -> None:
         """Look for the robot's nodes; read their parameters if they are new or were changed."""
         watch, deeds, before = self.watch, self.handlers, self.watch.found
         found = find_robot(self._node, self._robot, before.policy)
         new = not self._known or found.scrambler != before.scrambler
         if found != before:
-            watch.follow(found)
+            watch.follow_robot(found)
             deeds.policy = found.policy
         if found.policy != before.policy:
             self._known, new = False, True
-            await deeds.forget()
+            await deeds.forget_robot()
         if found.scrambler != before.scrambler:
             deeds.panel.set_order(None)
         if not found.policy:
             return
-        if watch.silent:  # the node may come back as another process
+        if watch.is_silent:  # the node may come back as another process
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
             self._known = await deeds.read_robot(found, new=new)
             watch.set_wiring(deeds.wiring)
 
-    def _robot_update(self) -> schema.RobotUpdate:
+    def _make_robot_update(self) -> schema.RobotUpdate:
         """Return the update about the robot and its state."""
         watch, deeds = self.watch, self.handlers
         found = watch.found
@@ -117,7 +117,7 @@ class LiveRobot:
         policy = watch.parts.get("policy")
         if not found.policy:
             state, text = "waiting", WAITING
-        elif watch.silent:
+        elif watch.is_silent:
             state, text = ("silent", SILENT) if watch.parts else ("waiting", FOUND)
         elif not self._known:
             state, text = "waiting", FOUND
@@ -135,7 +135,7 @@ class LiveRobot:
             simulated=bool(found.simulator),
         )
 
-    def _wiring_update(self) -> schema.WiringUpdate:
+    def _make_wiring_update(self) -> schema.WiringUpdate:
         """Return the update about which signal each input slot carries, and what can be changed."""
         panel = self.handlers.panel if self.handlers.found.policy else RewiringPanel()
         return schema.WiringUpdate(
@@ -143,11 +143,11 @@ class LiveRobot:
             wires=panel.wires,
             why_not_announced=panel.why_not_announced,
             why_not_unannounced=panel.why_not_unannounced,
-            undo=panel.undos,
+            undo=panel.undo_count,
             settings=dict(self.handlers.settings),
         )
 
-    def _health_update(self) -> schema.HealthUpdate:
+    def _make_health_update(self) -> schema.HealthUpdate:
         """Return the update about the page's own process."""
         before_s, used_s = self._cpu
         self._cpu = time.monotonic(), time.process_time()
@@ -161,7 +161,7 @@ class LiveRobot:
 
     def _publish_if_changed(self, update: schema.Update) -> None:
         """Send an update to all browsers if it differs from the last one of its kind."""
-        name = schema.tag_of(update)
+        name = schema.get_tag(update)
         if self._shown.get(name) != update:
             self._shown[name] = update
             self.clients.publish(update)

@@ -12,7 +12,7 @@ from rclpy.context import Context
 from rclpy.signals import SignalHandlerOptions
 
 from an_control.ros.graph import QuietNode
-from an_control.ros.shared_memory import without_shared_memory
+from an_control.ros.shared_memory import disable_shared_memory
 from an_control.view.live import LiveRobot
 from an_control.view.server import LOOPBACK, PageServer, open_listening_socket
 
@@ -39,7 +39,7 @@ async def serve(
     stopped = asyncio.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with serving(port, host, robot) as (server, looking):
+    async with run_server(port, host, robot) as (server, looking):
         started(server)
         ended = asyncio.ensure_future(stopped.wait())
         await asyncio.wait((looking, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -49,7 +49,7 @@ async def serve(
 
 
 @asynccontextmanager
-async def serving(
+async def run_server(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
     """Run the live page's web server, and watch a robot, while a `with` block runs.
@@ -63,7 +63,7 @@ async def serving(
     """
     listening = open_listening_socket(port, host)
     context = Context()
-    with without_shared_memory():
+    with disable_shared_memory():
         rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
         calls, listener = (
             QuietNode(name, context=context, start_parameter_services=False, enable_rosout=False)

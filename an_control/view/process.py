@@ -25,7 +25,7 @@ START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
 page to read parameters, and the interval between two checks."""
 
 
-def page_command(namespace: str, port: int | str) -> list[str]:
+def make_page_command(namespace: str, port: int | str) -> list[str]:
     """Return the command line of a process that serves the live page of a robot.
 
     Args:
@@ -61,7 +61,7 @@ def wait_for_page(
         time.sleep(LOOK_S)
 
 
-def page_action(namespace: str, port: int | str) -> ExecuteProcess:
+def make_page_action(namespace: str, port: int | str) -> ExecuteProcess:
     """Return the launch action that starts the live page; the launch goes on if the page ends.
 
     Args:
@@ -75,4 +75,4 @@ def page_action(namespace: str, port: int | str) -> ExecuteProcess:
 
     if missing := [one for one in PACKAGES if importlib.util.find_spec(one) is None]:
         raise RuntimeError(f"view:=true needs {missing[0]}: pip install 'an_control[view]'")
-    return ExecuteProcess(cmd=page_command(namespace, port), name="view", output="screen")
+    return ExecuteProcess(cmd=make_page_command(namespace, port), name="view", output="screen")

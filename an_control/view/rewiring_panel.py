@@ -47,8 +47,9 @@ class WiringChange:
 class RewiringPanel:
     """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
-    `set_order` and `set_wiring` set the present state. Methods such as `connect` and `cut_signal`
-    only return a change, which the caller carries out. Then `record_change` records it for `undo`.
+    `set_order` and `set_wiring` set the present state. Methods such as `plan_connection` and
+    `plan_cut` only return a change, which the caller carries out. Then `record_change` records it
+    for `plan_undo`.
     """
 
     def __init__(self) -> None:
@@ -103,24 +104,27 @@ class RewiringPanel:
     def signals(self) -> list[str]:
         """The signals that can be connected, in the order of the wiring."""
         if self.order is None:
-            return list(dict.fromkeys(map(_field_label, self._first.values())))
-        return self._ordered_slots()
+            return list(dict.fromkeys(map(_format_field_label, self._first.values())))
+        return self._order_slots()
 
     @property
     def wires(self) -> list[SlotWiring]:
         """The wiring of all input slots, in the order of the wiring file."""
         if self.order is None:
-            return [SlotWiring(one, _field_label(where), one) for one, where in self._reads.items()]
-        channels = {slot: channel for channel, slot in self._slot_of_channel().items()}
+            return [
+                SlotWiring(one, _format_field_label(where), one)
+                for one, where in self._reads.items()
+            ]
+        channels = {slot: channel for channel, slot in self._map_channels_to_slots().items()}
         return [
             SlotWiring(slot, self.order[slot], channels.get(slot, slot))
-            for slot in self._ordered_slots()
+            for slot in self._order_slots()
         ]
 
     @property
     def why_not_announced(self) -> str:
         """The reason why no change can be announced to the policy; "" if it can."""
-        slots = self._reads if self.order is None else self._slot_of_channel()
+        slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
@@ -129,11 +133,11 @@ class RewiringPanel:
         return NO_SCRAMBLER if self.order is None else ""
 
     @property
-    def undos(self) -> int:
+    def undo_count(self) -> int:
         """The number of changes that can be undone."""
         return len(self._back)
 
-    def connect(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
+    def plan_connection(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
         """Return the change that connects a signal to an input slot.
 
         The slot's present signal goes to the slot that the connected signal comes from.
@@ -154,28 +158,28 @@ class RewiringPanel:
             raise RefusedChangeError(f"{slot} carries {signal} already")
         others = [one.slot for one in self.wires if one.signal == signal]
         if others:
-            return self._move_signals({slot: others[0], others[0]: slot}, announced=announced)
+            return self._plan_moves({slot: others[0], others[0]: slot}, announced=announced)
         if self.order is None:
-            return WiringChange(parameters=self._field_parameters(slot, signal))
+            return WiringChange(parameters=self._make_field_parameters(slot, signal))
         return WiringChange({slot: signal})
 
-    def cut_signal(self, slot: str) -> WiringChange:
+    def plan_cut(self, slot: str) -> WiringChange:
         """Return the change of the wiring that leaves an input slot without a signal.
 
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        return self._replace_signal(slot, NOTHING)
+        return self._plan_replacement(slot, NOTHING)
 
-    def put_noise(self, slot: str) -> WiringChange:
+    def plan_noise(self, slot: str) -> WiringChange:
         """Return the change that replaces the signal of an input slot by noise.
 
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        return self._replace_signal(slot, NOISE)
+        return self._plan_replacement(slot, NOISE)
 
-    def copy_signal(self, signal: str, slot: str) -> WiringChange:
+    def plan_copy(self, signal: str, slot: str) -> WiringChange:
         """Return the change that connects a signal to one more input slot.
 
         Args:
@@ -187,9 +191,9 @@ class RewiringPanel:
         """
         if signal not in self.signals:
             raise RefusedChangeError(f"{signal!r} is no signal of this robot")
-        return self._replace_signal(slot, signal)
+        return self._plan_replacement(slot, signal)
 
-    def shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
+    def plan_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
         """Return a change that permutes all signals at random.
 
         Args:
@@ -203,16 +207,16 @@ class RewiringPanel:
         slots = [one.slot for one in self.wires]
         if len(slots) < 2:
             raise RefusedChangeError(self.why_not_announced or "there is nothing to shuffle")
-        return self._move_signals(
+        return self._plan_moves(
             dict(zip(slots, rng.sample(slots, len(slots)), strict=True)), announced=announced
         )
 
-    def restore_file_wiring(self) -> WiringChange:
+    def plan_restoring_file_wiring(self) -> WiringChange:
         """Return the change that restores the wiring of the robot's wiring file."""
         order = {slot: slot for slot, signal in (self.order or {}).items() if signal != slot}
-        return WiringChange(order, self._changed_parameters(self._first))
+        return WiringChange(order, self._select_changed_parameters(self._first))
 
-    def undo(self) -> WiringChange:
+    def plan_undo(self) -> WiringChange:
         """Return the change that undoes the last recorded change.
 
         Raises:
@@ -251,10 +255,10 @@ class RewiringPanel:
         order = {slot: now[slot] for slot in change.order}
         parameters: dict[str, str] = {}
         for channel in channels:
-            parameters |= self._channel_parameters(channel, self._reads[channel])
+            parameters |= self._make_channel_parameters(channel, self._reads[channel])
         return WiringChange(order, {key: parameters[key] for key in change.parameters})
 
-    def _move_signals(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
+    def _plan_moves(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
         """Return the change that gives each of some input slots the signal of another slot.
 
         Args:
@@ -269,7 +273,7 @@ class RewiringPanel:
             if not announced:
                 raise RefusedChangeError(NO_SCRAMBLER)
             return WiringChange(
-                parameters=self._changed_parameters(
+                parameters=self._select_changed_parameters(
                     {one: self._reads[by] for one, by in places.items()}
                 )
             )
@@ -285,12 +289,12 @@ class RewiringPanel:
         now = {by: slot for slot, by in places.items()}
         reads = {
             channel: (self._scrambled, f"position[{now[slot]}]")
-            for channel, slot in self._slot_of_channel().items()
+            for channel, slot in self._map_channels_to_slots().items()
             if slot in now
         }
-        return WiringChange(order, self._changed_parameters(reads))
+        return WiringChange(order, self._select_changed_parameters(reads))
 
-    def _replace_signal(self, slot: str, signal: str) -> WiringChange:
+    def _plan_replacement(self, slot: str, signal: str) -> WiringChange:
         """Return the change that gives an input slot another signal.
 
         Raises:
@@ -313,12 +317,12 @@ class RewiringPanel:
             raise RefusedChangeError(f"{slot!r} is no input slot of this robot")
         return found
 
-    def _field_parameters(self, channel: str, signal: str) -> dict[str, str]:
+    def _make_field_parameters(self, channel: str, signal: str) -> dict[str, str]:
         """Return the ROS parameters to set in the policy node so that a channel reads a signal."""
-        where = next(one for one in self._first.values() if _field_label(one) == signal)
-        return self._changed_parameters({channel: where})
+        where = next(one for one in self._first.values() if _format_field_label(one) == signal)
+        return self._select_changed_parameters({channel: where})
 
-    def _changed_parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    def _select_changed_parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
         """Return the policy node's parameters that must change so that channels read other fields.
 
         Args:
@@ -327,13 +331,15 @@ class RewiringPanel:
         """
         found: dict[str, str] = {}
         for channel, where in reads.items():
-            now = self._channel_parameters(channel, self._reads.get(channel, where))
+            now = self._make_channel_parameters(channel, self._reads.get(channel, where))
             found |= {
-                k: v for k, v in self._channel_parameters(channel, where).items() if now[k] != v
+                k: v
+                for k, v in self._make_channel_parameters(channel, where).items()
+                if now[k] != v
             }
         return found
 
-    def _channel_parameters(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
+    def _make_channel_parameters(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
         """Return the policy node's parameters of a channel that reads a source and a field.
 
         Args:
@@ -342,13 +348,13 @@ class RewiringPanel:
         """
         return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
 
-    def _ordered_slots(self) -> list[str]:
+    def _order_slots(self) -> list[str]:
         """Return the scrambler's input slots, first those in the wiring, in the wiring's order."""
         order = self.order or {}
-        others = sorted(order, key=_natural_order)
+        others = sorted(order, key=_make_sort_key)
         return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
 
-    def _slot_of_channel(self) -> dict[str, str]:
+    def _map_channels_to_slots(self) -> dict[str, str]:
         """Return the input slot that each channel reads, for channels that the scrambler feeds."""
         found = {}
         for channel, (source, path) in self._reads.items():
@@ -358,12 +364,12 @@ class RewiringPanel:
         return found
 
 
-def _natural_order(name: str) -> list[tuple[str, int]]:
+def _make_sort_key(name: str) -> list[tuple[str, int]]:
     """Return a sort key that orders numbers in names by value: camera.2.1 before camera.10.1."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
-def _field_label(where: tuple[str, str]) -> str:
+def _format_field_label(where: tuple[str, str]) -> str:
     """Return the text by which the page shows a signal that is a field of a source.
 
     Args:

@@ -335,7 +335,7 @@ _decoder = msgspec.json.Decoder(Command)
 _encoder = msgspec.json.Encoder()
 
 
-def decode(message: str | bytes) -> Command:
+def decode_command(message: str | bytes) -> Command:
     """Return the command in a message from a page.
 
     Args:
@@ -355,12 +355,12 @@ def decode(message: str | bytes) -> Command:
     return command
 
 
-def encode(update: Update) -> bytes:
+def encode_update(update: Update) -> bytes:
     """Return an update as JSON."""
     return _encoder.encode(update)
 
 
-def tag_of(message: Command | Update) -> str:
+def get_tag(message: Command | Update) -> str:
     """Return the tag (short name) of a message.
 
     Of updates with the same tag only the newest counts.

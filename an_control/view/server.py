@@ -114,7 +114,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         self.set_nodelay(True)
         self._pending: set[asyncio.Task[None]] = set()
         self.client = BrowserClient(self._send)
-        self.server.live.welcome(self.client)
+        self.server.live.add_client(self.client)
         self._sender = asyncio.ensure_future(self._run(self.client))
 
     async def _run(self, client: BrowserClient) -> None:
@@ -138,7 +138,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         """
         assert self.client is not None
         try:
-            command = schema.decode(message)
+            command = schema.decode_command(message)
             if len(self._pending) >= PENDING and not isinstance(command, schema.EStopCommand):
                 raise ValueError(f"more than {PENDING} commands at once")
         except ValueError as error:
@@ -154,7 +154,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         try:
             reply = await self.server.live.carry_out(command)
         except Exception as error:  # the browser must be told that it was not done
-            name = schema.tag_of(command)
+            name = schema.get_tag(command)
             LOG.exception("%s failed", name)
             reply = schema.ReplyUpdate(command.id, False, f"{name}: an unexpected error: {error!r}")
         self._reply(reply)
@@ -162,7 +162,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
     def _reply(self, reply: schema.ReplyUpdate) -> None:
         """Send a reply if the browser is still connected."""
         if self.client is not None:
-            self.client.enqueue(schema.encode(reply))
+            self.client.enqueue(schema.encode_update(reply))
 
     def on_close(self) -> None:
         """Remove the browser, whose connection has ended."""
@@ -200,7 +200,7 @@ class PageServer:
     def __init__(self, live: LiveRobot, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
         self._host = host
-        self._names = self._own_names()
+        self._names = self._list_own_names()
         self.port: int = listening.getsockname()[1]
         own = {"server": self}
         files = {"path": str(PAGE), "default_filename": "index.html"}
@@ -244,7 +244,7 @@ class PageServer:
                 return True
         return False
 
-    def _own_names(self) -> set[str]:
+    def _list_own_names(self) -> set[str]:
         """Return the names by which a browser can address this machine."""
         names = {"localhost", LOOPBACK, "::1", self._host}
         if not self._is_loopback:

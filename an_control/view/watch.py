@@ -14,7 +14,7 @@ from an_control.view.drawing import find_skeleton
 from an_control.view.graph import RobotGraph
 from an_control.view.insight import (
     KeyProjection,
-    attention_strength,
+    compute_attention_strength,
     encode_picture,
     read_channel_ids,
     read_matrix,
@@ -49,9 +49,9 @@ class RobotWatch:
         self._start_s = now_s()
         self.scores: deque[list[float | None]] = deque(maxlen=KEPT_SCORES)
         self.marks: deque[tuple[float, str]] = deque(maxlen=KEPT_MARKS)
-        self.forget()
+        self.forget_robot()
 
-    def forget(self) -> None:
+    def forget_robot(self) -> None:
         """Forget everything about the robot, because another one or none is watched."""
         self.found = RobotGraph()
         self.parts: dict[str, schema.DiagnosticsPart] = {}
@@ -77,12 +77,12 @@ class RobotWatch:
         self._keys, self._looks = KeyProjection(), 0
         self._forgotten = True
 
-    def follow(self, found: RobotGraph) -> None:
+    def follow_robot(self, found: RobotGraph) -> None:
         """Listen to the topics of a robot from now on."""
         if found.policy != self.found.policy:
-            self.forget()
+            self.forget_robot()
         self.found = found
-        self._listener.follow(found.topics)
+        self._listener.subscribe_to_topics(found.topics)
 
     def set_wiring(self, path: str) -> None:
         """Look up the robot's drawing again; its own drawing is in the folder of its wiring file.
@@ -98,7 +98,7 @@ class RobotWatch:
         return self._now_s() - self._start_s
 
     @property
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether the policy node has sent no diagnostics for SILENT_S."""
         return self._now_s() - self._heard_s > SILENT_S
 
@@ -125,7 +125,7 @@ class RobotWatch:
         attention = self._listener.take_newest("attention")
         values = None if attention is None else read_matrix(attention)
         if attention is not None and values is not None:
-            strength = np.round(attention_strength(values), 3).tolist()
+            strength = np.round(compute_attention_strength(values), 3).tolist()
             self._strength = dict(zip(read_channel_ids(attention), strength, strict=False))
         yield from self._take_drawing()
         yield from self._take_tick()
@@ -137,11 +137,11 @@ class RobotWatch:
             points = read_matrix(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
-                    np.round(self._keys.project(points), 3).ravel().tolist()
+                    np.round(self._keys.project_keys(points), 3).ravel().tolist()
                 )
         yield from self._take_score()
 
-    def present_updates(self) -> Iterator[schema.Update]:
+    def iterate_present_updates(self) -> Iterator[schema.Update]:
         """Yield the updates that a page needs when it is opened or connects again."""
         if self._drawing is not None:
             yield self._drawing
@@ -241,7 +241,7 @@ class RobotWatch:
             return
         before, self._scored = self._scored, dict(self._episode)
         self._scored_s = now_s
-        running = not self.silent
+        running = not self.is_silent
         policy = self.parts.get("policy")
         times = [_read_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
         expected = self._count_expected()
@@ -249,7 +249,7 @@ class RobotWatch:
         row = [
             round(self.seconds, 2),
             self._episode.get("return") if running else None,
-            _mean_reward(before, self._episode) if running else None,
+            _compute_mean_reward(before, self._episode) if running else None,
             *(times if running else (None, None)),
             present if running else None,
         ]
@@ -271,7 +271,7 @@ def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
     return schema.DrawingUpdate("dials" if skeleton is None else "skeleton", joints, skeleton)
 
 
-def _mean_reward(before: dict[str, float], now: dict[str, float]) -> float | None:
+def _compute_mean_reward(before: dict[str, float], now: dict[str, float]) -> float | None:
     """Return the mean reward per step between two samples of an episode's numbers.
 
     Return None if the numbers are unknown or of different episodes.

@@ -7,8 +7,8 @@ subscribe to), channels (the numbers and image patches that the policy reads) an
 imports rclpy, and nothing reads a clock: time is always an argument.
 
 Example:
-    >>> from an_control.system.share import share_path
-    >>> wiring = load_wiring(share_path("config/ant.yaml"))
+    >>> from an_control.system.share import find_share_path
+    >>> wiring = load_wiring(find_share_path("config/ant.yaml"))
     >>> wiring.robot, len(wiring.command.actuators)
     ('ant', 8)
 """

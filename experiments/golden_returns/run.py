@@ -33,8 +33,8 @@ RUNS = {
 }
 """Arguments of `an-control sim` for each run."""
 NAME = (
-    "import sys; from an_control.ros.distributions import distribution_name;"
-    "print('{}.{}'.format(*sys.version_info), distribution_name())"
+    "import sys; from an_control.ros.distributions import get_distribution_name;"
+    "print('{}.{}'.format(*sys.version_info), get_distribution_name())"
 )
 
 

@@ -29,9 +29,9 @@ import numpy as np
 from an_control import load_policy
 from an_control.monitor.forward_model import get_trained_ranges
 from an_control.policy import read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
-MODEL = share_path("models/ant.safetensors")
+MODEL = find_share_path("models/ant.safetensors")
 POSE_TICKS, SWING_TICKS = 400, 1000
 """Ticks after which the robot hangs in another pose, and ticks after which its legs swing
 differently."""

@@ -250,7 +250,7 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         if "progress" not in topics:
             found = find_robot(node)
             topics = dict(found.topics)
-            listener.follow(topics)
+            listener.subscribe_to_topics(topics)
             if drags and found.policy:
                 await deeds.read_robot(found, new=True)
         if (order := listener.take_newest("order")) is not None:

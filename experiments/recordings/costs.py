@@ -21,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 STEP_S, STEP_NS = 0.0165, 16_500_000
 BLOCK_TICKS = 60
@@ -65,8 +65,8 @@ class MeasuredNode:
         self.kind = kind
         self.node = PolicyNode(namespace="/" + kind.replace(" ", "_"))
         values: dict[str, Any] = {
-            "wiring": str(share_path("config/ant.yaml")),
-            "model": str(share_path("models/ant.safetensors")),
+            "wiring": str(find_share_path("config/ant.yaml")),
+            "model": str(find_share_path("models/ant.safetensors")),
             "mode": "lockstep",
             "record": str(folder) if kind == "recording" else "",
             "black_box": str(folder),
@@ -148,15 +148,15 @@ def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[s
     from campaign.robot_under_test import endless_ant
 
     robot, rows = endless_ant(), []
-    command = JointState(name=list(load_wiring(share_path("config/ant.yaml")).command.names))
+    command = JointState(name=list(load_wiring(find_share_path("config/ant.yaml")).command.names))
     classes = {one.topic: type(one.message) for one in robot.outlets}
     for number in range(ticks):
         robot.fill(10**17 + number * STEP_NS)
         row = {one.topic: serialize_message(one.message) for one in robot.outlets}
         rows.append(row)
         node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
-        if node.node.sent is not None:
-            command.effort = node.node.sent.tolist()
+        if node.node.last_command is not None:
+            command.effort = node.node.last_command.tolist()
             robot.step(robot.commands.read(command))
     robot.close()
     return rows, classes

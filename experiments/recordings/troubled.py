@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from an_control.system.files import write_file
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 STEP_S = 0.0165
 TROUBLE_EVERY = 40
@@ -66,7 +66,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             self._topics = {topic: topic for topic in SOURCES.values()}
             """The topic on which each topic of the wiring arrives now."""
             self._late: dict[str, Any] = {}
-            self._models = [str(share_path(f"models/{one}.safetensors")) for one in MODELS]
+            self._models = [str(find_share_path(f"models/{one}.safetensors")) for one in MODELS]
 
         def run_ticks(self, count: int) -> None:
             """Make this many steps of the robot."""

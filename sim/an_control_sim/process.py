@@ -18,7 +18,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
-from an_control.ros.distributions import events_executor
+from an_control.ros.distributions import create_events_executor
 from an_control.ros.graph import QuietNode
 
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -110,5 +110,5 @@ def make_events_executor(context: Context) -> Executor:
     The events executor needs only a third of the processor time. Run the executor with `spin_once`
     only.
     """
-    executor = events_executor(context)
+    executor = create_events_executor(context)
     return SingleThreadedExecutor(context=context) if executor is None else executor

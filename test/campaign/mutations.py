@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.load import load_policy
 from an_control.policy import ModelError
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import WiringError, load_wiring
 from campaign.outcome import Outcome
 
@@ -57,7 +57,7 @@ def run_mutations(folder: Path, count: int, seed: int = 0) -> list[Outcome]:
     """Read `count` mutated wirings and as many models, drawn from `seed`."""
     if not count:
         return []
-    wiring, model = share_path("config/ant.yaml"), share_path("models/ant.safetensors")
+    wiring, model = find_share_path("config/ant.yaml"), find_share_path("models/ant.safetensors")
     return [
         _run("mutated wiring files", wiring, read_wiring, folder, count, seed),
         _run("mutated model files", model, read_policy, folder, count, seed),

@@ -20,7 +20,7 @@ from rclpy.parameter import Parameter
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from campaign.participants import START_S, moved
 from campaign.policy_process import PolicyProcess, real_executable
 from campaign.robot_under_test import RobotUnderTest
@@ -132,7 +132,7 @@ def inactive(robot: RobotUnderTest) -> Iterator[None]:
 @contextmanager
 def other_model(robot: RobotUnderTest, name: str) -> Iterator[None]:
     """Another model that ships takes over while the Ant walks, and the Ant keeps walking."""
-    set_parameter(robot, "model", str(share_path(f"models/{name}.safetensors")))
+    set_parameter(robot, "model", str(find_share_path(f"models/{name}.safetensors")))
     yield
     set_parameter(robot, "model", str(robot.policy.model))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from campaign import child
 
@@ -45,8 +45,8 @@ class PolicyProcess:
 
     def write_files(self, changes: dict[str, Any] | None = None) -> None:
         """Write the Ant's model, and its wiring with these changes; WiringError."""
-        shutil.copyfile(share_path("models/ant.safetensors"), self.model)
-        shutil.copyfile(share_path("config/ant.yaml"), self.wiring)
+        shutil.copyfile(find_share_path("models/ant.safetensors"), self.model)
+        shutil.copyfile(find_share_path("config/ant.yaml"), self.wiring)
         self.change_wiring(changes or {})
 
     def change_wiring(self, changes: dict[str, Any]) -> None:

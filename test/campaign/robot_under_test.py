@@ -24,7 +24,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.bridge import MAX_COMMAND_STEPS
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -80,7 +80,7 @@ class Motion:
 
 def endless_ant() -> SimulatedRobot:
     """The Ant, whose episode ends only where it falls."""
-    simulation = load_simulation(share_path("config/ant_sim.yaml"))
+    simulation = load_simulation(find_share_path("config/ant_sim.yaml"))
     robot = SimulatedRobot(replace(simulation, options={"max_episode_steps": 10**9}))
     robot.reset(0)
     return robot
@@ -93,7 +93,7 @@ class RobotUnderTest:
         self.node, self.policy = node, policy
         self.setting: object = None
         """What the policy node was started with."""
-        self.wiring = load_wiring(share_path("config/ant.yaml"))
+        self.wiring = load_wiring(find_share_path("config/ant.yaml"))
         self.heard = CommandsHeard()
         command = self.wiring.command
         self._low, self._high = np.array([one.limits for one in command.actuators]).T

@@ -13,7 +13,7 @@ import numpy as np
 from rclpy.node import Node
 
 from an_control.load import load_policy
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from campaign import node_faults
 from campaign.faults import FAULTS
 from campaign.hiccups import Hiccups
@@ -79,7 +79,7 @@ def run_campaign(
 
 def compile_policy() -> None:
     """Put what the node compiles into the cache on disk: else its first start may take minutes."""
-    policy = load_policy(share_path("models/ant.safetensors"))
+    policy = load_policy(find_share_path("models/ant.safetensors"))
     policy.step_array(np.zeros(len(policy.nominal_ids)), policy.nominal_ids)
 
 

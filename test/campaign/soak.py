@@ -28,7 +28,7 @@ from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
 from an_control.system.priority import freeze_garbage
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S
 from campaign.robot_under_test import WALKING_M_S, WINDOW_S, endless_ant
@@ -112,8 +112,8 @@ class Soak:
         self._node, self._random = node, random.Random(seed)
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
-        self._model = str(share_path("models/ant.safetensors"))
-        wiring = str(share_path("config/ant.yaml"))
+        self._model = str(find_share_path("models/ant.safetensors"))
+        wiring = str(find_share_path("config/ant.yaml"))
         values: dict[str, Any] = {"wiring": wiring, "model": self._model, "mode": "lockstep"}
         # A black box grows until it is full, by the clock: of 30 s it is not within a short soak.
         values["black_box_s"] = BLACK_BOX_S
@@ -199,7 +199,7 @@ class Soak:
 
     def _walk(self) -> None:
         """The Ant makes a step under what the node sent last; how does it walk?"""
-        if (sent := self._node.sent) is not None:
+        if (sent := self._node.last_command) is not None:
             self._command.effort = array("d", sent.tobytes())
             self._robot.step(self._robot.commands.read(self._command))
         self._walked_m.append(self._robot.distance_m or 0.0)

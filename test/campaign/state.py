@@ -12,7 +12,7 @@ from typing import Any
 
 import an_control
 import an_control_sim
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from campaign.outcome import Outcome, Seen
 
 _SEEN = {field.name for field in fields(Seen)}
@@ -27,10 +27,10 @@ def campaign_of(plan: Path, load: int) -> dict[str, str]:
     """What the tries of one campaign have in common: those of two are not to be counted as one."""
     packages = [Path(str(one.__file__)).parent for one in (an_control, an_control_sim)]
     packages.append(Path(__file__).parent)
-    robot = [share_path(f"config/{name}.yaml") for name in ("ant", "ant_sim")]
+    robot = [find_share_path(f"config/{name}.yaml") for name in ("ant", "ant_sim")]
     return {
         "plan": _digest([plan]),
-        "model": _digest([share_path("models/ant.safetensors")]),
+        "model": _digest([find_share_path("models/ant.safetensors")]),
         "code": _digest(path for one in packages for path in sorted(one.rglob("*.py"))),
         "robot": _digest(robot),
         "load": f"{load} busy processes",

@@ -16,7 +16,7 @@ from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.envs.tasks import ANT_SIZES
 
 
@@ -87,7 +87,7 @@ def test_the_monitor_is_measured_for_an_episode_and_its_model_named(tmp_path, mo
     result = tmp_path / "result.json"
     assert main(["bench", "monitor", "--seconds", "0.000001", "--json", str(result)]) == 0
     shown = json.loads(result.read_text())
-    assert shown["model"] == str(share_path("models/ant.safetensors"))
+    assert shown["model"] == str(find_share_path("models/ant.safetensors"))
     rows = {(row["engine"], row["tick"]): row for row in shown["rows"]}
     assert all(row["p50_us"] <= row["p99_us"] <= row["max_us"] for row in rows.values())
     assert rows["numpy", "nothing happens"]["p50_us"] > 0.0

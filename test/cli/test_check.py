@@ -26,7 +26,7 @@ from an_control.cli.check import Findings, _print_findings
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 TASK = Task(channels=IDS, actuators=("left", "right"), step_s=0.01)
 
@@ -238,10 +238,12 @@ def test_frozen_stamps_are_named(tmp_path, robot):
 
 
 def test_degrees_instead_of_radians_are_guessed_by_what_the_model_saw_in_training(tmp_path, robot):
-    model = share_path("models/ant.safetensors")
+    model = find_share_path("models/ant.safetensors")
     robot.joints(("hip_1", "ankle_1"), value=50.0)
     robot.start()
-    text = share_path("config/ant.yaml").read_text().replace("clip: [-5, 5]", "clip: [-500, 500]")
+    text = (
+        find_share_path("config/ant.yaml").read_text().replace("clip: [-5, 5]", "clip: [-500, 500]")
+    )
     (tmp_path / "ant.yaml").write_text(text)
     arguments = [str(tmp_path / "ant.yaml"), "--model", str(model), *LIVE]
     status, found = checked(arguments, tmp_path)

@@ -14,14 +14,14 @@ from live_robot import Robot
 
 from an_control.cli import main
 from an_control.control.controller import Controller
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.robot import SimulatedRobot as Simulated
 from an_control_sim.bridge.simulation_file import load_simulation
 
-SIMULATION = share_path("config/mobile_base_sim.yaml")
-MODEL = share_path("models/mobile_base.safetensors")
-RIGHT = Path(share_path("config/mobile_base.yaml"))
+SIMULATION = find_share_path("config/mobile_base_sim.yaml")
+MODEL = find_share_path("models/mobile_base.safetensors")
+RIGHT = Path(find_share_path("config/mobile_base.yaml"))
 MISTAKES = {
     "gyro": ("field: angular_velocity.z}", "field: angular_velocity.z, scale: -1.0}"),
     "turn": ("scale: 2.0, limits", "scale: -2.0, limits"),

@@ -16,7 +16,7 @@ from an_control.learning.dagger.settings import read_recipe
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import make_random_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 CART = "cart_env:Cart-v0"
@@ -143,7 +143,7 @@ def test_a_student_of_image_patches_has_rounds(tmp_path, capsys):
 def test_no_backgrounds_replace_a_recipes(tmp_path):
     pytest.importorskip("Box2D", reason="needs the sim extra")
     recipe, out = tmp_path / "own.yaml", tmp_path / "run"
-    recipe.write_text(share_path("recipes/car_racing.yaml").read_text() + "backgrounds: 0.5\n")
+    recipe.write_text(find_share_path("recipes/car_racing.yaml").read_text() + "backgrounds: 0.5\n")
     words = ["--recipe", str(recipe), "--backgrounds", "0", "--smoke", "--rounds", "1"]
     assert main(["distill", "car_racing", "--out", str(out), *words]) == 0
     assert json.loads((out / "config.json").read_text())["settings"]["backgrounds"] == 0.0

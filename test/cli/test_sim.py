@@ -15,7 +15,7 @@ pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
 from an_control.policy.task import Task
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 
 def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them(
@@ -43,7 +43,7 @@ def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them
 
 
 BASE = [
-    f"--{name}={share_path(path)}"
+    f"--{name}={find_share_path(path)}"
     for name, path in (
         ("simulation", "config/mobile_base_sim.yaml"),
         ("wiring", "config/mobile_base.yaml"),
@@ -110,7 +110,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     from an_control import load_policy
     from an_control.disturbance import DisturbanceSettings, Shuffle
     from an_control.learning.evaluation.evaluate import play_episodes
-    from an_control.system.share import share_path
+    from an_control.system.share import find_share_path
     from an_control_sim.envs.tasks import CARTPOLE_CHANNELS
 
     results = []
@@ -121,7 +121,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
         results.append([one["return"] for one in json.loads(path.read_text())["episodes"]])
     name = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
     environment = gymnasium.make(name, disable_env_checker=True)
-    policy = load_policy(share_path("models/cartpole.safetensors"))
+    policy = load_policy(find_share_path("models/cartpole.safetensors"))
     for returns, shuffle in zip(results, (Shuffle(), Shuffle(True, 50)), strict=True):
         settings = DisturbanceSettings(shuffle)
         alone = play_episodes(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
@@ -207,12 +207,12 @@ def test_files_of_ones_own_that_do_not_fit_each_other_end_it_with_2(
 ):
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import make_random_model
-    from an_control.system.share import share_path
+    from an_control.system.share import find_share_path
 
     sizes = AttentionSizes(1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
     write_model(tmp_path / "m.safetensors", make_random_model(sizes))
     for name in ("cartpole.yaml", "cartpole_sim.yaml"):
-        (tmp_path / name).write_text(share_path(f"config/{name}").read_text())
+        (tmp_path / name).write_text(find_share_path(f"config/{name}").read_text())
     text = (tmp_path / file).read_text()
     assert old in text
     (tmp_path / file).write_text(text.replace(old, new))

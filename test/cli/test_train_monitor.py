@@ -20,7 +20,7 @@ from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import read_model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import MonitorValidation
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
 from an_control_sim.gym.environments import find_environment_id, make_environment
 
@@ -29,7 +29,7 @@ SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 
 def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     model, course = tmp_path / "cartpole.safetensors", tmp_path / "course.json"
-    write_model(model, read_model(share_path("models/cartpole.safetensors")))
+    write_model(model, read_model(find_share_path("models/cartpole.safetensors")))
     before = read_model(model)
     out = tmp_path / "watched.safetensors"
     arguments = ["train-monitor", str(model), "--out", str(out), "--json", str(course), *SHORT]
@@ -59,7 +59,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
 
 
 def test_a_monitor_that_is_there_can_be_validated_and_its_arrays_stay(tmp_path, capsys):
-    model, out = share_path("models/cartpole.safetensors"), tmp_path / "validated.safetensors"
+    model, out = find_share_path("models/cartpole.safetensors"), tmp_path / "validated.safetensors"
     arguments = ["train-monitor", str(model), "--validate", "--steps", "1000", "--out", str(out)]
     assert main(arguments) == 0
     said = capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_a_model_without_a_monitor_cannot_be_validated(tmp_path, capsys):
 
 def test_an_evaluation_says_why_the_monitor_is_off(tmp_path, capsys):
     path = tmp_path / "cartpole.safetensors"
-    model = read_model(share_path("models/cartpole.safetensors"))
+    model = read_model(find_share_path("models/cartpole.safetensors"))
     failed = MonitorValidation(9.0, 24.0, slow=0, ticks=400, false_moves_hour=3.5, found=0.9)
     write_model(path, replace(model, forward=replace(model.forward, validation=failed)))
     evaluate = ["evaluate", str(path), "--episodes", "1", "--table", "none"]
@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):
         hidden=(8,), steps=300, updates=1500, identity=8, identity_updates=10,
         imputation=8, imputation_updates=3, imputation_batch=4,
     )  # fmt: skip
-    model = read_model(share_path("models/cartpole.safetensors"))
+    model = read_model(find_share_path("models/cartpole.safetensors"))
 
     def run(name, stop_after=None):
         env = make_environment(find_environment_id("cartpole"))
@@ -119,7 +119,7 @@ def test_it_learns_on_one_thread_whatever_was_set_before(tmp_path):
     try:
         torch.set_num_threads(2)
         env = make_environment(find_environment_id("cartpole"))
-        model = read_model(share_path("models/cartpole.safetensors"))
+        model = read_model(find_share_path("models/cartpole.safetensors"))
         settings = ForwardModelSettings(hidden=(8,), updates=1)
         ForwardModelLearner(tmp_path, env, model, settings, seed=1).close()
         assert torch.get_num_threads() == 1
@@ -148,7 +148,7 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
         (("--disturb", "delay=1", "--disturb-share", "1.5"), "--disturb-share 1.5"),
         (("--steps", "0"), "--steps 0"),
         (("--imputation-updates", "-1"), "--imputation-updates -1"),
-        (("--take", str(share_path("models/cartpole.safetensors"))), "--take"),
+        (("--take", str(find_share_path("models/cartpole.safetensors"))), "--take"),
     ],
 )
 def test_what_cannot_be_learned_ends_with_exit_2(more, named, tmp_path, capsys):

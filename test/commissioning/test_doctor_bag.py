@@ -16,13 +16,13 @@ from an_control.cli import main
 from an_control.control.controller import Controller
 from an_control.record.layout import COMMAND, BagEntry, FileHead
 from an_control.record.writer import BagFolder
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
-SIMULATION = share_path("config/mobile_base_sim.yaml")
-MODEL = share_path("models/mobile_base.safetensors")
-RIGHT = Path(share_path("config/mobile_base.yaml"))
+SIMULATION = find_share_path("config/mobile_base_sim.yaml")
+MODEL = find_share_path("models/mobile_base.safetensors")
+RIGHT = Path(find_share_path("config/mobile_base.yaml"))
 TICKS = 200
 
 

@@ -13,12 +13,12 @@ pytest.importorskip("torch", reason="needs the train extra")
 from an_control.learning.teacher.teachers import NetworkTeacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import make_random_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.envs.tasks import ANT_TASK
 from an_control_sim.gym.environments import find_environment_id, make_environment
 from experiments.ant_policy import gets_up
 
-TEACHER = share_path("models/ant_teacher.safetensors")
+TEACHER = find_share_path("models/ant_teacher.safetensors")
 CHANNELS = list(ANT_TASK.channels)
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from an_control.load import make_policy
 from an_control.policy import read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from experiments.noise_attention import run as noise_attention
 
 
 def test_attention_is_told_apart_by_signal_wherever_the_signals_are():
-    policy = make_policy(read_model(share_path("models/cartpole.safetensors")), "off")
+    policy = make_policy(read_model(find_share_path("models/cartpole.safetensors")), "off")
     nominal, total = noise_attention.measure_attention(policy, "cartpole", "none", 1, 1)
     moved, again = noise_attention.measure_attention(policy, "cartpole", "reset", 1, 1)
     assert again == pytest.approx(total) and total > 400

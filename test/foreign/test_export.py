@@ -14,7 +14,7 @@ from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 IDS = ["height", "speed", "hip", "knee", "foot"]
 TASK = Task("crawl", channels=tuple(IDS), actuators=("left", "right"), step_s=0.02)
@@ -77,7 +77,7 @@ def test_an_export_acts_as_the_policy_does_for_a_thousand_ticks(tmp_path, form):
 
 @pytest.mark.parametrize("name", ["ant_teacher", "mobile_base", "cartpole"])
 def test_the_export_of_a_shipped_model_acts_as_the_model(tmp_path, name):
-    path = share_path(f"models/{name}.safetensors")
+    path = find_share_path(f"models/{name}.safetensors")
     out = tmp_path / "out.onnx"
     assert main(["export", str(path), "--onnx", str(out)]) == 0
     policy, ours = load_policy(out), load_policy(path, "off", engine="numpy")
@@ -96,7 +96,7 @@ def test_the_exported_ant_differs_no_more_than_our_two_engines_do(tmp_path):
     pytest.importorskip("pybullet")
     from an_control_sim.gym.environments import find_environment_id, make_environment
 
-    path, out = share_path("models/ant.safetensors"), tmp_path / "ant.onnx"
+    path, out = find_share_path("models/ant.safetensors"), tmp_path / "ant.onnx"
     assert main(["export", str(path), "--onnx", str(out)]) == 0
     policy, ours = load_policy(out), load_policy(path, "off", engine="numpy", recovery=0.0)
     env = make_environment(find_environment_id("ant"))
@@ -138,7 +138,7 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path, capsys):
     assert "names no channels" in refusal(nameless, tmp_path, capsys)
     comma = make_random_model(mlp, task=replace(TASK, channels=(*IDS[:4], "a,b")))
     assert "'a,b'" in refusal(comma, tmp_path, capsys)
-    source = str(share_path("models/pong.safetensors"))
+    source = str(find_share_path("models/pong.safetensors"))
     assert main(["export", source, "--onnx", str(tmp_path / "pong.onnx")]) == 2
     assert main(["export", source, "--onnx", str(tmp_path / "pong.bin")]) == 2
     assert "must end in .onnx" in capsys.readouterr().err

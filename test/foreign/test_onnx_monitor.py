@@ -12,10 +12,10 @@ from an_control import load_policy
 from an_control.cli import main
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import ModelError, read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
-ANT = share_path("models/ant.safetensors")
-TEACHER = share_path("models/ant_teacher.safetensors")
+ANT = find_share_path("models/ant.safetensors")
+TEACHER = find_share_path("models/ant_teacher.safetensors")
 
 
 def teacher(folder):
@@ -141,7 +141,7 @@ def test_a_monitor_elsewhere_than_beside_the_policy_is_refused_at_once(monitored
 def test_a_monitor_is_trained_in_front_of_an_onnx_policy(tmp_path, capsys):
     pytest.importorskip("torch")
     pytest.importorskip("gymnasium")
-    task = read_model(share_path("models/cartpole.safetensors")).task
+    task = read_model(find_share_path("models/cartpole.safetensors")).task
     path = save(tmp_path, linear(5, 1, {
         "observation_names": ",".join(task.channels), "joint_names": "cart", "task": "cartpole",
         "step_s": "0.01",

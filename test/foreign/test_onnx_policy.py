@@ -222,8 +222,8 @@ def test_it_runs_on_one_thread(tmp_path):
 def test_onnxruntime_is_imported_only_for_an_onnx_file():
     code = (
         "import sys, an_control.cli, an_control.load;"
-        "from an_control.system.share import share_path;"
-        "an_control.load.load_policy(share_path('models/ant_teacher.safetensors'));"
+        "from an_control.system.share import find_share_path;"
+        "an_control.load.load_policy(find_share_path('models/ant_teacher.safetensors'));"
         "print([one for one in sys.modules if one.startswith('onnx')])"
     )
     done = subprocess.run(

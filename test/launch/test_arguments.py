@@ -17,7 +17,7 @@ pytest.importorskip("gymnasium")
 
 from an_control.disturbance import SETTINGS
 from an_control.ros.settings import Settings
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.bridge.simulator_node import SimulatorSettings
 
 MODULES = (
@@ -41,7 +41,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
     parameter = lambda value, value_type: value  # noqa: E731
     parameters = sys.modules["launch_ros.parameter_descriptions"]
     monkeypatch.setattr(parameters, "ParameterValue", parameter)
-    return lambda file: runpy.run_path(str(share_path(f"launch/{file}")))
+    return lambda file: runpy.run_path(str(find_share_path(f"launch/{file}")))
 
 
 def started(launch: dict[str, Any], **given: str) -> list[dict[str, Any]]:

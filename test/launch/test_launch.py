@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from an_control.disturbance import SETTINGS, Shuffle
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 pytestmark = [
     pytest.mark.skipif(
@@ -42,7 +42,7 @@ def environment(folder: Path) -> dict[str, str]:
         for path in (index, prefix / "lib/an_control"):
             path.mkdir(parents=True)
         (index / "an_control").touch()
-        shutil.copytree(share_path("launch"), prefix / "share/an_control/launch")
+        shutil.copytree(find_share_path("launch"), prefix / "share/an_control/launch")
         for command in ("policy_node", "simulator"):
             executable = prefix / "lib/an_control" / command
             executable.write_text(START.format(python=sys.executable, command=command))
@@ -136,7 +136,7 @@ def test_a_game_seen_by_camera_is_played_and_the_launch_ends_with_it(
 
     model, short = tmp_path / "model.safetensors", tmp_path / "short_sim.yaml"
     write_model(model, make_random_model(CAR_RACING_SIZES if task == "car_racing" else PONG_SIZES))
-    text = share_path(f"config/{task}_sim.yaml").read_text()
+    text = find_share_path(f"config/{task}_sim.yaml").read_text()
     short.write_text(f"{text}\noptions: {{max_episode_steps: 50}}\n")
     arguments = f"task:={task}", f"model:={model}", f"simulation:={short}", "shuffle:=reset"
     game = launch("sim.launch.py", *arguments)
@@ -181,7 +181,7 @@ def test_a_robot_of_ones_own_is_simulated_under_its_own_name(
 def test_a_simulation_whose_files_do_not_say_it_all_starts_nothing(
     launch: Callable[..., Launch], arguments: list[str], named: str
 ) -> None:
-    config = share_path("config")
+    config = find_share_path("config")
     robot = launch("sim.launch.py", *(one.format(config=config) for one in arguments))
     assert robot.end() == 1
     assert named in robot.text and "process started" not in robot.text
@@ -251,8 +251,8 @@ def test_ones_own_robot_is_configured_activated_and_rewired_by_hand(
 ) -> None:
     robot = launch(
         "policy.launch.py",
-        f"wiring:={share_path('config/ant.yaml')}",
-        f"model:={share_path('models/ant.safetensors')}",
+        f"wiring:={find_share_path('config/ant.yaml')}",
+        f"model:={find_share_path('models/ant.safetensors')}",
         "namespace:=bot",
     )
     robot.wait_for("process started")
@@ -309,7 +309,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         ("ant_model", "models/ant.safetensors"),
     ):
         paths[key] = tmp_path / f"my_{Path(name).name}"
-        paths[key].write_bytes(share_path(name).read_bytes())
+        paths[key].write_bytes(find_share_path(name).read_bytes())
     return paths
 
 
@@ -321,14 +321,16 @@ def declared(file: str) -> dict[str, str]:
 
     context = LaunchContext()
     context.launch_configurations["task"] = "ant"
-    source = PythonLaunchDescriptionSource(str(share_path(f"launch/{file}")))
+    source = PythonLaunchDescriptionSource(str(find_share_path(f"launch/{file}")))
     return {
         one.name: perform_substitutions(context, one.default_value or [])
         for one in source.get_launch_description(context).get_launch_arguments()
     }
 
 
-@pytest.mark.parametrize("path", sorted(share_path("launch").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(find_share_path("launch").iterdir()), ids=lambda path: path.name
+)
 def test_every_launch_argument_is_tested_with_a_value_that_is_not_its_default(path: Path) -> None:
     if path.suffix != ".py":
         return
@@ -390,7 +392,7 @@ def test_a_parameter_file_configures_ones_own_robot(
     file = tmp_path / "robot.yaml"
     file.write_text(
         "/**:\n  ros__parameters:\n    autostart: true\n"
-        f"    wiring: {share_path('config/ant.yaml')}\n    model: /no/such.safetensors\n"
+        f"    wiring: {find_share_path('config/ant.yaml')}\n    model: /no/such.safetensors\n"
     )
     robot = launch("policy.launch.py", f"params_file:={file}")
     assert robot.end() == 1

@@ -16,7 +16,7 @@ from an_control.load import load_policy
 from an_control.policy import MlpSizes, Model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.gym.environments import describe_task, make_environment
 
 ANT = "an_control_sim:an_control/Ant-v0"
@@ -116,7 +116,7 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
 
 
 def test_of_one_protocol_the_command_says_what_became_of_the_robots_after_a_stop(capsys):
-    model = str(share_path("models/ant.safetensors"))
+    model = str(find_share_path("models/ant.safetensors"))
     assert main(["evaluate", model, "--episodes", "1", "--stop", "0.1", "--seed", "1"]) == 0
     assert "stops     1 of 1 still up when the stop ended came 12 m or more" in (
         capsys.readouterr().out

@@ -15,9 +15,9 @@ from an_control.policy import MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.interrupts import INTERRUPTED
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
-CARTPOLE = share_path("models/cartpole.safetensors")
+CARTPOLE = find_share_path("models/cartpole.safetensors")
 
 
 def rewarded(reward: float, rewired: tuple[int, ...] = ()) -> list[PlayedEpisode]:

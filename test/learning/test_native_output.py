@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from an_control.system.environment_output import no_native_output
+from an_control.system.environment_output import discard_native_output
 
 SCRIPT = """
 from an_control_sim.gym.environments import make_environment
@@ -26,7 +26,7 @@ def test_a_pybullet_environment_prints_nothing_of_its_own_to_standard_output():
 
 def test_output_before_and_after_is_kept_and_also_after_an_error(capfd):
     print("before")
-    with pytest.raises(KeyError), no_native_output():
+    with pytest.raises(KeyError), discard_native_output():
         os.write(1, b"meanwhile")
         raise KeyError
     os.write(1, b"after")

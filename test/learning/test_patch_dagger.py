@@ -38,7 +38,7 @@ from an_control.learning.training_disturbances import PatchDisturbance, make_sor
 from an_control.load import make_policy  # noqa: E402
 from an_control.policy import Policy, read_model  # noqa: E402
 from an_control.policy.task import Task  # noqa: E402
-from an_control.system.share import share_path  # noqa: E402
+from an_control.system.share import find_share_path  # noqa: E402
 from an_control.wiring.image import cut_patches  # noqa: E402
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment  # noqa: E402
 
@@ -207,7 +207,7 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
         describe_task(env, "pong", find_environment_id("pong")), repeats=repeats
     )
     policy = Watching(
-        dataclasses.replace(read_model(share_path("models/pong.safetensors")), task=task)
+        dataclasses.replace(read_model(find_share_path("models/pong.safetensors")), task=task)
     )
     seed = int(np.random.default_rng(5).integers(2**31))
     frames = []

@@ -19,7 +19,7 @@ from an_control.load import make_policy
 from an_control.policy import read_model
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.gym.environments import describe_task, make_environment
 from an_control_sim.gym.varied_robot import check_robot, vary_robot
 
@@ -79,7 +79,7 @@ def ant():
 
 @pytest.mark.parametrize("monitor", ["off", "match"])
 def test_delay_1_means_that_policy_and_monitor_act_on_the_readings_of_one_step_before(ant, monitor):
-    policy = make_policy(read_model(share_path("models/ant.safetensors")), monitor)
+    policy = make_policy(read_model(find_share_path("models/ant.safetensors")), monitor)
     channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(delay=1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
@@ -122,7 +122,7 @@ def test_in_a_stop_the_safe_command_is_sent_and_the_policy_hears_of_it(monkeypat
 
 
 def test_a_stop_in_an_episode_is_of_its_length_and_the_way_after_it_is_measured(ant):
-    policy = make_policy(read_model(share_path("models/ant.safetensors")))
+    policy = make_policy(read_model(find_share_path("models/ant.safetensors")))
     channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(stop=0.1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
@@ -212,7 +212,7 @@ def test_an_ant_that_starts_at_rest_lies_on_the_ground_and_has_not_fallen(ant):
 
 def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
     """Its monitor took them for moved signals: 849."""
-    policy = make_policy(read_model(share_path("models/ant.safetensors")))
+    policy = make_policy(read_model(find_share_path("models/ant.safetensors")))
     channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(freeze=0.1), 1)
     result = play_episode(policy, ant, channels, disturber, make_evaluation_starts(1, 3)[2])
@@ -221,7 +221,7 @@ def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
 
 def test_of_a_repeated_message_the_monitor_takes_what_it_expected(ant):
     """It took the jump that follows for moved signals: 1615."""
-    policy = make_policy(read_model(share_path("models/ant.safetensors")))
+    policy = make_policy(read_model(find_share_path("models/ant.safetensors")))
     channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(repeat=0.1), 1)
     result = play_episode(policy, ant, channels, disturber, make_evaluation_starts(1, 1)[0])
@@ -270,6 +270,6 @@ def test_mujocos_warnings_are_kept_with_what_else_is_printed_and_leave_no_file_b
     env.unwrapped.data.qpos[:] = np.nan
     env.step(np.zeros(3, np.float32))
     env.close()
-    assert "MuJoCo: Nan, Inf or huge value" in OUTPUT.take().text
+    assert "MuJoCo: Nan, Inf or huge value" in OUTPUT.take_output().text
     assert capsys.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []

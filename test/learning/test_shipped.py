@@ -10,11 +10,11 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, choose_form
 from an_control.learning.evaluation.evaluate import play_compiled
 from an_control.policy import read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 
 def mean_and_success(cartpole, name, **disturbance):
-    model = read_model(share_path(f"models/{name}.safetensors"))
+    model = read_model(find_share_path(f"models/{name}.safetensors"))
     settings = DisturbanceSettings(**disturbance)
     channels = cartpole.unwrapped.channels
     results = play_compiled(model, cartpole, channels, 2000, 1, settings)
@@ -23,7 +23,7 @@ def mean_and_success(cartpole, name, **disturbance):
 
 
 def test_the_cartpole_policy_has_the_authors_size():
-    assert choose_form(read_model(share_path("models/cartpole.safetensors"))) == Authors()
+    assert choose_form(read_model(find_share_path("models/cartpole.safetensors"))) == Authors()
 
 
 def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpole):
@@ -35,7 +35,7 @@ def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpol
 
 @pytest.mark.slow
 def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
-    assert read_model(share_path("models/cartpole_stacked.safetensors")).sizes.stack == 4
+    assert read_model(find_share_path("models/cartpole_stacked.safetensors")).sizes.stack == 4
     shuffled, success = mean_and_success(cartpole, "cartpole_stacked", shuffle=Shuffle(True))
     assert shuffled > 420.0 and success > 0.59
     every_25, _ = mean_and_success(cartpole, "cartpole_stacked", shuffle=Shuffle(True, 25))
@@ -43,7 +43,7 @@ def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
 
 
 def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
-    model = read_model(share_path("models/cartpole.safetensors")).with_normalised_sums(5)
+    model = read_model(find_share_path("models/cartpole.safetensors")).with_normalised_sums(5)
     returns = [
         [result.total for result in play_compiled(model, cartpole, model.task.channels, *what)]
         for what in ((500, 1, DisturbanceSettings()), (500, 1, DisturbanceSettings(copies=20)))

@@ -11,12 +11,12 @@ for module in ("Box2D", "pygame", "ale_py", "cv2"):
 from an_control.disturbance import DisturbanceSettings, Shuffle  # noqa: E402
 from an_control.learning.evaluation.evaluate import play_episodes  # noqa: E402
 from an_control.load import load_policy  # noqa: E402
-from an_control.system.share import share_path  # noqa: E402
+from an_control.system.share import find_share_path  # noqa: E402
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment  # noqa: E402
 
 
 def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():
-    policy = load_policy(share_path("models/car_racing.safetensors"))
+    policy = load_policy(find_share_path("models/car_racing.safetensors"))
     environment = find_environment_id("car_racing")
     env = make_environment(environment, max_episode_steps=300)
     assert policy.model.task == describe_task(env, "car_racing", environment)
@@ -28,7 +28,7 @@ def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():
 
 @pytest.mark.parametrize("hidden", [0.0, 0.3])
 def test_the_shipped_pong_policy_makes_the_first_points_from_every_start(hidden):
-    policy = load_policy(share_path("models/pong.safetensors"))
+    policy = load_policy(find_share_path("models/pong.safetensors"))
     environment = find_environment_id("pong")
     env = make_environment(environment, max_episode_steps=400)
     assert policy.model.task == replace(describe_task(env, "pong", environment), repeats=True)

@@ -13,9 +13,9 @@ from an_control.load import make_policy
 from an_control.monitor.budget import TimeBudget
 from an_control.monitor.forward_model import ForwardModel, get_trained_ranges
 from an_control.monitor.settings import MONITOR
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
-ANT = share_path("models/ant.safetensors")
+ANT = find_share_path("models/ant.safetensors")
 REST_S = 4e-4
 """What a tick must do in any case, and what it finishes after its budget is spent."""
 

@@ -6,7 +6,7 @@ from waves import CHANNELS, monitored_model, waves
 
 from an_control.load import make_policy
 from an_control.policy import read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 
 def test_neurons_continue_from_a_saved_state(engine):
@@ -28,7 +28,7 @@ def test_neurons_continue_from_a_saved_state(engine):
 
 @pytest.mark.parametrize("model", ["ant", "cartpole_reshuffle", "cartpole_stacked"])
 def test_neurons_advance_alone_as_in_a_tick_of_all(engine, model):
-    model = read_model(share_path(f"models/{model}.safetensors"))
+    model = read_model(find_share_path(f"models/{model}.safetensors"))
     one, all_ = (make_policy(model, "off", engine=engine, recovery=0.0) for _ in range(2))
     ids, rng = all_.nominal_ids, np.random.default_rng(5)
     some, rest = ids[::2], ids[1::2]
@@ -52,7 +52,7 @@ def test_neurons_advance_alone_as_in_a_tick_of_all(engine, model):
 
 
 def test_the_shipped_ants_neurons_continue_from_a_saved_state(engine):
-    model = read_model(share_path("models/ant.safetensors"))
+    model = read_model(find_share_path("models/ant.safetensors"))
     policy = make_policy(model, "off", engine=engine, recovery=0.0)
     rng = np.random.default_rng(7)
     kept = {}
@@ -69,7 +69,7 @@ def test_the_shipped_ants_neurons_continue_from_a_saved_state(engine):
 
 def test_the_attention_takes_a_channel_for_what_it_is_known_to_be(engine):
     """The evidence stays where it is larger; an id that the policy does not know is left out."""
-    model = read_model(share_path("models/ant.safetensors"))
+    model = read_model(find_share_path("models/ant.safetensors"))
     policy, told = (make_policy(model, "off", engine=engine, recovery=0.0) for _ in range(2))
     ids, n = policy.nominal_ids, len(policy.nominal_ids)
     values = np.linspace(-0.5, 0.5, n).astype(np.float32)

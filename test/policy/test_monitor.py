@@ -22,7 +22,7 @@ from an_control.load import make_policy
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import MlpSizes, read_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 
 def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engine):
@@ -228,7 +228,7 @@ class Knowing:
 
 
 def test_the_attention_learns_of_those_channels_that_the_monitor_has_identified(engine):
-    model = read_model(share_path("models/ant.safetensors"))
+    model = read_model(find_share_path("models/ant.safetensors"))
     alone, told = (
         MonitoredPolicy(make_policy(model, "off", engine=engine, recovery=0.0), monitor, "match")
         for monitor in (Knowing(), Knowing(3, 7))

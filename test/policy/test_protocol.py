@@ -5,7 +5,7 @@ import pytest
 
 from an_control.load import load_policy
 from an_control.policy.task import Task
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 POLICIES = {
     "scalar": ("cartpole", "off"),
@@ -17,7 +17,7 @@ POLICIES = {
 @pytest.fixture(params=POLICIES)
 def policy(request):
     name, monitor = POLICIES[request.param]
-    return request.param, load_policy(share_path(f"models/{name}.safetensors"), monitor)
+    return request.param, load_policy(find_share_path(f"models/{name}.safetensors"), monitor)
 
 
 def test_attention_keys_and_state_are_there_or_none(policy):

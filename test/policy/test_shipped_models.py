@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import an_control
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 
 def test_a_shipped_model_is_loaded_by_its_name(tmp_path, monkeypatch):
@@ -17,9 +17,9 @@ def test_a_shipped_model_is_loaded_by_its_name(tmp_path, monkeypatch):
 
 def test_a_file_comes_before_the_shipped_model_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copy(share_path("models/cartpole_reshuffle.safetensors"), tmp_path / "cartpole")
+    shutil.copy(find_share_path("models/cartpole_reshuffle.safetensors"), tmp_path / "cartpole")
     policy = an_control.load_policy("cartpole", engine="numpy")
-    shipped = an_control.load_policy(share_path("models/cartpole.safetensors"), engine="numpy")
+    shipped = an_control.load_policy(find_share_path("models/cartpole.safetensors"), engine="numpy")
     assert policy.model.parameters != shipped.model.parameters
 
 

@@ -38,7 +38,7 @@ def test_an_e_stop_writes_the_black_box_and_names_it(
     stand.start(black_box=str(folder))
     for step in range(20):
         stand.step(step)
-    stand.node._latch("by service")
+    stand.node._set_estop("by service")
     (line,) = Lines(capfd).naming("e-stop by service")
     stand.node.trigger_shutdown()
     (box,) = boxes(folder)
@@ -89,7 +89,7 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
         step += 1
     node._recorder.flush(now=True)
     assert len(node._recorder._box) < 9 * step
-    node._latch("by service")
+    node._set_estop("by service")
     node.trigger_shutdown()
     (box,) = boxes(tmp_path / "boxes")
     with SessionReplay(Bag(box), deserialize_message) as replay:

@@ -69,7 +69,7 @@ class Troubled:
             self._moved = not self._moved
             self._set(sources__joints__topic="joint_states_2" if self._moved else "joint_states")
         elif chance < 0.02:
-            self._node._latch("by service")
+            self._node._set_estop("by service")
         elif chance < 0.04:
             self._node._on_reset_estop(None, Trigger.Response())
         elif chance < 0.05:

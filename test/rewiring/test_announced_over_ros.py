@@ -22,7 +22,7 @@ from rclpy.parameter import Parameter
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.load import load_policy
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
@@ -31,8 +31,8 @@ from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.gym.environments import find_environment_id, make_environment
 from an_control_sim.process import RELIABLE, ros_context
 
-MODEL = share_path("models/ant.safetensors")
-WIRING = share_path("config/ant.yaml")
+MODEL = find_share_path("models/ant.safetensors")
+WIRING = find_share_path("config/ant.yaml")
 SWAPS = 1000
 STEPS = 300
 WARM = 20
@@ -151,7 +151,7 @@ def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Se
     with policy_process() as pid, ros_context(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         sensors = make(node, pid)
-        robot = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
+        robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
         bridge = sensors.bridge = Bridge(node, robot, tap=sensors)
         for sensor_topic in robot.sensor_topics:
             sensors.store_message(sensor_topic.topic, sensor_topic.message)

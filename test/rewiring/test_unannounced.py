@@ -15,7 +15,7 @@ from an_control.learning.evaluation.evaluate import play_episodes, summarise_res
 from an_control.learning.rollout.engine import EpisodeStart
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.envs.cartpole import CARTPOLE_CHANNELS
 from an_control_sim.gym.environments import find_environment_id, make_environment
@@ -25,7 +25,7 @@ SEED = 4
 
 @pytest.fixture(scope="module")
 def ant_model():
-    path = share_path("models/ant.safetensors")
+    path = find_share_path("models/ant.safetensors")
     if load_policy(path).model.forward is None:
         pytest.skip("the shipped Ant carries no forward model")
     return path
@@ -143,7 +143,7 @@ def test_signals_that_move_are_found_also_while_others_are_missing(ant, ant_mode
 
 @pytest.mark.slow
 def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
-    path = share_path("models/cartpole.safetensors")
+    path = find_share_path("models/cartpole.safetensors")
     if load_policy(path).model.forward is None:
         pytest.skip("the shipped CartPole policy carries no forward model")
     env = make_environment(find_environment_id("cartpole"))

@@ -188,8 +188,8 @@ def test_while_it_does_not_command_it_hears_who_does_on_all_topics(stand):
         stand.until(publisher.get_subscription_count, "heard")
     publishers["cmd_vel"].publish(twist)
     publishers["arm"].publish(Float64MultiArray(data=[3.0]))
-    stand.until(lambda: stand.node.sent is not None, "both parts")
-    np.testing.assert_array_equal(stand.node.sent, [2.0, 3.0])
+    stand.until(lambda: stand.node.last_command is not None, "both parts")
+    np.testing.assert_array_equal(stand.node.last_command, [2.0, 3.0])
 
 
 def test_it_hears_a_best_effort_commander_too(stand):
@@ -201,8 +201,8 @@ def test_it_hears_a_best_effort_commander_too(stand):
         stand.until(publisher.get_subscription_count, "heard")
     publishers[0].publish(TwistStamped())
     publishers[1].publish(Float64MultiArray(data=[3.0]))
-    stand.until(lambda: stand.node.sent is not None, "both parts")
-    np.testing.assert_array_equal(stand.node.sent, [0.0, 3.0])
+    stand.until(lambda: stand.node.last_command is not None, "both parts")
+    np.testing.assert_array_equal(stand.node.last_command, [0.0, 3.0])
 
 
 def test_an_action_that_rounding_puts_beyond_one_still_counts_for_the_monitor():

@@ -22,7 +22,7 @@ from std_srvs.srv import Trigger
 
 from an_control.ros import diagnostics, loop
 from an_control.ros.diagnostics import TickTimes
-from an_control.ros.graph import owner_name
+from an_control.ros.graph import get_owner_name
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
@@ -114,7 +114,9 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     look = stand.node.get_publishers_info_by_topic
     for topic in ("policy/estop", "joint_states"):
-        stand.until(lambda t=topic: [owner_name(one) for one in look(t)] == ["/other"], "the other")
+        stand.until(
+            lambda t=topic: [get_owner_name(one) for one in look(t)] == ["/other"], "the other"
+        )
     parts = Board(stand).read()
     said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
     joints = parts["source joints"]
@@ -153,7 +155,7 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     known = {"/policy", "/other"} if type_ else {"/policy"}  # the node listens itself
     look = stand.node.get_subscriptions_info_by_topic
-    stand.until(lambda: {owner_name(one) for one in look("commands")} == known, "known")
+    stand.until(lambda: {get_owner_name(one) for one in look("commands")} == known, "known")
     wiring = Board(stand).read()["wiring"]
     assert wiring.level == WARN and said in wiring.message
     assert "nobody hears commands on commands" in wiring.message
@@ -199,7 +201,7 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
         ticks.add(2.9 * step_s, 3.0 * step_s, age_s=0.004)
         assert ticks.missed == missed
         assert ticks.count == 3
-        assert ticks.age_ms(50.0) == pytest.approx(3.0)
+        assert ticks.compute_age_percentile_ms(50.0) == pytest.approx(3.0)
 
 
 def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
@@ -213,14 +215,16 @@ def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
 
 def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypatch):
     """Its ticks take longer than a period, so that timers are due while messages are queued."""
-    times, act = [], loop.Loop._act
-    monkeypatch.setattr(loop.Loop, "_diagnose", lambda self: times.append(time.monotonic()))
+    times, act = [], loop.Loop._run_tick
+    monkeypatch.setattr(
+        loop.Loop, "_publish_diagnostics", lambda self: times.append(time.monotonic())
+    )
 
     def slowly(self, stamp_ns):
         time.sleep(0.015)
         act(self, stamp_ns)
 
-    monkeypatch.setattr(loop.Loop, "_act", slowly)
+    monkeypatch.setattr(loop.Loop, "_run_tick", slowly)
     with closing(Stand(tmp_path, "events")) as stand:
         stand.start(mode="rate")
         end_s, step = time.monotonic() + 20.0, 0

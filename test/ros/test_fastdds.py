@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 PROGRAM = """
 import rclpy, time
@@ -43,7 +43,7 @@ def heard_and_shared(**environment: str) -> list[str]:
 
 
 def test_with_the_loopback_profile_participants_hear_each_other_without_shared_memory():
-    profile = str(share_path("config/fastdds_loopback.xml"))
+    profile = str(find_share_path("config/fastdds_loopback.xml"))
     assert heard_and_shared(
         FASTDDS_DEFAULT_PROFILES_FILE=profile, ROS_AUTOMATIC_DISCOVERY_RANGE="SYSTEM_DEFAULT"
     ) == ["True", "False"]

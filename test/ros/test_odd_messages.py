@@ -116,7 +116,7 @@ def test_an_array_that_flickers_leaves_a_handful_of_lines_in_the_log(stand, capf
         stand.joints.publish(message)
         stand.send_tilt(stamp_of(step), 1.0, 1.0)
         wait_for(stand, step)
-        stand.node._loop._act(None)
+        stand.node._loop._run_tick(None)
     log = capfd.readouterr().err
     assert 2 <= log.count("left.position") <= LINES
 
@@ -126,7 +126,7 @@ def steady(stand, monkeypatch) -> list[int]:
     ahead = [0]
     clock, wall = time.monotonic_ns, time.time_ns
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock() + ahead[0])
-    monkeypatch.setattr(inputs, "wall_clock_ns", lambda: wall() + ahead[0])
+    monkeypatch.setattr(inputs, "read_wall_clock_ns", lambda: wall() + ahead[0])
     stand.start(mode="rate")
     return ahead
 
@@ -183,17 +183,17 @@ def test_publishers_whose_clocks_differ_share_a_topic():
     now_ns = time.time_ns()
     for clock_ns, gid in ((now_ns, b"a"), (now_ns - 90 * SECOND_NS, b"b")):
         info = {"source_timestamp": clock_ns, "publisher_gid": {"data": gid}}
-        assert arrivals.corrected_ns(info, 1000) == 1000
+        assert arrivals.correct_arrival_ns(info, 1000) == 1000
 
 
 def test_without_source_timestamps_what_comes_right_after_a_gap_counts_as_from_before_it():
     arrivals = inputs.Arrivals(STEP_NS)
     for step in range(5):
         arrivals.record_tick(step * STEP_NS)
-        assert arrivals.corrected_ns(None, step * STEP_NS + 1) == step * STEP_NS + 1
+        assert arrivals.correct_arrival_ns(None, step * STEP_NS + 1) == step * STEP_NS + 1
     gap_ns = 4 * STEP_NS
-    assert arrivals.corrected_ns(None, gap_ns + SECOND_NS) == gap_ns
+    assert arrivals.correct_arrival_ns(None, gap_ns + SECOND_NS) == gap_ns
     arrivals.record_tick(gap_ns + SECOND_NS)
-    assert arrivals.corrected_ns(None, gap_ns + SECOND_NS + STEP_NS) == gap_ns
+    assert arrivals.correct_arrival_ns(None, gap_ns + SECOND_NS + STEP_NS) == gap_ns
     after_ns = gap_ns + SECOND_NS + STEP_NS + 1
-    assert arrivals.corrected_ns(None, after_ns) == after_ns
+    assert arrivals.correct_arrival_ns(None, after_ns) == after_ns

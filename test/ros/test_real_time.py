@@ -87,7 +87,7 @@ def test_in_shadow_it_proposes_commands_nothing_and_takes_what_others_send_as_it
         assert wanted == sent and list(heard[-1].name) == list(JOINTS)
         message = JointState(name=list(reversed(JOINTS)), effort=array("d", reversed(sent)))
         pilot.publish(message)
-        stand.until(lambda s=sent: np.array_equal(node.sent, s), "the node heard the pilot")
+        stand.until(lambda s=sent: np.array_equal(node.last_command, s), "the node heard the pilot")
     request = SetParameters.Request(
         parameters=[Parameter("shadow", value=False).to_parameter_msg()]
     )

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.simulation_file import load_simulation
 
 LIMIT_S = 180.0
 RUN = "import sys; from an_control.cli import main; sys.exit(main())"
-CONFIG = share_path("config")
+CONFIG = find_share_path("config")
 WIRINGS = sorted(
     path.stem for path in CONFIG.glob("*.yaml") if "\nan_control_wiring:" in path.read_text()
 )
@@ -68,7 +68,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 def test_wirings_ship_and_each_has_a_model_and_a_simulation() -> None:
     assert len(WIRINGS) >= 5
     for name in WIRINGS:
-        assert share_path(f"models/{name}.safetensors").exists(), name
+        assert find_share_path(f"models/{name}.safetensors").exists(), name
         load_simulation(CONFIG / f"{name}_sim.yaml")
 
 
@@ -79,7 +79,7 @@ def test_a_shipped_wiring_waits_for_its_robot_acts_beside_it_and_ends_at_ctrl_c(
     for package in ("gymnasium", "numba", *NEEDS.get(name, ())):
         pytest.importorskip(package, reason="needs the sim extra")
     wiring = CONFIG / f"{name}.yaml"
-    files = "--wiring", wiring, "--model", share_path(f"models/{name}.safetensors")
+    files = "--wiring", wiring, "--model", find_share_path(f"models/{name}.safetensors")
     quick = "-p", "engine:=numpy"  # what is not compiled yet would be compiled first
     policy = start("-c", RUN, "run", *files, "--activate", "--", *quick)
     policy.wait_for("waiting for the first message of ")

@@ -25,7 +25,7 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 
 EXECUTABLES = {
     "policy": "an_control.ros.node",
@@ -39,7 +39,7 @@ OFTEN = {"/clock", "/parameter_events", "/rosout", "/ant/policy/transition_event
 
 
 def allowed(name: str, kind: str, right: str) -> set[str]:
-    (profile,) = ElementTree.parse(share_path(f"config/sros2/{name}.xml")).iter("profile")
+    (profile,) = ElementTree.parse(find_share_path(f"config/sros2/{name}.xml")).iter("profile")
     assert profile.attrib == {"ns": "/ant", "node": name}
     names = [
         entry.text or ""
@@ -62,11 +62,11 @@ def assert_allows(node: Node, clients: set[str] = frozenset()) -> None:
 
 
 def test_the_policy_node_may_do_what_it_does_and_no_more(stand):
-    stand.wiring.write_bytes(share_path("config/ant.yaml").read_bytes())
+    stand.wiring.write_bytes(find_share_path("config/ant.yaml").read_bytes())
     node = stand.start(
         activate=False,
         options={"namespace": "/ant"},
-        model=str(share_path("models/ant.safetensors")),
+        model=str(find_share_path("models/ant.safetensors")),
     )
     assert node.trigger_configure().to_label() == "transition_success"
     assert_allows(node)
@@ -82,8 +82,8 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     from an_control_sim.scrambler.scrambler import Scrambler
 
     node = Node("simulator", namespace="/ant", context=stand.context)
-    robot = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
-    wiring = load_wiring(share_path("config/ant.yaml"))
+    robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
+    wiring = load_wiring(find_share_path("config/ant.yaml"))
     bridge = Bridge(
         node, robot, tap=Scrambler(node, wiring, DisturbanceSettings(), 0), camera_hz=1.0
     )
@@ -97,7 +97,7 @@ def test_the_scrambler_may_do_what_it_does_and_no_more(stand):
     pytest.importorskip("pybullet")
     from an_control_sim.scrambler.scrambler import ScramblerNode
 
-    values = {"wiring": str(share_path("config/ant.yaml")), "shuffle": "reset"}
+    values = {"wiring": str(find_share_path("config/ant.yaml")), "shuffle": "reset"}
     overrides = [Parameter(name, value=value) for name, value in values.items()]
     node = ScramblerNode(namespace="/ant", context=stand.context, parameter_overrides=overrides)
     assert_allows(node)
@@ -149,7 +149,7 @@ def keystores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             maker.create_keystore(keystore)
             for name in EXECUTABLES:
                 maker.create_enclave(keystore, f"/ant/{name}")
-                policy = share_path(f"config/sros2/{name}.xml")
+                policy = find_share_path(f"config/sros2/{name}.xml")
                 maker.create_permission(keystore, f"/ant/{name}", policy)
     return folder / "ours", folder / "theirs"
 
@@ -169,12 +169,12 @@ def started(keystore: Path | None, name: str, **parameters: object) -> subproces
 def walk(keystore: Path | None) -> list[str]:
     """The figures of an episode of the Ant in lockstep, the node and the simulator in processes."""
     files = {"wiring": "config/ant.yaml", "model": "models/ant.safetensors"}
-    settings = {key: share_path(file) for key, file in files.items()}
+    settings = {key: find_share_path(file) for key, file in files.items()}
     lockstep = {"mode": "lockstep", "engine": "numpy", "autostart": True}
     node = started(keystore, "policy", **settings, **lockstep)
     with node:
         try:
-            simulation = {"simulation": share_path("config/ant_sim.yaml"), "episodes": 1}
+            simulation = {"simulation": find_share_path("config/ant_sim.yaml"), "episodes": 1}
             simulator = started(keystore, "simulator", **simulation, seed=3)
             out, errors = simulator.communicate(timeout=LIMIT_S)
         finally:

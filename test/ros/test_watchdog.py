@@ -127,7 +127,7 @@ def test_the_command_of_a_tick_that_came_too_late_is_not_sent(stand, monkeypatch
     hang(monkeypatch, 0.3)
     # On a busy machine a trip may be under way already.
     trips = loop._guard.watchdog.trips - loop._guard.watchdog.tripped
-    sent = sent_during(loop._output, lambda: loop._act(None), monkeypatch)
+    sent = sent_during(loop._output, lambda: loop._run_tick(None), monkeypatch)
     assert loop._guard.watchdog.trips > trips
     assert len(sent) >= 2 and sent[0] == sent[-1] == SAFE
     assert all(one == SAFE for one in sent)

@@ -23,7 +23,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.import_authors import import_authors
 from an_control.policy.model_file import write_model
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.episodes import RunSummary
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
@@ -32,7 +32,7 @@ from an_control_sim.gym.environments import make_environment
 from an_control_sim.process import ros_context
 from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
-WIRING = share_path("config/ant.yaml")
+WIRING = find_share_path("config/ant.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def policy_node(wiring: Path, model: Path, **more: object) -> Iterator[None]:
 
 def walk(scramble: DisturbanceSettings | None = None, **more: Any) -> RunSummary:
     settings = SimulatorSettings(
-        simulation=str(share_path("config/ant_sim.yaml")),
+        simulation=str(find_share_path("config/ant_sim.yaml")),
         wiring=str(WIRING),
         seed=1,
         disturbance=scramble or DisturbanceSettings(),

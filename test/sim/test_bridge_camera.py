@@ -32,7 +32,7 @@ from an_control.disturbance import (
 from an_control.policy import write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, load_wiring
 from an_control.wiring.image import cut_patches
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
@@ -108,12 +108,12 @@ def policy_node(task: str, wiring: Path, model: Path) -> Iterator[None]:
 
 
 def over_ros(task: str, folder: Path, scramble: DisturbanceSettings) -> None:
-    text = share_path(f"config/{task}_sim.yaml").read_text()
+    text = find_share_path(f"config/{task}_sim.yaml").read_text()
     short = folder / "short_sim.yaml"
     short.write_text(f"{text}\noptions: {{max_episode_steps: {STEPS}}}\n")
     settings = SimulatorSettings(
         simulation=str(short),
-        wiring=str(share_path(f"config/{task}.yaml")),
+        wiring=str(find_share_path(f"config/{task}.yaml")),
         seed=1,
         disturbance=scramble,
         command_timeout_s=10.0,
@@ -134,7 +134,7 @@ def test_over_ros_the_game_goes_as_in_process_to_the_last_bit_shuffled_or_not(
     """Whatever order the patches have from the reset on, the policy sees the same."""
     in_process(task, model)
     expected, bits[:] = list(bits), []
-    wiring = share_path(f"config/{task}.yaml")
+    wiring = find_share_path(f"config/{task}.yaml")
     if scramble.active:
         write_wiring(derive_scrambled_wiring(load_wiring(wiring)), tmp_path / "scrambled.yaml")
         wiring = tmp_path / "scrambled.yaml"

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("rclpy")
 from std_msgs.msg import Float64MultiArray
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import WiringError
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -340,7 +340,7 @@ def test_a_discrete_environment_takes_an_index_or_the_largest_of_n(tmp_path):
 
 def test_the_ants_yaml_serves_every_sensor_on_five_topics():
     pytest.importorskip("pybullet")
-    ant = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
+    ant = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
     ant.reset(3)
     ant.fill(1_000_000_000)
     topics = {sensor_topic.topic: sensor_topic.message for sensor_topic in ant.sensor_topics}

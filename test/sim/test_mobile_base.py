@@ -13,7 +13,7 @@ import yaml
 
 pytest.importorskip("gymnasium")
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, load_wiring
 from an_control_sim.envs.mobile_base import ARRIVED, CRASHED, MobileBaseEnv, teacher
 
@@ -58,10 +58,10 @@ def test_the_wiring_reads_what_the_environment_observes_to_the_last_bit(lost):
     from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
 
-    simulation = load_simulation(share_path("config/mobile_base_sim.yaml"))
+    simulation = load_simulation(find_share_path("config/mobile_base_sim.yaml"))
     robot = SimulatedRobot(replace(simulation, options={"lost_beams": lost}))
     robot.reset(1)
-    table = ChannelTable(load_wiring(share_path("config/mobile_base.yaml")))
+    table = ChannelTable(load_wiring(find_share_path("config/mobile_base.yaml")))
     channels = robot._environment.unwrapped.channels
     missing = 0
     for step in range(1, 60):
@@ -84,14 +84,14 @@ def test_the_wiring_reads_what_the_environment_observes_to_the_last_bit(lost):
 
 def test_it_drives_to_a_goal_over_ros_with_beams_lost_and_all_signals_moved(tmp_path):
     pytest.importorskip("rclpy")
-    simulation = yaml.safe_load(share_path("config/mobile_base_sim.yaml").read_text())
+    simulation = yaml.safe_load(find_share_path("config/mobile_base_sim.yaml").read_text())
     simulation["options"] = {"lost_beams": 0.3}
     file, result = tmp_path / "lossy.yaml", tmp_path / "result.json"
     file.write_text(yaml.safe_dump(simulation, sort_keys=False))
     files = {
         "simulation": file,
-        "wiring": share_path("config/mobile_base.yaml"),
-        "model": share_path("models/mobile_base.safetensors"),
+        "wiring": find_share_path("config/mobile_base.yaml"),
+        "model": find_share_path("models/mobile_base.safetensors"),
     }
     given = [part for name, path in files.items() for part in (f"--{name}", str(path))]
     command = [sys.executable, "-m", "an_control", "sim", *given, "--episodes", "1", "--seed", "1"]

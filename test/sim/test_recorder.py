@@ -17,7 +17,7 @@ from sensor_msgs.msg import Image
 
 from an_control.cli.sim import _make_video_recorder
 from an_control.system.files import WriteError
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.recorder import MAX_SHEET_PICTURES, Recorder
@@ -128,9 +128,9 @@ def test_a_sheet_of_a_long_run_is_chosen_from_few_pictures_over_all_of_it(tmp_pa
 def test_a_recording_is_of_the_camera_at_the_rate_at_which_its_pictures_come(
     tmp_path, task, added, topics, rate_hz
 ):
-    text = share_path(f"config/{task}.yaml").read_text()
+    text = find_share_path(f"config/{task}.yaml").read_text()
     (tmp_path / "robot.yaml").write_text(text.replace("sources:\n", f"sources:\n{added}"))
-    simulation = load_simulation(share_path(f"config/{task}_sim.yaml"))
+    simulation = load_simulation(find_share_path(f"config/{task}_sim.yaml"))
     wiring = load_wiring(tmp_path / "robot.yaml")
     with ros_node("recorder", "seen") as node:
         recorder = _make_video_recorder(node, tmp_path / "seen.mp4", simulation, wiring)

@@ -21,7 +21,7 @@ from an_control.control.bring_up import BringUp
 from an_control.control.gate import SafetyGate
 from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, Readings, Wiring, import_message_class, load_wiring
 from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring, list_elements
 from an_control_sim.scrambler.scrambler import Scrambler
@@ -361,8 +361,8 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     monkeypatch.setattr(sim.SimCommand, "_start_policy_node", stop)
     monkeypatch.setattr("an_control_sim.bridge.policy_link.wait_until_alone", lambda *_: None)
     files = sim._SimulationFiles(
-        share_path("config/mobile_base_sim.yaml"),
-        share_path("config/mobile_base.yaml"),
+        find_share_path("config/mobile_base_sim.yaml"),
+        find_share_path("config/mobile_base.yaml"),
         tmp_path / "model.safetensors",
     )
     verb = sim.SimCommand(view=view, scrambler=not view)

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 
 
 def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
     from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
-    robot = load_wiring(share_path("config/ant.yaml"))
+    robot = load_wiring(find_share_path("config/ant.yaml"))
     derived = derive_scrambled_wiring(robot)
     assert derived.command == robot.command and derived.rate_hz == robot.rate_hz
-    for wiring in (derived, robot, load_wiring(share_path("config/mobile_base.yaml"))):
+    for wiring in (derived, robot, load_wiring(find_share_path("config/mobile_base.yaml"))):
         write_wiring(wiring, tmp_path / "wiring.yaml")
         assert replace(load_wiring(tmp_path / "wiring.yaml"), file=wiring.file) == wiring
 
@@ -100,7 +100,7 @@ def test_more_signals_than_a_robot_has_channels_cannot_move(name, count):
     pytest.importorskip("rclpy")
     from an_control_sim.scrambler.messages import make_scrambled_message
 
-    out = make_scrambled_message(load_wiring(share_path(f"config/{name}.yaml")))
+    out = make_scrambled_message(load_wiring(find_share_path(f"config/{name}.yaml")))
     out.check(DisturbanceSettings(swap=count))
     for settings, schedule in (
         (DisturbanceSettings(swap=count + 1), ()),
@@ -225,7 +225,7 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     from an_control_sim.scrambler.scrambler import Scrambler
 
     node = Node("host", namespace="pong")
-    wiring = load_wiring(share_path("config/pong.yaml"))
+    wiring = load_wiring(find_share_path("config/pong.yaml"))
     scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
     ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
     scrambler._add_channels(ids)
@@ -241,7 +241,7 @@ def test_behind_it_each_of_the_robots_channels_can_be_rewired_and_is_expected_fr
     from an_control.wiring import ChannelTable
     from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
-    robot = load_wiring(share_path("config/ant.yaml"))
+    robot = load_wiring(find_share_path("config/ant.yaml"))
     derived = derive_scrambled_wiring(robot)
     assert [one.id for one in derived.channels] == [*(one.id for one in robot.channels), "*"]
     assert derived.rewirable["channels.roll.field"] == "position[roll]"

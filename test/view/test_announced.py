@@ -58,7 +58,7 @@ def heard() -> Iterator[tuple[Node, Listener]]:
     rclpy.init(args=[], context=context)
     speaker, hearer = (Node(name, context=context) for name in ("speaker", "hearer"))
     listener = Listener(hearer)
-    listener.follow({"channels": TopicSubscription(TICK_TOPIC, JointState, NEWEST)})
+    listener.subscribe_to_topics({"channels": TopicSubscription(TICK_TOPIC, JointState, NEWEST)})
     yield speaker, listener
     listener.close()
     for node in speaker, hearer:

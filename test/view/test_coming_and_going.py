@@ -17,7 +17,7 @@ from program import Program
 from stand import JOINTS, WIRING, tiny_model
 from view.visitor import visiting
 
-from an_control.view.main import serving
+from an_control.view.main import run_server
 
 DRAWING = """
 an_control_drawing: 1
@@ -30,7 +30,7 @@ SLOTS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocit
 
 def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_path):
     from an_control.cli import main
-    from an_control.system.share import share_path
+    from an_control.system.share import find_share_path
 
     robot, rng = simulate("cartpole", "--episodes", "100000", "--seed", "3"), random.Random(4)
     returns: dict[int, float] = {}
@@ -69,7 +69,7 @@ def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_p
     asyncio.run(run())
     robot.close()
     count = max(returns) + 1
-    model, plain = share_path("models/cartpole.safetensors"), tmp_path / "plain.json"
+    model, plain = find_share_path("models/cartpole.safetensors"), tmp_path / "plain.json"
     arguments = [str(model), "--episodes", str(count), "--seed", "3", "--json", str(plain)]
     assert main(["evaluate", *arguments]) == 0
     expected = [one["return"] for one in json.loads(plain.read_text())["episodes"]]
@@ -88,7 +88,7 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
     robot.start()
 
     async def run() -> None:
-        async with serving(0) as (server, looking), visiting(server.address) as visitor:
+        async with run_server(0) as (server, looking), visiting(server.address) as visitor:
             await visitor.state("waiting")
             with program.started(*arguments) as process:
                 await visitor.state("running")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 pytest.importorskip("msgspec")
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.view.drawing import find_skeleton, read_skeleton
 from an_control.wiring.checked_yaml import WiringError
 
@@ -26,10 +26,10 @@ links:
 
 @pytest.mark.parametrize("robot", ["ant", "cartpole"])
 def test_a_shipped_drawing_moves_by_all_joints_that_its_robot_publishes(robot):
-    simulation = yaml.safe_load(share_path(f"config/{robot}_sim.yaml").read_text())
+    simulation = yaml.safe_load(find_share_path(f"config/{robot}_sim.yaml").read_text())
     joints = simulation["publish"]["joint_states"]["fields"]["name"]
     skeleton = find_skeleton(joints, "")
-    assert skeleton == read_skeleton(share_path(f"config/{robot}_drawing.yaml"))
+    assert skeleton == read_skeleton(find_share_path(f"config/{robot}_drawing.yaml"))
     assert skeleton.joints == set(joints)
     assert find_skeleton(joints[1:], "") is None
 
@@ -42,7 +42,7 @@ def test_the_example_on_the_page_can_be_read(tmp_path):
 
 
 def test_every_shipped_drawing_can_be_read():
-    paths = sorted(share_path("config").glob("*_drawing.yaml"))
+    paths = sorted(find_share_path("config").glob("*_drawing.yaml"))
     assert len(paths) >= 2
     for path in paths:
         assert read_skeleton(path).joints

@@ -19,7 +19,7 @@ from rclpy.context import Context
 from rclpy.node import Node
 from view.browser import CHROMIUM, browsing
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
 
@@ -43,7 +43,7 @@ class Order:
 
     def hear(self) -> dict[str, str]:
         if not self.order:
-            self._listener.follow(find_robot(self._node).topics)
+            self._listener.subscribe_to_topics(find_robot(self._node).topics)
         message = self._listener.take_newest("order")
         if message is not None:
             self.order = {one.key: one.value for one in message.values}
@@ -96,7 +96,7 @@ def test_each_of_a_hundred_announced_drags_reaches_the_nodes_in_time(simulate, t
     if mode == "lockstep":
         from an_control.cli import main
 
-        model, plain = share_path("models/ant.safetensors"), tmp_path / "plain.json"
+        model, plain = find_share_path("models/ant.safetensors"), tmp_path / "plain.json"
         count = max(seen.returns) + 1
         arguments = ["--episodes", str(count), "--seed", "5", "--shuffle", "none"]
         arguments += ["--json", str(plain)]

@@ -13,7 +13,7 @@ from an_control.view.insight import (
     MOST_PIXELS,
     MOST_ROWS,
     KeyProjection,
-    attention_strength,
+    compute_attention_strength,
     encode_picture,
     to_hundredths,
 )
@@ -37,9 +37,9 @@ def shown(message: bytes | None) -> np.ndarray:
 
 def test_a_channel_is_as_strong_as_the_mean_of_its_magnitudes():
     attention = np.array([[1.0, -2.0, 0.0], [-1.0, 2.0, 0.0]])
-    assert attention_strength(attention).tolist() == [0.5, 1.0, 0.0]
-    assert attention_strength(np.zeros((2, 3))).tolist() == [0.0, 0.0, 0.0]
-    assert attention_strength(np.full((2, 3), np.nan)).tolist() == [0.0, 0.0, 0.0]
+    assert compute_attention_strength(attention).tolist() == [0.5, 1.0, 0.0]
+    assert compute_attention_strength(np.zeros((2, 3))).tolist() == [0.0, 0.0, 0.0]
+    assert compute_attention_strength(np.full((2, 3), np.nan)).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_large_attention_is_shown_as_means_and_a_small_one_as_it_is():
@@ -56,12 +56,12 @@ def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():
     places = rng.normal(size=(28, 2)) * [5.0, 2.0]
     before = None
     for _ in range(50):
-        points = keys.project(places @ directions + 0.01 * rng.normal(size=(28, 16)))
+        points = keys.project_keys(places @ directions + 0.01 * rng.normal(size=(28, 16)))
         assert points.shape == (28, 2) and np.abs(points).max() <= 1.0 + 1e-9
         assert before is None or np.abs(points - before).max() < 0.1
         before = points
-    assert keys.project(np.full((28, 3), np.nan)).shape == (28, 2)
-    assert keys.project(np.ones((5, 1))).shape == (5, 2)
+    assert keys.project_keys(np.full((28, 3), np.nan)).shape == (28, 2)
+    assert keys.project_keys(np.ones((5, 1))).shape == (5, 2)
 
 
 @pytest.mark.parametrize(

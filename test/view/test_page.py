@@ -18,7 +18,7 @@ pytest.importorskip("playwright")
 import msgspec
 from view.browser import CHROMIUM, Browser, browsing
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.view import schema
 from an_control.view.drawing import read_skeleton
 from an_control.view.server import PAGE
@@ -56,7 +56,7 @@ class Server:
         socket.on_message(lambda text: self.heard.append(json.loads(text)))
 
     def say(self, update: schema.Update) -> None:
-        self._socket.send(schema.encode(update).decode())
+        self._socket.send(schema.encode_update(update).decode())
 
     def end(self) -> None:
         self.here = False
@@ -155,7 +155,7 @@ PLACE = "async (given) => (await import('./skeleton.js')).place(...given)"
 
 def ends(page: Browser, robot: str, joints: dict[str, float], pose: list[float]) -> dict[str, Any]:
     """Where the page draws the end of each link of a shipped robot."""
-    skeleton = read_skeleton(share_path(f"config/{robot}_drawing.yaml"))
+    skeleton = read_skeleton(find_share_path(f"config/{robot}_drawing.yaml"))
     found = page.page.evaluate(PLACE, [msgspec.to_builtins(skeleton), joints, pose])
     return {
         link.name: pytest.approx(one["to"], abs=1e-9)
@@ -180,7 +180,7 @@ def test_a_skeleton_stands_where_its_joints_and_its_pose_put_it(page):
 
 
 def test_a_skeleton_is_drawn_and_moves_with_its_joints(page, server):
-    skeleton = read_skeleton(share_path("config/cartpole_drawing.yaml"))
+    skeleton = read_skeleton(find_share_path("config/cartpole_drawing.yaml"))
     server.say(schema.ChannelsUpdate(["a"]))
     server.say(schema.DrawingUpdate("skeleton", ["cart", "pole"], skeleton))
     drawn = set()

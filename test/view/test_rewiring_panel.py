@@ -51,7 +51,7 @@ def wires(panel: RewiringPanel) -> dict[str, tuple[str, str]]:
 
 def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
     panel = scrambled()
-    change = panel.connect("a", "b", announced=False)
+    change = panel.plan_connection("a", "b", announced=False)
     assert dict(change.order) == {"b": "a", "a": "b"} and not change.parameters
     do(panel, change)
     assert wires(panel) == {"a": ("b", "a"), "b": ("a", "b"), "c": ("c", "c")}
@@ -59,7 +59,7 @@ def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
 
 def test_an_announced_drag_lets_both_channels_follow_their_signals():
     panel = scrambled()
-    change = panel.connect("a", "b", announced=True)
+    change = panel.plan_connection("a", "b", announced=True)
     assert dict(change.order) == {"b": "a", "a": "b"}
     assert dict(change.parameters) == {
         "channels.a.field": "position[b]", "channels.b.field": "position[a]",
@@ -73,61 +73,61 @@ def test_after_any_announced_drags_each_channel_reads_its_own_signal():
     for _ in range(100):
         signal, slot = rng.choice(IDS), rng.choice(IDS)
         if wires(panel)[slot][0] != signal:
-            do(panel, panel.connect(signal, slot, announced=True))
-        do(panel, panel.shuffle(rng, announced=True))
+            do(panel, panel.plan_connection(signal, slot, announced=True))
+        do(panel, panel.plan_shuffle(rng, announced=True))
         assert all(signal == channel for signal, channel in wires(panel).values())
     assert panel.signals == list(IDS)
 
 
 def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
     panel = scrambled()
-    do(panel, panel.cut_signal("a"))
-    do(panel, panel.put_noise("b"))
-    do(panel, panel.copy_signal("c", "a"))
+    do(panel, panel.plan_cut("a"))
+    do(panel, panel.plan_noise("b"))
+    do(panel, panel.plan_copy("c", "a"))
     assert wires(panel) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
-    do(panel, panel.connect("a", "b", announced=True))
+    do(panel, panel.plan_connection("a", "b", announced=True))
     assert wires(panel) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
 
 
 def test_undo_takes_everything_back_in_turn_and_restoring_too():
     panel, rng, seen = scrambled(), random.Random(2), []
     for make in (
-        lambda: panel.shuffle(rng, announced=True),
+        lambda: panel.plan_shuffle(rng, announced=True),
         lambda: (
-            panel.connect(panel.wires[0].signal, "c", announced=False)
+            panel.plan_connection(panel.wires[0].signal, "c", announced=False)
             if wires(panel)["c"][0] != panel.wires[0].signal
-            else panel.cut_signal("c")
+            else panel.plan_cut("c")
         ),
-        lambda: panel.cut_signal("b"),
-        panel.restore_file_wiring,
+        lambda: panel.plan_cut("b"),
+        panel.plan_restoring_file_wiring,
     ):
         seen.append(wires(panel))
         do(panel, make())
     assert wires(panel) == {one: (one, one) for one in IDS}
     while seen:
-        panel.record_change(panel.undo(), None)
+        panel.record_change(panel.plan_undo(), None)
         assert wires(panel) == seen.pop()
     with pytest.raises(RefusedChangeError, match="no change to undo"):
-        panel.undo()
+        panel.plan_undo()
 
 
 def test_a_robot_that_is_started_again_takes_nothing_back():
     panel = scrambled()
-    do(panel, panel.connect("a", "b", announced=False))
+    do(panel, panel.plan_connection("a", "b", announced=False))
     panel.set_wiring(SCRAMBLED, "scrambled", new=False)
-    assert panel.undos == 1
+    assert panel.undo_count == 1
     panel.set_wiring(SCRAMBLED, "scrambled", new=True)
-    assert panel.undos == 0
+    assert panel.undo_count == 0
 
 
 def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
     panel = scrambled()
-    do(panel, panel.cut_signal("a"))
+    do(panel, panel.plan_cut("a"))
     panel.set_order(None)
-    assert panel.undos == 0
+    assert panel.undo_count == 0
     do(panel, WiringChange(parameters={"channels.a.field": "position[b]"}))
     panel.set_order({one: one for one in IDS})
-    assert panel.undos == 0
+    assert panel.undo_count == 0
 
 
 def test_a_change_of_slots_or_channels_that_have_gone_is_refused():
@@ -142,18 +142,18 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
     panel = plain()
     assert panel.signals == ["imu: roll(orientation)", "legs: position[hip]"]
     assert panel.why_not_unannounced == NO_SCRAMBLER and not panel.why_not_announced
-    change = panel.connect("legs: position[hip]", "roll", announced=True)
+    change = panel.plan_connection("legs: position[hip]", "roll", announced=True)
     assert not change.order and dict(change.parameters) == {
         "channels.roll.source": "legs", "channels.roll.field": "position[hip]",
         "channels.hip.source": "imu", "channels.hip.field": "roll(orientation)",
     }  # fmt: skip
     do(panel, change)
     assert wires(panel)["roll"] == ("legs: position[hip]", "roll")
-    do(panel, panel.restore_file_wiring())
+    do(panel, panel.plan_restoring_file_wiring())
     assert wires(panel)["roll"] == ("imu: roll(orientation)", "roll")
     for refused in (
-        lambda: panel.cut_signal("roll"),
-        lambda: panel.connect("imu: roll(orientation)", "hip", announced=False),
+        lambda: panel.plan_cut("roll"),
+        lambda: panel.plan_connection("imu: roll(orientation)", "hip", announced=False),
     ):
         with pytest.raises(RefusedChangeError, match="scrambler"):
             refused()
@@ -162,11 +162,11 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
 @pytest.mark.parametrize(
     ("refused", "named"),
     [
-        (lambda panel: panel.connect("x", "a", announced=False), "'x' is no signal"),
-        (lambda panel: panel.connect("a", "x", announced=False), "'x' is no input slot"),
-        (lambda panel: panel.connect("a", "a", announced=False), "carries a already"),
-        (lambda panel: panel.copy_signal("noise", "a"), "'noise' is no signal"),
-        (lambda panel: panel.cut_signal("x"), "'x' is no input slot"),
+        (lambda panel: panel.plan_connection("x", "a", announced=False), "'x' is no signal"),
+        (lambda panel: panel.plan_connection("a", "x", announced=False), "'x' is no input slot"),
+        (lambda panel: panel.plan_connection("a", "a", announced=False), "carries a already"),
+        (lambda panel: panel.plan_copy("noise", "a"), "'noise' is no signal"),
+        (lambda panel: panel.plan_cut("x"), "'x' is no input slot"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(refused, named):
@@ -180,6 +180,6 @@ def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
     panel.set_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
                     "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
     assert "wildcard" in panel.why_not_announced and not panel.why_not_unannounced
-    do(panel, panel.connect("a", "b", announced=False))
+    do(panel, panel.plan_connection("a", "b", announced=False))
     with pytest.raises(RefusedChangeError, match="wildcard"):
-        panel.connect("a", "c", announced=True)
+        panel.plan_connection("a", "c", announced=True)

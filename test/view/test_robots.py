@@ -43,7 +43,7 @@ class Witness:
         end_s = time.monotonic() + 60.0
         while not self._order:
             assert time.monotonic() < end_s
-            self._listener.follow(find_robot(self.nodes[1]).topics)
+            self._listener.subscribe_to_topics(find_robot(self.nodes[1]).topics)
             self.hear()
             await asyncio.sleep(0.01)
         self.hear()

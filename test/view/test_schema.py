@@ -27,7 +27,7 @@ GOOD = [
 
 @pytest.mark.parametrize("message", GOOD, ids=lambda one: one["do"])
 def test_every_command_is_read(message):
-    assert schema.decode(json.dumps(message)).id == message["id"]
+    assert schema.decode_command(json.dumps(message)).id == message["id"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_every_command_is_read(message):
 )
 def test_what_is_not_a_command_is_refused_with_the_reason(message, named):
     with pytest.raises(ValueError) as refused:
-        schema.decode(message)
+        schema.decode_command(message)
     assert named in str(refused.value)
 
 
@@ -73,7 +73,7 @@ def test_ten_thousand_broken_messages_are_read_or_refused_and_nothing_else():
     rng, refused = random.Random(0), 0
     for _ in range(10_000):
         try:
-            assert schema.decode(mutated(rng)).id >= 0
+            assert schema.decode_command(mutated(rng)).id >= 0
         except ValueError:
             refused += 1
     assert refused > 9_000
@@ -81,6 +81,6 @@ def test_ten_thousand_broken_messages_are_read_or_refused_and_nothing_else():
 
 def test_updates_are_json_without_what_json_has_not():
     update = schema.ScoreUpdate([[1.0, None, float("nan"), 2.0]], fresh=True)
-    assert json.loads(schema.encode(update)) == {
+    assert json.loads(schema.encode_update(update)) == {
         "is": "score", "rows": [[1.0, None, None, 2.0]], "fresh": True,
     }  # fmt: skip

@@ -68,5 +68,5 @@ def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simul
     assert asyncio.run(deeds.read_robot(RobotGraph("/r/policy", "/r/simulator"), new=True))
     assert deeds.wiring == wiring
     assert deeds.settings == {"jitter": 0.1, "missing": 0.0, "shuffle": 0.0}
-    asyncio.run(deeds.forget())
+    asyncio.run(deeds.forget_robot())
     assert deeds.wiring == ""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import (
     ChannelConfig,
     ChannelTable,
@@ -21,7 +21,7 @@ from an_control.wiring import (
 )
 from an_control.wiring.messages import compute_pitch, compute_roll
 
-WIRING = load_wiring(share_path("config/ant.yaml"))
+WIRING = load_wiring(find_share_path("config/ant.yaml"))
 TEXT_OR_STAMPS = {"String", "Header", "Empty", "TimeReference"}
 """Messages without a number that is no stamp."""
 

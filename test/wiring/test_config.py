@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import ChannelConfig, SourceConfig, Wiring, WiringError, load_wiring
 
 Load = Callable[..., Wiring]
@@ -277,7 +277,7 @@ def test_what_is_not_plain_yaml_is_refused(load: Load, text: str | bytes, value:
 
 
 def test_two_channels_of_one_id_are_refused_by_name(load: Load) -> None:
-    text = share_path("config/ant.yaml").read_text().replace("goal.sin:", "goal.cos:")
+    text = find_share_path("config/ant.yaml").read_text().replace("goal.sin:", "goal.cos:")
     with pytest.raises(WiringError) as caught:
         load(text)
     assert caught.value.key == "channels.goal.cos"
@@ -285,7 +285,7 @@ def test_two_channels_of_one_id_are_refused_by_name(load: Load) -> None:
 
 
 def test_scalars_follow_yaml_1_2_so_that_1e_minus_3_is_a_number_and_on_a_name(load: Load) -> None:
-    text = share_path("config/ant.yaml").read_text()
+    text = find_share_path("config/ant.yaml").read_text()
     wiring = load(text.replace("robot: ant", "robot: on").replace("scale: 0.1,", "scale: 1e-1,"))
     assert wiring.robot == "on"
     assert wiring.channels[9].scale == 0.1
@@ -301,7 +301,9 @@ def test_a_source_on_the_commands_topic_is_refused_but_two_may_share_a_topic(loa
 @pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1e999", "9" * 5000])
 def test_a_number_that_is_not_finite_is_refused(load: Load, number: str) -> None:
     text = (
-        share_path("config/ant.yaml").read_text().replace("rate_hz: 60.606", f"rate_hz: {number}")
+        find_share_path("config/ant.yaml")
+        .read_text()
+        .replace("rate_hz: 60.606", f"rate_hz: {number}")
     )
     with pytest.raises(WiringError, match="rate_hz"):
         load(text)

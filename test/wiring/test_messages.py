@@ -90,9 +90,9 @@ def test_the_wiring_works_where_rclpy_cannot_be_imported() -> None:
     code = """
 import sys
 sys.modules["rclpy"] = None
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, load_wiring
-wiring = load_wiring(share_path("config/ant.yaml"))
+wiring = load_wiring(find_share_path("config/ant.yaml"))
 try:
     table = ChannelTable(wiring)
 except ValueError as error:

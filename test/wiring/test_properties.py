@@ -16,7 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, Wiring, WiringError, checked_yaml, load_wiring
 
 MS = 1_000_000
@@ -143,7 +143,7 @@ def test_a_mutated_file_loads_or_is_a_wiring_error(
         monkeypatch.setattr(checked_yaml, "_PARSER", yaml.SafeLoader)
     path = tmp_path / "robot.yaml"
     loaded = 0
-    for data in mutations(share_path("config/ant.yaml").read_bytes(), count):
+    for data in mutations(find_share_path("config/ant.yaml").read_bytes(), count):
         path.write_bytes(data)
         try:
             wiring = load_wiring(path)

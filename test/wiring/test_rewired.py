@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring import Wiring, WiringError, load_wiring
 
-ANT = load_wiring(share_path("config/ant.yaml"))
+ANT = load_wiring(find_share_path("config/ant.yaml"))
 
 
 def test_what_can_be_rewired_is_keyed_as_in_the_file() -> None:

@@ -27,7 +27,7 @@ from an_control.learning.training_disturbances import (
 )
 from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, parse_settings
 from an_control.policy.sizes import Encoder, RecurrenceSizes
-from an_control.system.share import share_path
+from an_control.system.share import find_share_path
 from an_control.wiring.checked_yaml import read_yaml
 
 
@@ -283,7 +283,7 @@ _OBSERVATION = re.compile("|".join(KINDS))
 
 def list_recipes() -> tuple[str, ...]:
     """Return the names of the recipes that ship with the package, sorted."""
-    return tuple(sorted(path.stem for path in share_path("recipes").glob("*.yaml")))
+    return tuple(sorted(path.stem for path in find_share_path("recipes").glob("*.yaml")))
 
 
 def find_recipe_path(recipe: str) -> Path:
@@ -301,7 +301,7 @@ def find_recipe_path(recipe: str) -> Path:
         raise ValueError(
             f"--recipe {recipe!r}: must be one of {', '.join(list_recipes())}, or a .yaml file"
         )
-    return share_path(f"recipes/{recipe}.yaml")
+    return find_share_path(f"recipes/{recipe}.yaml")
 
 
 def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:

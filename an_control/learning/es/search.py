@@ -597,7 +597,7 @@ class Search:
                 f"every candidate of generation {self.generation} failed: {outcomes.failure}"
             )
         if outcomes.failure:
-            OUTPUT.note(f"an episode failed and is left out: {outcomes.failure}", "failure")
+            OUTPUT.add_note(f"an episode failed and is left out: {outcomes.failure}", "failure")
         fitness = returns - settings.decay * (candidates**2).sum(axis=1)
         optimiser.tell(fitness, (self.progress - self._begun) / (1.0 - self._begun))
         self.generation += 1

@@ -403,7 +403,7 @@ def play_pickled_model(
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
-    return WorkerResult(returns, steps, failure, OUTPUT.take())
+    return WorkerResult(returns, steps, failure, OUTPUT.take_output())
 
 
 @lru_cache(maxsize=1)

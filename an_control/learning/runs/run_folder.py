@@ -207,7 +207,7 @@ class RunFolder:
                 raise RunError(f"{self.path}: {what}") from None
             except OSError as error:
                 raise RunError(f"{self.path}: {error.strerror}") from error
-            stack.enter_context(OUTPUT.saved_to(self.path))
+            stack.enter_context(OUTPUT.save_to_folder(self.path))
             yield
 
     def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:

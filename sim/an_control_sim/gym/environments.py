@@ -43,7 +43,7 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.policy.task import Task
-from an_control.system.environment_output import OUTPUT, no_native_output
+from an_control.system.environment_output import OUTPUT, discard_native_output
 from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
 from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
 from an_control_sim.gym.units import UNSCALED, Units
@@ -259,7 +259,7 @@ def open_environment(
     """
     module = environment.rpartition(":")[0]
     try:
-        with no_native_output(), OUTPUT:  # PyBullet prints where it is imported and connected
+        with discard_native_output(), OUTPUT:  # PyBullet prints where it is imported and connected
             if module:
                 import_module(module)
             env = gymnasium.make(environment, **arguments)
@@ -309,7 +309,7 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         if self._steps >= self._limit and not (terminated or truncated):
             truncated = True
-            OUTPUT.note(
+            OUTPUT.add_note(
                 f"environment {self._environment!r} has no time limit: its episodes are cut off"
                 f" after {self._limit} steps; register it with max_episode_steps=N for another"
                 " number"

@@ -71,7 +71,7 @@ class FailureCounter:
         """
         self.count += 1
         self._in_a_row += 1
-        OUTPUT.note(f"an episode failed and is left out: {failure}", "failure")
+        OUTPUT.add_note(f"an episode failed and is left out: {failure}", "failure")
         self._first = self._first or str(failure)
         if self._in_a_row >= MAX_IN_A_ROW:
             raise BrokenEnvironmentError(f"{failure}; {self._in_a_row} episodes in a row failed")

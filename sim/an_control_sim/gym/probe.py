@@ -72,7 +72,7 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
             " random actions"
         )
     if never:
-        OUTPUT.note(
+        OUTPUT.add_note(
             f"environment {environment!r}: {', '.join(never[:MAX_NAMES])} gave no finite number in"
             f" {len(rows)} steps of random actions: nothing is learned from it"
         )

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.disturbance import DisturbanceSettings, motor_output
-from an_control.system.environment_output import no_native_output
+from an_control.system.environment_output import discard_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
 """A function that sets the factors of mass and friction, from the next reset on."""
@@ -85,7 +85,9 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             options = {**(options or {}), "start": self._settings.start}
         connects = "pybullet" in sys.modules and not self._was_reset
         self._was_reset = True
-        with no_native_output() if connects else nullcontext():  # PyBullet prints its arguments
+        with (
+            discard_native_output() if connects else nullcontext()
+        ):  # PyBullet prints its arguments
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

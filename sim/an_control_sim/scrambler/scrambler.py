@@ -504,7 +504,7 @@ class ScramblerNode(QuietNode):
 
     def _act_if_overdue(self) -> None:
         """Send the readings of a step if the wait for messages from all sources has ended."""
-        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
+        overdue_ns = self._lockstep.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._send_step(overdue_ns)
 
