@@ -51,7 +51,7 @@ ARGUMENTS = {
     "episodes": (1, "episodes to run, 0 = until stopped"),
     "seed": (0, "seed of everything random"),
     "realtime": (False, "step by the clock instead of waiting for each command"),
-    **{one.name: (one.plain, f"{one.meaning}: {one.allowed}") for one in SETTINGS},
+    **{one.name: (one.plain_default, f"{one.meaning}: {one.allowed}") for one in SETTINGS},
     "schedule": ("", "path of a schedule YAML: how the disturbance changes during each episode"),
     "scrambler": (False, "read by way of the scrambler even while it changes nothing"),
     "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
@@ -193,7 +193,7 @@ def derive_policy_wiring(
         wiring: The robot's wiring.
         disturbance: The disturbances at the start of the simulation.
     """
-    scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
+    scrambled = disturbance.is_active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
         wiring = derive_rehearsal_wiring(wiring, given["simulation"])
     if given["rate"]:

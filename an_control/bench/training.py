@@ -123,7 +123,9 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
     env.close()
     channels, actions = described.channels, len(described.actuators)
     form, rng = Authors(actions, 16), np.random.default_rng(0)
-    people = [form.make_model(rng.normal(0.0, 0.3, form.size), described, {}) for _ in range(16)]
+    people = [
+        form.make_model(rng.normal(0.0, 0.3, form.vector_size), described, {}) for _ in range(16)
+    ]
     starts, rows, numbers = draw_training_starts(rng, 4), [], []
     for name in ("processes", "dask"):
         if name == "dask" and importlib.util.find_spec("distributed") is None:
@@ -149,7 +151,7 @@ def _make_population() -> list[Model]:
     """Return `POPULATION` models: the shipped CartPole policy with randomly changed weights."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.to_vector(read_model(find_share_path(SHIPPED)))
-    noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
+    noise = NOISE * rng.standard_normal((POPULATION - 1, form.vector_size))
     vectors = [centre, *(centre + noise)]
     return [form.make_model(vector, CARTPOLE_TASK, {}) for vector in vectors]
 

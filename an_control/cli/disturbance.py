@@ -26,7 +26,7 @@ class DisturbanceOptions:
 
         Most values are numbers. Shuffles and ranges are texts.
         """
-        return {setting.name: setting.plain_value(self.to_settings()) for setting in SETTINGS}
+        return {setting.name: setting.get_plain_value(self.to_settings()) for setting in SETTINGS}
 
 
 def _make_help_text(setting: Setting) -> str:
@@ -41,11 +41,11 @@ _GeneratedOptions = make_dataclass(
         (
             setting.name,
             Annotated[
-                str if setting.textual else setting.kind,
+                str if setting.is_textual else setting.kind,
                 tyro.conf.arg(help=_make_help_text(setting)),
                 tyro.conf.FlagCreatePairsOff,
             ],
-            setting.plain,
+            setting.plain_default,
         )
         for setting in SETTINGS
     ],

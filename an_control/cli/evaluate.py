@@ -205,7 +205,7 @@ class EvaluateCommand:
         if self.markdown is not None:
             check_table_marks(self.markdown, TABLES)
         disturbance = self.disturbance.to_settings()
-        given = [one.name for one in disturbance.changed if one.name != "shuffle"]
+        given = [one.name for one in disturbance.changed_settings if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
         given += [one.name for one in fields(self) if one.name in others and self._is_given(one)]
@@ -215,7 +215,7 @@ class EvaluateCommand:
         if not shuffle.at_reset:
             raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
         every, plots = shuffle.every or RESHUFFLE_STEPS, self.plots
-        self._make_options().check()
+        self._make_options().check_options()
         try:
             found = measure_identification(
                 self.model, self.task, self.episodes, self.seed, every, plots

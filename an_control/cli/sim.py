@@ -199,7 +199,7 @@ class SimCommand:
 
         simulated = load_simulation(simulation)
         check_pair(simulated, wiring, lockstep=not self.realtime)
-        if self.task is None or disturbance.active_on("robot"):
+        if self.task is None or disturbance.is_active_on("robot"):
             try:
                 SimulatedRobot(simulated, disturbance=disturbance).close()
             except ValueError as error:
@@ -408,8 +408,8 @@ def _check_used_options(disturbance: DisturbanceSettings) -> None:
     Raises:
         InputError: Such an option is given; the text names both options.
     """
-    for one in disturbance.changed:
-        if one.modifies and TABLE[one.modifies] not in disturbance.changed:
+    for one in disturbance.changed_settings:
+        if one.modifies and TABLE[one.modifies] not in disturbance.changed_settings:
             given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
             raise InputError(f"{given}: does nothing without {format_flag(one.modifies)}")
 

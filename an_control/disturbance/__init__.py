@@ -10,7 +10,7 @@ Example:
     >>> from an_control.disturbance import DisturbanceSettings, Disturber
     >>> settings = DisturbanceSettings.parse("reset,missing=0.5")
     >>> disturber = Disturber(("a", "b", "c", "d"), settings, seed=1)
-    >>> values, ids = disturber.apply(np.array([0.1, 0.2, 0.3, 0.4]), ("a", "b", "c", "d"))
+    >>> values, ids = disturber.disturb(np.array([0.1, 0.2, 0.3, 0.4]), ("a", "b", "c", "d"))
     >>> len(values), len(ids)  # half of the channels are missing
     (2, 2)
     >>> sorted(disturber.order)  # the channel whose signal each slot carries
@@ -26,7 +26,7 @@ from an_control.disturbance.disturber import (
     draw_present,
 )
 from an_control.disturbance.patches import DisturbedPatches
-from an_control.disturbance.seeds import TRAINING_SEEDS, episode_seed
+from an_control.disturbance.seeds import TRAINING_SEEDS, derive_episode_seed
 from an_control.disturbance.settings import (
     SETTINGS,
     Change,
@@ -36,10 +36,10 @@ from an_control.disturbance.settings import (
     Setting,
     Shuffle,
     Stop,
+    compute_motor_output,
     describe_walks,
+    iterate_scheduled_settings,
     load_schedule,
-    motor_output,
-    scheduled_settings,
 )
 from an_control.disturbance.signal_routing import SignalRouting
 
@@ -60,10 +60,10 @@ __all__ = [
     "Shuffle",
     "SignalRouting",
     "Stop",
+    "compute_motor_output",
+    "derive_episode_seed",
     "describe_walks",
     "draw_present",
-    "episode_seed",
+    "iterate_scheduled_settings",
     "load_schedule",
-    "motor_output",
-    "scheduled_settings",
 ]

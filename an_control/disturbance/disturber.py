@@ -22,7 +22,7 @@ from an_control.disturbance.settings import (
     DisturbanceSettings,
     Observation,
     Stop,
-    scheduled_settings,
+    iterate_scheduled_settings,
 )
 
 
@@ -84,7 +84,7 @@ class Faults:
         self._late: DelayLine[NDArray[np.float32]] = DelayLine()
         self.draw_frozen(settings.freeze.value)
         self.draw_garbage(settings.garbage.value)
-        self.change(settings)
+        self.change_settings(settings)
 
     def draw_frozen(self, share: float) -> None:
         """Draw at random which signals freeze; each of them then stays at its next value.
@@ -106,7 +106,7 @@ class Faults:
             self._replaced = draw_signals(self._streams.garbage, self._count, share)
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
-    def change(self, settings: DisturbanceSettings) -> None:
+    def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on.
 
         Readings that are on their way with a delay stay delayed.
@@ -114,14 +114,14 @@ class Faults:
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
         if not self.active:
-            self._late.forget()
+            self._late.clear()
 
     @property
     def meaningless(self) -> NDArray[np.intp]:
         """The indices of signals that are frozen or replaced by meaningless readings."""
         return np.concatenate([self._frozen, self._replaced])
 
-    def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
+    def add_faults(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the signals (N,) of one tick with this episode's sensor faults.
 
         Args:
@@ -136,7 +136,7 @@ class Faults:
         if len(self._replaced):
             faulty[self._replaced] = self._garbage.draw_readings(1)[0]
         if settings.jitter:
-            faulty += _normal(self._streams.jitter, settings.jitter.value, len(faulty))
+            faulty += _draw_normal(self._streams.jitter, settings.jitter.value, len(faulty))
         self._add_spikes(faulty)
         return faulty
 
@@ -145,12 +145,12 @@ class Faults:
         settings, rng = self._settings, self._rng
         if settings.spike:
             struck = rng.random(len(signals)) < settings.spike
-            signals += struck * _normal(rng, settings.spike_sd, len(signals))
+            signals += struck * _draw_normal(rng, settings.spike_sd, len(signals))
         if settings.nan:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
-    def replay(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the signals (T, N) of a whole episode with the faults that `apply` would add."""
+    def add_faults_to_episode(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the signals (T, N) of an episode with the faults that `add_faults` would add."""
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.count, 0)]
         for one in self._frozen:
@@ -159,14 +159,14 @@ class Faults:
         if len(self._replaced):
             faulty[:, self._replaced] = self._garbage.draw_readings(len(faulty))
         if settings.jitter:
-            faulty += _normal(self._streams.jitter, settings.jitter.value, faulty.shape)
+            faulty += _draw_normal(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
             for tick in faulty:
                 self._add_spikes(tick)
         return faulty
 
 
-def _normal(
+def _draw_normal(
     rng: np.random.Generator, sd: float, shape: int | tuple[int, ...]
 ) -> NDArray[np.float32]:
     """Return normal noise, float32.
@@ -191,7 +191,7 @@ class DelayLine(Generic[T]):
     def __init__(self) -> None:
         self._kept: deque[T] = deque()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Remove all items, so that the delay starts again with the next one."""
         self._kept.clear()
 
@@ -241,7 +241,7 @@ class Delivery(Generic[T]):
         self._last = message
         return message
 
-    def replay(
+    def replay_arrivals(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the ticks (K,) in which messages arrive, and those (K,) in which they were sent.
@@ -273,9 +273,9 @@ class Permutation:
         self.signals: NDArray[np.intp] = np.arange(count)
         """(N,) the index of the signal that each slot carries."""
         self.drawn = 0
-        """The number of times that `draw` was called."""
+        """The number of times that `draw_permutation` was called."""
 
-    def draw(self, swap: int = 0) -> NDArray[np.intp]:
+    def draw_permutation(self, swap: int = 0) -> NDArray[np.intp]:
         """Permute the signals, and return the signal (N,) that each slot carries now.
 
         Args:
@@ -409,7 +409,7 @@ class Disturber:
         count = len(self.ids)
         self._streams = RandomStreams(self._seed, episode)
         self._step = 0
-        self.settings = settings = self._current_settings()
+        self.settings = settings = self._get_current_settings()
         """The settings of the present step, with a number drawn for each range."""
         self._delivery: Delivery[Message] = Delivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
@@ -417,21 +417,21 @@ class Disturber:
         self._faults = Faults(count, self._streams, settings)
         self._copied = self._draw_copied(settings)
         if settings.shuffle.at_reset:
-            self._permutation.draw(settings.swap)
+            self._permutation.draw_permutation(settings.swap)
         self._assign_ids()
 
-    def change(self, settings: DisturbanceSettings) -> None:
+    def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
 
         What was drawn at random (the permutation, the missing and the frozen signals) stays as it
         is if the setting that it was drawn for does not change.
         """
         self._base = settings
-        self._apply_settings(self._current_settings())
+        self._apply_settings(self._get_current_settings())
 
     def shuffle(self) -> None:
         """Permute the signals now."""
-        self._permutation.draw(self.settings.swap)
+        self._permutation.draw_permutation(self.settings.swap)
         self._assign_ids()
 
     def check_observation(self, kind: Observation) -> None:
@@ -440,7 +440,7 @@ class Disturber:
         Raises:
             ValueError: A setting cannot disturb it; the message names the setting.
         """
-        for settings in scheduled_settings(self._base, self._schedule):
+        for settings in iterate_scheduled_settings(self._base, self._schedule):
             settings.check_observation(kind)
 
     @property
@@ -449,12 +449,12 @@ class Disturber:
         return self._permutation.drawn
 
     @property
-    def arrived(self) -> bool:
-        """Whether a message arrived in this tick; if not, `apply` returned the old one again."""
+    def has_arrived(self) -> bool:
+        """Whether a message arrived in this tick; if not, `disturb` returned the old one again."""
         return self._delivery.arrived
 
     @property
-    def new(self) -> bool:
+    def is_new(self) -> bool:
         """Whether a message arrived in this tick that does not repeat an earlier one."""
         return self._delivery.new
 
@@ -476,7 +476,7 @@ class Disturber:
         """
         return tuple(self.ids[i] for i in self._permutation.signals)
 
-    def apply(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
+    def disturb(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
         """Disturb one tick.
 
         The ids are returned as the same tuple object while they do not change.
@@ -498,7 +498,7 @@ class Disturber:
             ids: Their channels' ids (n,).
         """
         if self._schedule and any(change.step == self._step for change in self._schedule):
-            self._apply_settings(self._current_settings())
+            self._apply_settings(self._get_current_settings())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
             self.shuffle()
@@ -511,7 +511,7 @@ class Disturber:
         signals = np.full(len(self.ids), np.nan, dtype=np.float32)
         signals[self._known] = values[self._from[self._known]]
         if self._faults.active:
-            signals = self._faults.apply(signals)
+            signals = self._faults.add_faults(signals)
         if self._keep_places:
             signals[~self._present] = np.nan
         slots, names = signals[self._carried], self._names
@@ -526,10 +526,10 @@ class Disturber:
         named = self._named if names is self._copies_named else names + self._noise_ids
         return np.concatenate([slots, self._draw_noise(len(self._noise_ids))]), named
 
-    def plan(self, steps: int) -> Plan:
+    def plan_episode(self, steps: int) -> Plan:
         """Return the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
-        Call it right after `reset` in place of `apply`, because it draws the same random numbers.
+        Call it right after `reset` in place of `disturb`, because it draws the same random numbers.
         There must be no schedule.
 
         Args:
@@ -539,23 +539,27 @@ class Disturber:
         every = self.settings.shuffle.every
         signals = [self._permutation.signals]
         for _ in range((steps - 1) // every if every else 0):
-            self._permutation.draw(self.settings.swap)
+            self._permutation.draw_permutation(self.settings.swap)
             signals.append(self._permutation.signals)
         noise = self._draw_noise((steps, len(self._noise_ids)))
         return Plan(np.array(signals), self._present, noise, self._copied)
 
-    def replay(self, readings: NDArray[np.float32]) -> Replay:
-        """Return a whole episode as `apply` would disturb it tick by tick.
+    def disturb_episode(self, readings: NDArray[np.float32]) -> Replay:
+        """Return a whole episode as `disturb` would disturb it tick by tick.
 
-        Call it right after `reset` in place of `apply`, because it draws the same random numbers.
+        Call it right after `reset` in place of `disturb`, because it draws the same random numbers.
         There must be no schedule, and moves must not be announced.
 
         Args:
             readings: (T, N) the readings in the order of `ids`.
         """
         assert not self._schedule and not self.settings.announce
-        (ticks, count), settings, plan = readings.shape, self.settings, self.plan(len(readings))
-        signals = self._faults.replay(np.asarray(readings, np.float32))
+        (ticks, count), settings, plan = (
+            readings.shape,
+            self.settings,
+            self.plan_episode(len(readings)),
+        )
+        signals = self._faults.add_faults_to_episode(np.asarray(readings, np.float32))
         signals[:, ~self._present] = np.nan
         carried = np.repeat(plan.signals, settings.shuffle.every or ticks, 0)[:ticks]
         nominal, copies = np.take_along_axis(signals, carried, 1), signals[:, plan.copied]
@@ -563,7 +567,7 @@ class Disturber:
         shows[self._faults.meaningless] = count
         added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
-        steps, sent = self._delivery.replay(ticks, settings)
+        steps, sent = self._delivery.replay_arrivals(ticks, settings)
         values = np.concatenate([nominal, copies, plan.noise], 1)
         return Replay(values[sent], shown[sent], steps)
 
@@ -575,7 +579,7 @@ class Disturber:
         """
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
-    def _current_settings(self) -> DisturbanceSettings:
+    def _get_current_settings(self) -> DisturbanceSettings:
         """Return the settings of the present step, with a number drawn for each range."""
         settings = self._base
         for change in self._schedule:
@@ -598,7 +602,7 @@ class Disturber:
             self._faults.draw_garbage(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_copied(settings)
-        self._faults.change(settings)
+        self._faults.change_settings(settings)
         self._assign_ids()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
@@ -625,7 +629,7 @@ class Disturber:
         self._note_moves_only()
 
     def _note_moves_only(self) -> None:
-        """Store whether moved signals are the only disturbance, so that `apply` can be fast."""
+        """Store whether moved signals are the only disturbance, so that `disturb` can be fast."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None

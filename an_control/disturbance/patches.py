@@ -44,9 +44,9 @@ class DisturbedPatches:
         return self._disturber.shuffles
 
     @property
-    def arrived(self) -> bool:
+    def has_arrived(self) -> bool:
         """Whether a message arrived in this tick."""
-        return self._disturber.arrived
+        return self._disturber.has_arrived
 
     def draw_stop(self, step_s: float) -> Stop | None:
         """Return the random period in which the robot is stopped in this episode, or None.
@@ -58,7 +58,7 @@ class DisturbedPatches:
         """
         return self._disturber.draw_stop(step_s)
 
-    def apply(
+    def disturb(
         self, patches: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Disturb one tick.
@@ -70,9 +70,9 @@ class DisturbedPatches:
         Returns:
             A pair: the disturbed patches (m, f, p, p) by input slot, and the slots' ids (m,).
         """
-        numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
+        numbers, ids = self._disturber.disturb(np.arange(len(channels), dtype=np.float32), channels)
         newest = self._late(patches, self.settings.delay.count)
-        if self._shown is not None and not self.arrived:
+        if self._shown is not None and not self.has_arrived:
             return self._shown
         self._shown = self._show_slots(self._update_stack(newest), numbers, ids)
         return self._shown
@@ -86,7 +86,7 @@ class DisturbedPatches:
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
             self._stack = newest
         else:
-            frame = newest if self._disturber.new else self._stack
+            frame = newest if self._disturber.is_new else self._stack
             self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
         return self._stack
 

@@ -10,10 +10,10 @@ import numpy as np
 
 TRAINING_SEEDS = (2**31, 2**32)
 """The lowest seed of training's environments, and the bound above them; evaluation's seeds are
-lower (see `episode_seed`)."""
+lower (see `derive_episode_seed`)."""
 
 
-def episode_seed(seed: int, episode: int) -> int:
+def derive_episode_seed(seed: int, episode: int) -> int:
     """Return the environment seed of an episode, from 0 to 2**31 - 1.
 
     Args:
@@ -49,7 +49,7 @@ class RandomStreams:
         self._entropy = [seed, episode, 1]
         self._places: np.ndarray | None = None
 
-    def range_positions(self, count: int) -> np.ndarray:
+    def draw_range_positions(self, count: int) -> np.ndarray:
         """Return a random position (0 to 1) in each of `count` ranges; all calls return the same.
 
         Args:

@@ -90,7 +90,7 @@ class Range:
     high: float
 
     def __str__(self) -> str:
-        """Return the text from which `Setting.read` makes this range, such as ``0.1..0.3``."""
+        """Return text from which `Setting.convert_value` makes this range, such as ``0.1..0.3``."""
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
 
     def __bool__(self) -> bool:
@@ -137,7 +137,7 @@ class Range:
         low, dots, high = str(value).partition("..")
         return cls(float(low), float(high if dots else low))
 
-    def number_at(self, position: float, *, whole: bool) -> Range:
+    def pick_number(self, position: float, *, whole: bool) -> Range:
         """Return the number at a relative position in the range, as a range with equal ends.
 
         Args:
@@ -153,7 +153,7 @@ class Range:
 
     def draw(self, rng: np.random.Generator) -> float:
         """Return a number drawn uniformly from the range."""
-        return self.number_at(rng.random(), whole=False).value
+        return self.pick_number(rng.random(), whole=False).value
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
@@ -211,16 +211,16 @@ class Setting:
         return type(self.default)
 
     @property
-    def textual(self) -> bool:
+    def is_textual(self) -> bool:
         """Whether command-line options and ROS parameters take the value as text."""
         return self.kind in (Shuffle, Range, str)
 
     @property
-    def plain(self) -> Plain:
+    def plain_default(self) -> Plain:
         """The default value in the form that ROS parameters, YAML and the command line have."""
-        return str(self.default) if self.textual else self.default
+        return str(self.default) if self.is_textual else self.default
 
-    def plain_value(self, settings: DisturbanceSettings) -> Plain:
+    def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
         """Return the value of the setting for JSON: a number, or text for shuffles and open ranges.
 
         Args:
@@ -229,7 +229,7 @@ class Setting:
         value = getattr(settings, self.name)
         if self.kind is Range and not value.is_open:
             return value.count if self.whole else value.value
-        return str(value) if self.textual else value
+        return str(value) if self.is_textual else value
 
     @property
     def meaning(self) -> str:
@@ -253,7 +253,7 @@ class Setting:
         other = "".join(f", not {one}" for one in self.forbidden)
         return f"{number}, {limits}{other}"
 
-    def read(self, value: object) -> Any:
+    def convert_value(self, value: object) -> Any:
         """Return a value, converted to the type of this setting and checked.
 
         Args:
@@ -270,20 +270,20 @@ class Setting:
             try:
                 found = Range.from_value(value)
             except ValueError:
-                raise self.error(value) from None
+                raise self.make_error(value) from None
         elif isinstance(value, str) and not self.choices:
             try:
                 found = {"true": True, "false": False}[value] if self.kind is bool else float(value)
             except (KeyError, ValueError):
-                raise self.error(value) from None
+                raise self.make_error(value) from None
         if self.kind is int and isinstance(found, float) and found.is_integer():
             found = int(found)
         if self.kind is float and isinstance(found, int) and not isinstance(found, bool):
             found = float(found)
-        self.check(found)
+        self.check_value(found)
         return found
 
-    def check(self, value: object) -> None:
+    def check_value(self, value: object) -> None:
         """Check that a value has the right type and is within bounds.
 
         Raises:
@@ -296,13 +296,13 @@ class Setting:
         elif isinstance(value, Range):
             ends = value.low, value.high
             right = self.kind is Range and value.low <= value.high
-            right = right and all(self._allows(one, whole=self.whole) for one in ends)
+            right = right and all(self._is_allowed(one, whole=self.whole) for one in ends)
         else:
-            right = self.kind is not Range and self._allows(value, whole=self.kind is int)
+            right = self.kind is not Range and self._is_allowed(value, whole=self.kind is int)
         if not right:
-            raise self.error(value)
+            raise self.make_error(value)
 
-    def _allows(self, value: object, *, whole: bool) -> bool:
+    def _is_allowed(self, value: object, *, whole: bool) -> bool:
         """Return whether a value is a number within the setting's bounds.
 
         Args:
@@ -316,13 +316,13 @@ class Setting:
         right = right and self.minimum <= number < inf and number <= self.maximum
         return right and value not in self.forbidden
 
-    def error(self, value: object) -> ValueError:
+    def make_error(self, value: object) -> ValueError:
         """Return a ValueError which says that a value is not allowed, and which values are."""
         shown = short(value) if isinstance(value, str) else value
         return ValueError(f"{self.name}: {shown} (allowed: {self.allowed})")
 
 
-def _setting(default: T, help: str, **more: Any) -> T:
+def _make_setting_field(default: T, help: str, **more: Any) -> T:
     """Return a dataclass field that describes a setting.
 
     Args:
@@ -351,17 +351,17 @@ class DisturbanceSettings:
         True
     """
 
-    shuffle: Shuffle = _setting(  # noqa: RUF009
+    shuffle: Shuffle = _make_setting_field(  # noqa: RUF009
         Shuffle(), "when signals move between the channels", observations=ALL, compiled=True
     )
-    announce: bool = _setting(
+    announce: bool = _make_setting_field(
         False,
         "the ids move along with their signals",
         word="announced",
         modifies="shuffle",
         observations=PATCHES,
     )
-    swap: int = _setting(
+    swap: int = _make_setting_field(
         0,
         "number of signals that move at each permutation, 0 = all",
         forbidden=(1,),
@@ -369,101 +369,101 @@ class DisturbanceSettings:
         observations=ALL,
         compiled=True,
     )
-    noise_channels: Range = _setting(  # noqa: RUF009
+    noise_channels: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "added channels of normal noise",
         word="noise",
         whole=True,
         compiled=True,
     )
-    noise_sd: float = _setting(
+    noise_sd: float = _make_setting_field(
         0.1,
         "standard deviation of the noise channels",
         unit="units of the scaled readings",
         modifies="noise_channels",
         compiled=True,
     )
-    copies: Range = _setting(  # noqa: RUF009
+    copies: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "added channels that repeat others",
         whole=True,
         observations=PATCHES,
         compiled=True,
     )
-    missing: Range = _setting(  # noqa: RUF009
+    missing: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "share of the channels that is missing, drawn for each episode",
         maximum=1,
         observations=ALL,
         compiled=True,
     )
-    freeze: Range = _setting(  # noqa: RUF009
+    freeze: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "share of the channels that keeps its first value, drawn for each episode",
         maximum=1,
     )
-    garbage: Range = _setting(  # noqa: RUF009
+    garbage: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "share of the channels that carries noise, zeros or a slow drift in place of its signal,"
         " drawn for each episode",
         maximum=1,
     )
-    delay: Range = _setting(  # noqa: RUF009
+    delay: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0), "delay of every signal", unit="ticks", whole=True, observations=ALL
     )
-    jitter: Range = _setting(  # noqa: RUF009
+    jitter: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "standard deviation of normal noise on every signal",
         unit="units of the scaled readings",
     )
-    spike: float = _setting(0.0, "probability of a spike in each reading", maximum=1)
-    spike_sd: float = _setting(
+    spike: float = _make_setting_field(0.0, "probability of a spike in each reading", maximum=1)
+    spike_sd: float = _make_setting_field(
         5.0,
         "standard deviation of the spikes",
         unit="units of the scaled readings",
         modifies="spike",
     )
-    nan: float = _setting(0.0, "probability that a reading is NaN", maximum=1)
-    lose: Range = _setting(  # noqa: RUF009
+    nan: float = _make_setting_field(0.0, "probability that a reading is NaN", maximum=1)
+    lose: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "probability that a message is lost; the last command then stays",
         maximum=1,
         observations=ALL,
     )
-    repeat: Range = _setting(  # noqa: RUF009
+    repeat: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "probability that a message repeats the one before it",
         maximum=1,
         observations=ALL,
     )
-    stop: Range = _setting(  # noqa: RUF009
+    stop: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "duration of a stop by the safe command, which begins 3 to 6 s into each episode",
         unit="s",
         target="commands",
         **FOR_ROBOT,
     )
-    start: str = _setting(
+    start: str = _make_setting_field(
         START[0],
         "how the robot starts: as usual, after 2 s limp (rest), with its joints anywhere (posture)",
         choices=START,
         target="robot",
         **FOR_ROBOT,
     )
-    gain: Range = _setting(  # noqa: RUF009
+    gain: Range = _make_setting_field(  # noqa: RUF009
         Range(1, 1), "factor on the motors' output", target="robot", **FOR_ROBOT
     )
-    lag: Range = _setting(  # noqa: RUF009
+    lag: Range = _make_setting_field(  # noqa: RUF009
         Range(0, 0),
         "share of the motors' last output that stays in the next one (first-order lag)",
         maximum=1,
         target="robot",
         **FOR_ROBOT,
     )
-    mass: Range = _setting(  # noqa: RUF009
+    mass: Range = _make_setting_field(  # noqa: RUF009
         Range(1, 1), "factor of the robot's mass", minimum=0.01, target="robot", **FOR_ROBOT
     )
-    friction: Range = _setting(  # noqa: RUF009
+    friction: Range = _make_setting_field(  # noqa: RUF009
         Range(1, 1), "factor of the friction with the ground", target="robot", **FOR_ROBOT
     )
 
@@ -473,16 +473,16 @@ class DisturbanceSettings:
             if setting.kind is Range and isinstance(value, Real):
                 value = Range.from_value(value)
                 object.__setattr__(self, setting.name, value)
-            setting.check(value)
+            setting.check_value(value)
 
     def __str__(self) -> str:
         """Return a text from which `parse` makes these settings."""
-        changed = {one.name for one in self.changed}
+        changed = {one.name for one in self.changed_settings}
         found = [str(self.shuffle)]
         for word, one in WORDS.items():
             value = getattr(self, one.name)
             if one.name in changed or (value and one.modifies in changed):
-                shown = str(value) if one.textual else f"{value:g}"
+                shown = str(value) if one.is_textual else f"{value:g}"
                 found.append(word if one.kind is bool else f"{word}={shown}")
         return ",".join(found)
 
@@ -520,7 +520,9 @@ class DisturbanceSettings:
         if setting is None or (setting.kind is bool and word != name):
             raise ValueError(f"disturbance: {short(word)} (allowed: {ALLOWED_WORDS})")
         try:
-            changes: dict[str, Any] = {setting.name: setting.kind is bool or setting.read(value)}
+            changes: dict[str, Any] = {
+                setting.name: setting.kind is bool or setting.convert_value(value)
+            }
         except ValueError as error:
             raise ValueError(f"{short(word)}: {error}") from None
         return replace(self, **changes)
@@ -536,22 +538,22 @@ class DisturbanceSettings:
         return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
 
     @property
-    def changed(self) -> tuple[Setting, ...]:
+    def changed_settings(self) -> tuple[Setting, ...]:
         """The settings that do not have their default value."""
         return tuple(one for one in SETTINGS if getattr(self, one.name) != one.default)
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether these settings disturb anything."""
-        return any(not one.modifies for one in self.changed)
+        return any(not one.modifies for one in self.changed_settings)
 
-    def active_on(self, target: Target) -> bool:
+    def is_active_on(self, target: Target) -> bool:
         """Return whether these settings disturb the readings, the robot, or the commands.
 
         Args:
             target: Which of the three is asked about: "readings", "robot" or "commands".
         """
-        return any(not one.modifies and one.target == target for one in self.changed)
+        return any(not one.modifies and one.target == target for one in self.changed_settings)
 
     def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
@@ -565,9 +567,9 @@ class DisturbanceSettings:
         ranges = {name: getattr(self, name) for name in RANGES}
         if not any(one.is_open for one in ranges.values()):
             return self
-        places = zip(ranges.items(), streams.range_positions(len(RANGES)), strict=True)
+        places = zip(ranges.items(), streams.draw_range_positions(len(RANGES)), strict=True)
         drawn = {
-            name: one.number_at(place, whole=TABLE[name].whole)
+            name: one.pick_number(place, whole=TABLE[name].whole)
             for (name, one), place in places
             if one.is_open
         }
@@ -575,17 +577,19 @@ class DisturbanceSettings:
 
     def merged_with(self, other: DisturbanceSettings) -> DisturbanceSettings:
         """Return these settings, overridden by all values of `other` that are not its defaults."""
-        return replace(self, **{one.name: getattr(other, one.name) for one in other.changed})
+        return replace(
+            self, **{one.name: getattr(other, one.name) for one in other.changed_settings}
+        )
 
     @property
-    def compiled(self) -> bool:
+    def can_be_compiled(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
         The number of channels is fixed in such rollouts.
         """
         counted = self.noise_channels, self.copies
         return (
-            all(one.compiled for one in self.changed)
+            all(one.compiled for one in self.changed_settings)
             and not any(one.is_open for one in counted)
             and not (self.missing and self.shuffle.every)
         )
@@ -596,7 +600,7 @@ class DisturbanceSettings:
         Raises:
             ValueError: A setting cannot; the message names this setting and those that can.
         """
-        for one in self.changed:
+        for one in self.changed_settings:
             if kind not in one.observations:
                 able = ", ".join(other.name for other in SETTINGS if kind in other.observations)
                 value = getattr(self, one.name)
@@ -725,7 +729,7 @@ class Stop:
             self.walked_m = distance_m - self._from_m
 
 
-def motor_output(
+def compute_motor_output(
     settings: DisturbanceSettings,
     action: NDArray[np.float64],
     last_output: NDArray[np.float64] | None,
@@ -779,7 +783,7 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
     )
 
 
-def scheduled_settings(
+def iterate_scheduled_settings(
     settings: DisturbanceSettings, schedule: Sequence[Change]
 ) -> Iterator[DisturbanceSettings]:
     """Yield the settings that an episode passes through, in the order of the steps.
@@ -821,8 +825,8 @@ def _parse_value(setting: Setting, entry: Entry) -> Any:
         WiringError: The value is not allowed.
     """
     try:
-        if not setting.textual and isinstance(entry.value, str):
-            raise setting.error(entry.value)
-        return setting.read(entry.value)
+        if not setting.is_textual and isinstance(entry.value, str):
+            raise setting.make_error(entry.value)
+        return setting.convert_value(entry.value)
     except ValueError:
         raise entry.make_error(setting.allowed) from None

@@ -39,7 +39,7 @@ class SignalRouting:
         """A number that is increased whenever the routing changes."""
 
     @property
-    def carried(self) -> dict[str, str]:
+    def signal_by_channel(self) -> dict[str, str]:
         """Mapping from each channel to the signal that it carries, or `NOISE` or `NOTHING`."""
         names = (*self.ids, NOISE, NOTHING)  # the last two have negative indices
         return {
@@ -47,7 +47,7 @@ class SignalRouting:
             for name, signal in zip(self.ids, self._signals.tolist(), strict=True)
         }
 
-    def extend(self, ids: Sequence[str]) -> None:
+    def add_channels(self, ids: Sequence[str]) -> None:
         """Add channels that carry their own signals; known ones stay as they are."""
         new = [name for name in ids if name not in self._index]
         self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
@@ -55,7 +55,7 @@ class SignalRouting:
         self._index = {name: place for place, name in enumerate(self.ids)}
         self._mark_changed()
 
-    def check(self, changes: Mapping[str, str]) -> None:
+    def check_changes(self, changes: Mapping[str, str]) -> None:
         """Check that channels and signals of requested changes are known.
 
         Args:
@@ -74,7 +74,7 @@ class SignalRouting:
                     f" {self._list_channels()})"
                 )
 
-    def connect(self, changes: Mapping[str, str]) -> None:
+    def change_signals(self, changes: Mapping[str, str]) -> None:
         """Change which signals some channels carry.
 
         Args:
@@ -83,7 +83,7 @@ class SignalRouting:
         Raises:
             ValueError: A channel or a signal is not known.
         """
-        self.check(changes)
+        self.check_changes(changes)
         words = {NOTHING: _NOTHING, NOISE: _NOISE}
         for channel, signal in changes.items():
             place = words[signal] if signal in words else self._index[signal]
@@ -95,7 +95,7 @@ class SignalRouting:
         self._came = None
         self.version += 1
 
-    def apply(
+    def route(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
         """Return readings by channel, from readings by signal.

@@ -57,7 +57,7 @@ class RecurrenceModule(nn.Module):
         else:
             self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
-    def initial_state(self, rows: int) -> State:
+    def make_initial_state(self, rows: int) -> State:
         """Return the state at the start of B = `rows` episodes, as tensors of zeros.
 
         Returns:
@@ -77,7 +77,7 @@ class RecurrenceModule(nn.Module):
 
         Args:
             x: Inputs (T, B, inputs).
-            state: State before the first step, from `initial_state` or an earlier call.
+            state: State before the first step, from `make_initial_state` or an earlier call.
 
         Returns:
             The outputs (T, B, U), and the state after the last step, through which gradients still
@@ -102,7 +102,7 @@ class RecurrenceModule(nn.Module):
         """
         if isinstance(self.core, RecurrentTransformer):
             return self.core.compute_last_output(x)
-        return self(x, self.initial_state(x.shape[1]))[0][-1]
+        return self(x, self.make_initial_state(x.shape[1]))[0][-1]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as float32 arrays, by their names in a model file."""
@@ -244,13 +244,15 @@ class RecurrentLayer(nn.Module):
                 else 1.
         """
         x = states[:, -steps:]
-        y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
+        y = self.compute_attention(
+            self.attention_norm(states) if self.norms_first else states, steps, filled
+        )
         x = self._add_residual("attention", x, y)
         first, last = self.network
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
         return self._add_residual("network", x, y)
 
-    def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
+    def compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
         """Run the attention with relative positions and return its output (B, T, U).
 
         In the comments, H is the number of attention heads, and D the length of the vectors of one

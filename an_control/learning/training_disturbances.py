@@ -60,7 +60,7 @@ class TrainingDisturbance(str):
             ValueError: A setting is not allowed, or the text has no setting. The message names the
                 allowed settings.
         """
-        changed = DisturbanceSettings.parse(text).changed
+        changed = DisturbanceSettings.parse(text).changed_settings
         wrong = [one.word for one in changed if one.name not in cls.allowed_names]
         if wrong or not changed:
             allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.allowed_names)
@@ -173,7 +173,7 @@ def make_disturber(
         drawn: The disturbances of the episode.
         rng: Source of the episode's random numbers; unused if nothing is disturbed.
     """
-    if not drawn.active:
+    if not drawn.is_active:
         return None
     return Disturber(make_sorted_ids(channels), drawn, int(rng.integers(2**31)), keep_places=True)
 
@@ -193,13 +193,13 @@ def drop_unsupported(
     found: dict[Fault, float] = {}
     for fault, chance in faults.items():
         settings = fault.settings
-        for one in settings.changed:
+        for one in settings.changed_settings:
             alone = DisturbanceSettings(**{one.name: getattr(settings, one.name)})
             try:
                 check_robot(env, alone)
             except ValueError:
                 settings = replace(settings, **{one.name: one.default})
-        if settings.changed:
+        if settings.changed_settings:
             left = Fault(settings)
             found[left] = found.get(left, 0.0) + chance
     return found

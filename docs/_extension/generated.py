@@ -107,8 +107,8 @@ def make_disturbances_page() -> str:
     for one in SETTINGS:
         what = ", ".join(one.observations) if one.target == "readings" else one.target
         lines.append(
-            f"| `{one.name}` | `{one.word}` | {one.plain} | {_escape_markdown(one.meaning)} |"
-            f" {_escape_markdown(one.allowed)} | {what} |"
+            f"| `{one.name}` | `{one.word}` | {one.plain_default} |"
+            f" {_escape_markdown(one.meaning)} | {_escape_markdown(one.allowed)} | {what} |"
         )
     return "\n".join(lines)
 

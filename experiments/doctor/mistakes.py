@@ -215,7 +215,7 @@ class Robot:
                 elif not whole:
                     break
                 first = False
-                live.act(wired.distort_action(sent).astype(np.float32))
+                live.send_action(wired.distort_action(sent).astype(np.float32))
             returns.append(live.total)
             episode += 1
         recording = Recording(

@@ -112,7 +112,7 @@ class MemoryNetwork(nn.Module):
         if self._last:
             scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
-        outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
+        outputs, _ = self.memory(seen, self.memory.make_initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)
         return every
 

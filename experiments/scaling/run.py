@@ -107,16 +107,16 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
     form = Authors(len(described.actuators), 16)
-    people = [form.make_model(np.zeros(form.size), described, {})] * POPULATION
+    people = [form.make_model(np.zeros(form.vector_size), described, {})] * POPULATION
     starts = draw_training_starts(np.random.default_rng(0), ROLLOUTS)
     tasks = split_tasks(environment, described.channels, people, starts, workers=1)
     costs = GenerationCosts(
         _measure_episode_s(tasks[0], limit or 1000, seconds),
-        _measure_optimiser_s(form.size),
+        _measure_optimiser_s(form.vector_size),
         _measure_message_s(tasks),
     )
     rows = [estimate_generation(costs, workers) for workers in WORKERS]
-    return {"task": task, "numbers": form.size, **costs._asdict(), "rows": rows}
+    return {"task": task, "numbers": form.vector_size, **costs._asdict(), "rows": rows}
 
 
 def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:

@@ -76,12 +76,12 @@ def declare_disturbance(
             description=one.meaning,
             additional_constraints=one.allowed,
             read_only=one.target != "readings",
-            dynamic_typing=one.textual,
+            dynamic_typing=one.is_textual,
         )
         _declare_checked(
             node,
             one.name,
-            str(value) if one.textual else value,
+            str(value) if one.is_textual else value,
             descriptor,
             f"{one.allowed}: {one.meaning}",
         )

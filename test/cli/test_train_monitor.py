@@ -134,7 +134,7 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     faults = ["--disturb", "stop=20", "--disturb-share", "1"]
     arguments = ["train-monitor", str(model), "--folder", str(tmp_path / "run"), *faults, *SHORT]
     assert main(arguments) == 0
-    traces = EpisodeRecordings(tmp_path / "run", EpisodeTrace).read(0)
+    traces = EpisodeRecordings(tmp_path / "run", EpisodeTrace).read_episodes(0)
     still = [(trace.actions == 0.0).all(1) for trace in traces]
     assert all(ticks.any() and not ticks.all() for ticks in still)
 

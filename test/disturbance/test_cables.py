@@ -12,27 +12,27 @@ VALUES = np.array([1.0, 2.0, 3.0], np.float32)
 
 
 def carried(cables: SignalRouting, values=VALUES, ids=IDS) -> dict[str, float]:
-    given, names = cables.apply(values, ids)
+    given, names = cables.route(values, ids)
     return dict(zip(names, given.tolist(), strict=True))
 
 
 def test_at_first_the_very_readings_come_out():
     cables = SignalRouting(IDS)
-    values, ids = cables.apply(VALUES, IDS)
+    values, ids = cables.route(VALUES, IDS)
     assert values is VALUES and ids is IDS
-    assert cables.carried == {"a": "a", "b": "b", "c": "c"}
+    assert cables.signal_by_channel == {"a": "a", "b": "b", "c": "c"}
 
 
 def test_signals_are_moved_cut_and_copied_and_the_ids_stay_one_tuple():
     cables = SignalRouting(IDS)
-    cables.connect({"a": "b", "b": "a"})
+    cables.change_signals({"a": "b", "b": "a"})
     assert carried(cables) == {"a": 2.0, "b": 1.0, "c": 3.0}
-    cables.connect({"c": "b", "a": ""})
+    cables.change_signals({"c": "b", "a": ""})
     assert carried(cables) == {"b": 1.0, "c": 2.0}
-    assert cables.carried == {"a": "", "b": "a", "c": "b"}
-    assert cables.apply(VALUES, IDS)[1] is cables.apply(VALUES, IDS)[1]
-    cables.connect({"a": "a", "b": "b", "c": "c"})
-    assert cables.apply(VALUES, IDS)[0] is VALUES
+    assert cables.signal_by_channel == {"a": "", "b": "a", "c": "b"}
+    assert cables.route(VALUES, IDS)[1] is cables.route(VALUES, IDS)[1]
+    cables.change_signals({"a": "a", "b": "b", "c": "c"})
+    assert cables.route(VALUES, IDS)[0] is VALUES
 
 
 def test_noise_is_another_number_at_each_tick_and_the_same_by_its_seed():
@@ -47,15 +47,15 @@ def test_noise_is_another_number_at_each_tick_and_the_same_by_its_seed():
 
 def test_a_channel_is_missing_while_its_signal_is():
     cables = SignalRouting(IDS)
-    cables.connect({"a": "c", "b": "noise"})
+    cables.change_signals({"a": "c", "b": "noise"})
     assert set(carried(cables, VALUES[:2], ("a", "b"))) == {"b"}
     assert set(carried(cables)) == {"a", "b", "c"}
 
 
 def test_what_turns_up_later_carries_its_own_signal():
     cables = SignalRouting(("a",))
-    cables.connect({"a": ""})
-    cables.extend(("a", "b"))
+    cables.change_signals({"a": ""})
+    cables.add_channels(("a", "b"))
     assert carried(cables, VALUES[:2], ("a", "b")) == {"b": 2.0}
 
 
@@ -70,5 +70,5 @@ def test_what_turns_up_later_carries_its_own_signal():
 def test_what_is_not_there_is_named_and_nothing_changes(changes, named):
     cables = SignalRouting(IDS)
     with pytest.raises(ValueError, match=named):
-        cables.connect({"a": "b", **changes})
-    assert cables.carried == {"a": "a", "b": "b", "c": "c"}
+        cables.change_signals({"a": "b", **changes})
+    assert cables.signal_by_channel == {"a": "a", "b": "b", "c": "c"}

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle, episode_seed
+from an_control.disturbance import (
+    Change,
+    DisturbanceSettings,
+    Disturber,
+    Shuffle,
+    derive_episode_seed,
+)
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 VALUES = np.arange(12, dtype=np.float32)
@@ -22,7 +28,7 @@ def disturber(seed: int = 1, **settings: Any) -> Disturber:
 
 
 def run(one: Disturber, ticks: int) -> list[tuple[list[float], tuple[str, ...]]]:
-    outs = (one.apply(VALUES + 100 * t, IDS) for t in range(ticks))
+    outs = (one.disturb(VALUES + 100 * t, IDS) for t in range(ticks))
     return [(values.tolist(), ids) for values, ids in outs]
 
 
@@ -40,16 +46,16 @@ def test_jitter_is_noise_of_that_size_and_changes_no_permutation():
 
 
 def test_none_changes_nothing():
-    values, ids = disturber().apply(VALUES, IDS)
+    values, ids = disturber().disturb(VALUES, IDS)
     assert dict(zip(ids, values.tolist(), strict=True)) == dict(
         zip(IDS, VALUES.tolist(), strict=True)
     )
-    assert not DisturbanceSettings().active
+    assert not DisturbanceSettings().is_active
 
 
 def test_an_unannounced_shuffle_moves_signals_behind_the_same_ids():
     one = disturber(shuffle="reset")
-    values, ids = one.apply(VALUES, IDS)
+    values, ids = one.disturb(VALUES, IDS)
     assert set(ids) == set(IDS) and sorted(values.tolist()) == VALUES.tolist()
     shown = dict(zip(ids, values.tolist(), strict=True))
     truth = dict(zip(one.ids, one.order, strict=True))
@@ -62,7 +68,7 @@ def test_an_announced_shuffle_leaves_every_signal_with_its_id():
     one = disturber(shuffle="reset+2", announce=True)
     orders = set()
     for _ in range(6):
-        values, ids = one.apply(VALUES, IDS)
+        values, ids = one.disturb(VALUES, IDS)
         orders.add(ids)
         assert dict(zip(ids, values.tolist(), strict=True)) == dict(
             zip(IDS, VALUES.tolist(), strict=True)
@@ -72,10 +78,10 @@ def test_an_announced_shuffle_leaves_every_signal_with_its_id():
 
 def test_every_k_steps_starts_nominal_and_permutes_anew():
     one = disturber(shuffle="3")
-    outs = [values for values, _ in (one.apply(VALUES, IDS) for _ in range(9))]
+    outs = [values for values, _ in (one.disturb(VALUES, IDS) for _ in range(9))]
     assert [a.tolist() == b.tolist() for a, b in pairwise(outs)] == [
         True, True, False, True, True, False, True, True]  # fmt: skip
-    assert outs[0].tolist() == disturber().apply(VALUES, IDS)[0].tolist()
+    assert outs[0].tolist() == disturber().disturb(VALUES, IDS)[0].tolist()
 
 
 def test_everything_follows_from_seed_and_episode():
@@ -100,17 +106,17 @@ def test_everything_follows_from_seed_and_episode():
 def test_the_order_of_the_ids_does_not_matter():
     one, other = disturber(shuffle="reset+2"), disturber(shuffle="reset+2")
     for _ in range(5):
-        values, ids = one.apply(VALUES, IDS)
-        reversed_values, reversed_ids = other.apply(VALUES[::-1], IDS[::-1])
+        values, ids = one.disturb(VALUES, IDS)
+        reversed_values, reversed_ids = other.disturb(VALUES[::-1], IDS[::-1])
         assert (values.tolist(), ids) == (reversed_values.tolist(), reversed_ids)
 
 
 def test_noise_channels_come_after_the_shuffle_and_leave_it_alone():
     plain, noisy = disturber(shuffle="reset"), disturber(shuffle="reset", noise_channels=3)
-    values, ids = noisy.apply(VALUES, IDS)
-    assert values[:12].tolist() == plain.apply(VALUES, IDS)[0].tolist()
+    values, ids = noisy.disturb(VALUES, IDS)
+    assert values[:12].tolist() == plain.disturb(VALUES, IDS)[0].tolist()
     assert ids[12:] == ("noise.0", "noise.1", "noise.2")
-    noise = np.array([noisy.apply(VALUES, IDS)[0][12:] for _ in range(2000)])
+    noise = np.array([noisy.disturb(VALUES, IDS)[0][12:] for _ in range(2000)])
     assert noise.std() == pytest.approx(0.1, rel=0.05) and abs(noise.mean()) < 0.01
 
 
@@ -124,16 +130,16 @@ def test_a_missing_share_is_missing_for_the_whole_episode():
 
 def test_a_channel_that_does_not_come_is_missing_in_the_slot_that_carries_it():
     one = disturber(shuffle="reset")
-    values, ids = one.apply(VALUES[1:], IDS[1:])
+    values, ids = one.disturb(VALUES[1:], IDS[1:])
     hidden = one.ids[one.order.index(IDS[0])]
     assert set(ids) == set(IDS) - {hidden}
     assert sorted(values.tolist()) == VALUES[1:].tolist()
-    assert len(one.apply(VALUES, IDS)[1]) == 12
+    assert len(one.disturb(VALUES, IDS)[1]) == 12
 
 
 def test_the_same_ids_come_back_as_the_same_tuple():
     one = disturber(shuffle="reset", noise_channels=1)
-    assert one.apply(VALUES, IDS)[1] is one.apply(VALUES, IDS)[1]
+    assert one.disturb(VALUES, IDS)[1] is one.disturb(VALUES, IDS)[1]
 
 
 def test_delay_freeze_spike_and_nan_do_what_they_say():
@@ -152,12 +158,12 @@ def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
     one, steady = disturber(shuffle="reset", missing=0.25), disturber(shuffle="reset", missing=0.25)
     run(one, 3)
     run(steady, 3)
-    one.change(replace(one.settings, noise_channels=2, nan=0.0))
-    (values, ids), (before, names) = one.apply(VALUES, IDS), steady.apply(VALUES, IDS)
+    one.change_settings(replace(one.settings, noise_channels=2, nan=0.0))
+    (values, ids), (before, names) = one.disturb(VALUES, IDS), steady.disturb(VALUES, IDS)
     assert ids[: len(names)] == names and values[: len(names)].tolist() == before.tolist()
     assert ids[len(names) :] == ("noise.0", "noise.1")
-    one.change(replace(one.settings, noise_channels=0, missing=0.0))
-    assert len(one.apply(VALUES, IDS)[1]) == 12
+    one.change_settings(replace(one.settings, noise_channels=0, missing=0.0))
+    assert len(one.disturb(VALUES, IDS)[1]) == 12
     assert one.order == steady.order
     one.shuffle()
     assert one.order != steady.order and one.shuffles == 2
@@ -169,11 +175,11 @@ def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
 def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():
     one = disturber(delay=1)
     run(one, 5)
-    one.change(replace(one.settings, delay=3))
+    one.change_settings(replace(one.settings, delay=3))
     late = [min(values) for values, _ in run(one, 4)]
     assert late == [300.0, 300.0, 400.0, 0.0]
-    one.change(replace(one.settings, delay=0, spike=1e-9))
-    assert min(one.apply(VALUES + 900, IDS)[0]) == 900.0
+    one.change_settings(replace(one.settings, delay=0, spike=1e-9))
+    assert min(one.disturb(VALUES + 900, IDS)[0]) == 900.0
 
 
 def test_a_schedule_changes_the_same_steps_of_every_episode():
@@ -196,9 +202,9 @@ def test_a_schedule_changes_the_same_steps_of_every_episode():
 
 
 def test_episode_seeds_differ_and_are_fixed():
-    seeds = {episode_seed(seed, episode) for seed in range(20) for episode in range(20)}
+    seeds = {derive_episode_seed(seed, episode) for seed in range(20) for episode in range(20)}
     assert len(seeds) == 400 and all(0 <= seed < 2**31 for seed in seeds)
-    assert episode_seed(1, 2) == episode_seed(1, 2)
+    assert derive_episode_seed(1, 2) == derive_episode_seed(1, 2)
 
 
 def test_the_same_seed_gives_the_same_bits_as_ever():
@@ -215,8 +221,8 @@ def messages(one: Disturber, ticks: int) -> list[tuple[float, bool, bool]]:
     """Of each tick's message the number of the tick that it was made in; arrived; new."""
     found = []
     for tick in range(ticks):
-        values, _ = one.apply(VALUES + 100 * tick, IDS)
-        found.append((float(values.min()) // 100, one.arrived, one.new))
+        values, _ = one.disturb(VALUES + 100 * tick, IDS)
+        found.append((float(values.min()) // 100, one.has_arrived, one.is_new))
     return found
 
 

@@ -149,7 +149,7 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
         heard = []
         for step in range(STEPS):
             message.fill(Readings(RECORDED[step], CHANNELS, N, True, 0), disturber, step)
-            if disturber.arrived:
+            if disturber.has_arrived:
                 names, readings = message.message.name, message.message.position
                 heard.append(by_slot(np.array(readings), tuple(names)))
         yield np.array(heard)
@@ -173,7 +173,7 @@ def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     settings = StreamSettings({TrainingDisturbance.parse(words): 1.0}, reshuffled=0.0)
     what = [DaggerEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
-    batch = DaggerStreams(*what, np.random.default_rng(4)).next_batch()
+    batch = DaggerStreams(*what, np.random.default_rng(4)).make_next_batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
     for row, counts in enumerate(batch.counts.sum(0).long().tolist()):
         yield values[:counts, row]
@@ -258,9 +258,9 @@ class Camera(gymnasium.Env[Any, Any]):
 
 
 class StateTeacher:
-    helps = hopeless = False
+    is_helping = is_hopeless = False
 
-    def start(self) -> None: ...
+    def start_episode(self) -> None: ...
     def __call__(self) -> np.ndarray:
         return np.zeros(1, np.float32)
 
@@ -298,7 +298,7 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     episode = PatchEpisode(frames, actions, actions, 0.0, 0.0)
     batches = PatchBatches([episode], patch_settings(words), np.random.default_rng(9))
-    batches.next_batch()
+    batches.make_next_batch()
     for row in batches._rows:
         assert row is not None
         shown = frames[row.seen[:, -1]].reshape(len(row.acted), *GRID[:1], PATCH, GRID[1], PATCH)

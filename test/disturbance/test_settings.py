@@ -61,7 +61,7 @@ def test_what_a_setting_does_not_allow_is_refused_with_its_name_and_what_it_allo
         for bad in (f"{one.minimum - 1}..1", "1..", "2..1", "1..2..3"):
             with pytest.raises(ValueError, match=one.name):
                 one.read(bad)
-    assert one.read(one.plain) == one.default
+    assert one.read(one.plain_default) == one.default
     assert one.read(as_text(one)) == another(one)
 
 
@@ -70,19 +70,21 @@ def test_a_setting_changes_what_comes_out_and_nothing_else_turns_it_on(one):
     def outs(settings: DisturbanceSettings) -> list[Any]:
         disturber, noise = Disturber(IDS, settings, 1), np.random.default_rng(1)
         ticks = (noise.normal(size=12).astype(np.float32) for _ in range(12))
-        return [(values.tolist(), ids) for values, ids in (disturber.apply(t, IDS) for t in ticks)]
+        return [
+            (values.tolist(), ids) for values, ids in (disturber.disturb(t, IDS) for t in ticks)
+        ]
 
     settings = having(one)
-    assert settings.active and settings.active_on(one.target)
+    assert settings.is_active and settings.is_active_on(one.target)
     if one.target != "readings":
         assert outs(settings) == outs(DisturbanceSettings())
-        assert not settings.active_on("readings")
+        assert not settings.is_active_on("readings")
         return
     np.testing.assert_equal(outs(settings), outs(settings))
     assert repr(outs(settings)) != repr(outs(replace(settings, **{one.name: one.default})))
     alone = DisturbanceSettings(**{one.name: another(one)})
-    assert alone.active == (not one.modifies)
-    if not alone.active:
+    assert alone.is_active == (not one.modifies)
+    if not alone.is_active:
         assert repr(outs(alone)) == repr(outs(DisturbanceSettings()))
 
 
@@ -96,8 +98,8 @@ def test_a_recorded_episode_is_disturbed_as_it_would_have_been_tick_by_tick(one)
     wide = {one.name: Range(0, 4 if one.whole else 0.5)} if one.kind is Range else {}
     for settings in (having(one), replace(having(one), shuffle=Shuffle(True, 7), **wide)):
         live, again = (Disturber(IDS, settings, 3, keep_places=True) for _ in range(2))
-        ticks = [(live.apply(tick, live.ids)[0], live.arrived) for tick in recorded]
-        replay = again.replay(recorded)
+        ticks = [(live.disturb(tick, live.ids)[0], live.has_arrived) for tick in recorded]
+        replay = again.disturb_episode(recorded)
         assert replay.steps.tolist() == [step for step, (_, came) in enumerate(ticks) if came]
         np.testing.assert_array_equal(replay.values, [values for values, came in ticks if came])
         assert replay.signals.shape == replay.values.shape
@@ -157,7 +159,7 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
             one.meaning,
             one.allowed,
         )
-        value = str(another(one)) if one.textual else another(one)
+        value = str(another(one)) if one.is_textual else another(one)
         (result,) = node.set_parameters([Parameter(one.name, value=value)])
         if one.target == "readings":
             assert result.successful and getattr(taken[-1], one.name) == another(one)
@@ -191,7 +193,7 @@ def test_what_evaluation_does_to_patches_never_touches_their_numbers(one):
         return
     numbers = np.arange(12, dtype=np.uint8)[:, None, None, None]
     patches = np.broadcast_to(numbers, (12, 4, 6, 6)).copy()
-    seen = DisturbedPatches(disturber).apply(patches, IDS)[0]
+    seen = DisturbedPatches(disturber).disturb(patches, IDS)[0]
     assert set(np.unique(seen)) <= set(range(12))
 
 

@@ -69,4 +69,7 @@ def people():
     from an_control_sim.envs.tasks import CARTPOLE_TASK
 
     rng, form = np.random.default_rng(0), Authors()
-    return [form.make_model(rng.normal(0.0, 0.3, form.size), CARTPOLE_TASK, {}) for _ in range(12)]
+    return [
+        form.make_model(rng.normal(0.0, 0.3, form.vector_size), CARTPOLE_TASK, {})
+        for _ in range(12)
+    ]

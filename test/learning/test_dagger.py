@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.disturbance import TRAINING_SEEDS, episode_seed
+from an_control.disturbance import TRAINING_SEEDS, derive_episode_seed
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.settings import StudentSizes, make_smoke_settings, read_recipe
 from an_control.learning.dagger.streams import (
@@ -144,7 +144,9 @@ def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
     settings = replace(make_smoke_settings(RECIPE), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
-    stored = [EpisodeRecordings(tmp_path, DaggerEpisode).read(number) for number in range(2)]
+    stored = [
+        EpisodeRecordings(tmp_path, DaggerEpisode).read_episodes(number) for number in range(2)
+    ]
     assert [len(episodes) for episodes in stored] == [3, 1]
     assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0].total
 
@@ -181,7 +183,10 @@ def test_a_full_disk_ends_a_run_with_its_last_round_intact(tmp_path, monkeypatch
 
 
 def test_training_never_sees_an_evaluation_seed():
-    assert max(episode_seed(seed, e) for seed in range(30) for e in range(30)) < TRAINING_SEEDS[0]
+    assert (
+        max(derive_episode_seed(seed, e) for seed in range(30) for e in range(30))
+        < TRAINING_SEEDS[0]
+    )
 
 
 def test_an_episode_follows_from_its_generator_alone(env):
@@ -221,7 +226,7 @@ def test_a_slots_label_names_the_channel_that_it_shows():
     how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0, action_noise=0.0)
     streams = DaggerStreams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
     for _ in range(6):
-        batch = streams.next_batch()
+        batch = streams.make_next_batch()
         expected = torch.take_along_dim(batch.ordered, batch.channel.clamp(max=7), 2)
         shown = (batch.channel < 8) & (batch.present == 1) & (batch.counts[..., None] == 1)
         assert shown.any() and (batch.values == expected)[shown].all()
@@ -237,7 +242,7 @@ def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts
         1,
         np.random.default_rng(0),
     )
-    batches = [streams.next_batch() for _ in range(4)]
+    batches = [streams.make_next_batch() for _ in range(4)]
     assert [bool(batch.fresh) for batch in batches] == [True, False, False, True]
     assert [batch.counts.sum().item() for batch in batches] == [50, 50, 20, 50]
     assert batches[1].ordered[0, 0, 0] == 50
@@ -250,7 +255,7 @@ def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     streams = DaggerStreams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
     whole = 0
     for _ in range(8):
-        batch = streams.next_batch()
+        batch = streams.make_next_batch()
         moments = batch.moved.any(1).nonzero().flatten()
         assert len(moments) <= 2
         whole += int(batch.moved.sum())
@@ -269,11 +274,11 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
     student = Student(8, 2, sizes)
     how = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
     streams = DaggerStreams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
-    batch = streams.next_batch()
+    batch = streams.make_next_batch()
     moved = torch.zeros(50, 2)
     moved[20, 1] = 1.0
     with torch.no_grad():
-        start = student.initial_state(2, 8)
+        start = student.make_initial_state(2, 8)
         cut_batch = replace(batch, moved=moved)
         plain, cut = student(batch, start), student(cut_batch, start)
         parts = (field.name for field in fields(StreamBatch) if field.name != "fresh")
@@ -371,7 +376,7 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
 def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
     how = StreamSettings({TrainingDisturbance("copies=0..3,noise=0..3"): 1.0}, reshuffled=0.0)
     streams = DaggerStreams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
-    batch = streams.next_batch()
+    batch = streams.make_next_batch()
     assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
     there, channel = batch.present[..., 8:] > 0, batch.channel[..., 8:]
     copies = there & (channel < 8)
@@ -379,12 +384,12 @@ def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
     nominal = batch.ordered.gather(-1, channel.clamp(max=7))
     assert (batch.values[..., 8:][copies] == nominal[copies]).all()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), normalise=True))
-    assert student(batch, student.initial_state(32, 14)).action.shape == (50, 32, 2)
+    assert student(batch, student.make_initial_state(32, 14)).action.shape == (50, 32, 2)
 
 
 def test_a_missing_slot_adds_nothing_to_the_message():
     how = StreamSettings({TrainingDisturbance("missing=0.25"): 1.0})
-    batch = DaggerStreams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
+    batch = DaggerStreams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).make_next_batch()
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
     assert (batch.present == 0).any()
@@ -397,7 +402,9 @@ def test_a_missing_slot_adds_nothing_to_the_message():
 def test_the_true_message_shows_present_channels_and_nothing_else():
     words = "missing=0.25,garbage=0.2,copies=2"
     how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0)
-    batch = DaggerStreams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
+    batch = DaggerStreams(
+        [numbered(120)], 2, 50, how, 1, np.random.default_rng(0)
+    ).make_next_batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
     shown, there = student.compute_true_message(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}

@@ -46,7 +46,7 @@ PROTOCOLS = {
     "copied and missing": DisturbanceSettings(copies=3, missing=0.2),
     "any share missing": DisturbanceSettings(shuffle=Shuffle(True), missing=Range(0.0, 0.7)),
 }
-PLAYED = {one.name for how in PROTOCOLS.values() for one in how.changed}
+PLAYED = {one.name for how in PROTOCOLS.values() for one in how.changed_settings}
 assert {one.name for one in SETTINGS if one.compiled} == PLAYED, "compare every compiled setting"
 FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
@@ -126,7 +126,7 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
         DisturbanceSettings(copies=Range(0, 3)),
         DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
-        assert not settings.compiled and not can_play_compiled(model, cartpole, settings)
+        assert not settings.can_be_compiled and not can_play_compiled(model, cartpole, settings)
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):

@@ -36,7 +36,7 @@ def traces():
 
 def test_a_channel_that_never_varies_moves_no_prediction(traces):
     training = PredictionTraining(traces, SETTINGS)
-    training.advance(3)
+    training.run_updates(3)
     weight = training.to_arrays()["forward.0.weight"]
     assert not weight[:, CONSTANT].any() and np.abs(weight[:, [0, CONTACT]]).min() > 0.0
     assert training.binary.tolist() == [False, False, True, False], "a constant 0 is no contact"
@@ -44,7 +44,7 @@ def test_a_channel_that_never_varies_moves_no_prediction(traces):
 
 def test_nor_what_is_imputed(traces):
     training = ImputationTraining(traces, SETTINGS, np.random.default_rng(1))
-    training.advance(2)
+    training.run_updates(2)
     weight = training.to_arrays()["imputation.0.weight"]
     seen = [*CONSTANT, *(CHANNELS + place for place in CONSTANT)]
     assert not weight[:, seen].any() and np.abs(np.delete(weight, seen, 1)).min() > 0.0
@@ -52,7 +52,7 @@ def test_nor_what_is_imputed(traces):
 
 def test_imputation_continues_from_arrays_as_if_they_had_been_its_own(traces):
     first = ImputationTraining(traces[:2], SETTINGS, np.random.default_rng(1))
-    first.advance(2)
+    first.run_updates(2)
     other = ImputationTraining(traces[1:], SETTINGS, np.random.default_rng(2), first.to_arrays())
     for name, expected in first.to_arrays().items():
         if "max_roughness" not in name and "typical" not in name:
@@ -76,7 +76,7 @@ def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
         torch.manual_seed(0)
         settings = replace(SETTINGS, reading_noise=noise, identity=16, identity_updates=300)
         training = IdentityTraining(traces, settings, np.random.default_rng(1))
-        training.advance(300)
+        training.run_updates(300)
         units = training.to_arrays()["identity.units"]
         features = compute_identity_features(noisy[:, 1:], np.diff(noisy, axis=1), actions, units)
         with torch.no_grad():

@@ -90,7 +90,7 @@ def test_a_discrete_teachers_labels_are_its_choice_alone(tmp_path):
     teacher = FunctionTeacher(lambda seen: np.array([0.1, 0.1 + seen[2] + 0.2 * seen[3]]))
     learner = dagger(tmp_path, small(), POLE, teacher)
     learner.step()
-    (first, *_) = learner._recordings.read(0)
+    (first, *_) = learner._recordings.read_episodes(0)
     assert set(np.unique(first.labels)) == {-1.0, 1.0}
     learner.close()
 
@@ -102,22 +102,22 @@ def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_pat
     for seed in range(5):
         live, steps, seen = Disturber(make_sorted_ids(2), fault, seed), [], []
         for step, reading in enumerate(readings):
-            values, _ = live.apply(reading, make_sorted_ids(2))
-            if live.arrived:
+            values, _ = live.disturb(reading, make_sorted_ids(2))
+            if live.has_arrived:
                 steps.append(step)
                 seen.append(values)
-        replay = Disturber(make_sorted_ids(2), fault, seed).replay(readings)
+        replay = Disturber(make_sorted_ids(2), fault, seed).disturb_episode(readings)
         assert replay.steps.tolist() == steps and len(steps) < 60
         assert np.array_equal(replay.values, seen)
     numbers = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)
     episode = DaggerEpisode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
     settings = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
     rng = np.random.default_rng(0)
-    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=LATE).next_batch()
+    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=LATE).make_next_batch()
     assert batch.values[:, 0, 0].tolist() == [0.0, *range(29)]
     assert batch.labels[:, 0, 0].tolist() == batch.ordered[:, 0, 0].tolist() == [*range(30)]
     lossy = {Fault.parse("lose=0.3"): 1.0}
-    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=lossy).next_batch()
+    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=lossy).make_next_batch()
     count = int(batch.counts.sum())
     assert (
         10 < count < 28
@@ -207,7 +207,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
 
 def test_a_chance_of_none_takes_no_random_number():
     rng = np.random.default_rng(0)
-    assert not draw_one({}, rng).active and make_disturber(3, NO_DISTURBANCE, rng) is None
+    assert not draw_one({}, rng).is_active and make_disturber(3, NO_DISTURBANCE, rng) is None
     assert rng.random() == np.random.default_rng(0).random()
 
 

@@ -21,7 +21,7 @@ def test_it_ends_with_the_environment_or_at_its_limit(cartpole):
         ticks = []
         for tick in episode:
             ticks.append(tick)
-            episode.act(np.ones(1, np.float32))
+            episode.send_action(np.ones(1, np.float32))
         assert len(ticks) == len(episode.rewards) == (steps or len(ticks))
         assert episode.total == np.cumsum(episode.rewards)[-1]  # sum() compensates from 3.12 on
         assert episode.fell == (limit is None)
@@ -38,7 +38,7 @@ def test_ticks_show_what_the_disturbance_leaves_and_when_signals_move(cartpole):
         moved.append(tick.moved)
         assert len(tick.values) == len(tick.ids) == 7
         assert set(tick.observation) <= set(tick.values)
-        episode.act(REST)
+        episode.send_action(REST)
     assert np.flatnonzero(moved).tolist() == [4, 8], "the shuffle at the reset is no move"
 
 
@@ -46,7 +46,7 @@ def test_a_reading_that_is_not_finite_is_missing_and_the_episode_continues():
     episode, missing = LiveEpisode(Breaking("nan"), 1), []
     for tick in episode:
         missing.append(int(np.isnan(tick.observation).sum()))
-        episode.act(REST)
+        episode.send_action(REST)
     assert missing == [0, 0, 0, 1, 0]
 
 
@@ -54,7 +54,7 @@ def test_a_reward_that_is_not_finite_ends_the_episode_as_failed():
     episode = LiveEpisode(Breaking("nothing"), 1)
     with pytest.raises(BrokenEnvironmentError, match="'Breaking': step 1 gave the reward nan"):
         for _ in episode:
-            episode.act(REST * np.nan)
+            episode.send_action(REST * np.nan)
 
 
 def test_after_many_steps_without_any_reading_the_episode_has_failed():
@@ -65,7 +65,7 @@ def test_after_many_steps_without_any_reading_the_episode_has_failed():
     with pytest.raises(BrokenEnvironmentError, match=f"step {MAX_BLIND} gave no finite reading"):
         for tick in episode:
             assert not tick.arrived
-            episode.act(REST * np.nan)
+            episode.send_action(REST * np.nan)
     assert episode.rewards == [0.0] * MAX_BLIND
 
 

@@ -20,7 +20,7 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.forward_model import validation
 from an_control.learning.forward_model.episodes import EpisodeTrace
-from an_control.learning.forward_model.validation import validate
+from an_control.learning.forward_model.validation import validate_monitor
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
 from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
@@ -80,7 +80,7 @@ def episode(env, seed=1, action=PUSH):
     rows = []
     for tick in played:
         rows.append(tick.observation)
-        played.act(action)
+        played.send_action(action)
     return np.array(rows)
 
 
@@ -392,9 +392,9 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
 
     def validated(env, *others):
         tried.append(find_adapter(env).units)
-        return validate(env, *others)
+        return validate_monitor(env, *others)
 
-    monkeypatch.setattr(validation, "validate", validated)
+    monkeypatch.setattr(validation, "validate_monitor", validated)
     short = "--steps", "300", "--updates", "20", "--imputation-updates", "3"
     assert main(["train-monitor", str(milli), *short]) == 0
     assert main(["train-monitor", str(milli), *short, "--validate"]) == 0

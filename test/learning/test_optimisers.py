@@ -58,7 +58,7 @@ def test_cma_restarts_from_its_mean_where_it_has_stalled():
 @pytest.mark.parametrize(("actions", "queries", "layers", "free", "theirs"), [(1, 16, 0, 417, 913)])
 def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, free, theirs):
     form = Authors(actions, queries, layers)
-    assert form.size == free
+    assert form.vector_size == free
     lstm, projections = 32 * (1 + actions + 8 + 2), 2 * 8 * 32
     assert lstm + projections + queries * actions + actions == theirs
     assert AuthorsRaw(actions, queries, layers).size == theirs
@@ -83,7 +83,7 @@ def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
 def test_the_authors_form_maps_back_exactly(form):
     """Also where neurons are wider than keys, which once failed."""
     rng = np.random.default_rng(0)
-    vector = rng.normal(0.0, 0.5, form.size)
+    vector = rng.normal(0.0, 0.5, form.vector_size)
     model = form.make_model(vector, Task(), {})
     assert choose_form(model) == form
     np.testing.assert_allclose(form.to_vector(model), vector, atol=1e-4)
@@ -108,7 +108,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 def test_the_whole_form_takes_every_number(sizes):
     model = make_random_model(sizes, seed=1)
     form = choose_form(model)
-    assert form == Whole(sizes) and form.size == model.parameters
+    assert form == Whole(sizes) and form.vector_size == model.parameters
     again = form.make_model(form.to_vector(model), Task(), {})
     assert all(
         again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()

@@ -81,10 +81,10 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     policy = make_policy(student.make_model(CARTPOLE_TASK, {}))
     rng = np.random.default_rng(0)
     episode = record_episode(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)
-    batch = DaggerStreams([episode], 1, 50, streams, 1, rng).next_batch()
+    batch = DaggerStreams([episode], 1, 50, streams, 1, rng).make_next_batch()
     with torch.no_grad():
         slots = batch.values.shape[2]
-        expected = torch.tanh(student(batch, student.initial_state(1, slots))[0])[:, 0].numpy()
+        expected = torch.tanh(student(batch, student.make_initial_state(1, slots))[0])[:, 0].numpy()
     there = batch.present[0, 0].numpy() > 0
     ids = [str(slot) for slot in np.flatnonzero(there)]
     for step in range(int(batch.counts.sum())):

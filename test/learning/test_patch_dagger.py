@@ -88,8 +88,8 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     previous = torch.zeros(len(views), settings.student.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.message(patches, previous, counts=counts, still=still)
-        by_all = student.message(
+        by_count = student.compute_message(patches, previous, counts=counts, still=still)
+        by_all = student.compute_message(
             torch.from_numpy(np.stack(everything)),
             previous,
             counts=torch.from_numpy(np.stack(one_each)),
@@ -113,8 +113,8 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     previous = torch.zeros(len(views), sizes.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.message(patches, previous, counts=counts, still=still)
-        by_all = student.message(everything, previous, torch.from_numpy(~missing))
+        by_count = student.compute_message(patches, previous, counts=counts, still=still)
+        by_all = student.compute_message(everything, previous, torch.from_numpy(~missing))
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
     few = compress_equal_patches(views, 6, missing, 5, rng)
     assert few.patches.shape[1] == 6 and (few.counts[:, 1:] > 0).all()
@@ -131,7 +131,7 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
     for _ in range(10):
         previous = torch.from_numpy(policy.previous_action)[None, None]
         with torch.no_grad():
-            message = student.message(torch.from_numpy(patches)[None, None], previous)
+            message = student.compute_message(torch.from_numpy(patches)[None, None], previous)
             scores, units = student.score_actions(message, previous, units)
         action = policy.step_array(patches, env.unwrapped.channels)
         if settings.student.choice:
@@ -147,7 +147,9 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
     with torch.no_grad():
         student.find_parameter("key.action").normal_()
         messages = [
-            student.message(torch.from_numpy(patches), torch.full((env.action_space.shape), value))
+            student.compute_message(
+                torch.from_numpy(patches), torch.full((env.action_space.shape), value)
+            )
             for value in (-1.0, 0.0, 1.0)
         ]
     for message in messages[1:]:
@@ -165,7 +167,7 @@ def test_missing_patches_are_in_no_example(task, env):
     rng = np.random.default_rng(0)
     episode = record_episode(env, teacher, None, settings, 0.0, rng, 20)
     assert episode.labels.shape == (20, env.action_space.shape[0])
-    batch = PatchBatches([episode], settings, rng).next_batch()
+    batch = PatchBatches([episode], settings, rng).make_next_batch()
     half = len(env.unwrapped.channels) // 2
     np.testing.assert_array_equal(batch.seen.counts.sum(axis=1), half)
 
@@ -234,7 +236,7 @@ def test_rows_of_a_student_with_memory_go_through_episodes_piece_by_piece():
     batches = PatchBatches([numbered(10, 6)], settings, np.random.default_rng(0))
     following, started = [None] * 3, 0
     for _ in range(12):
-        batch = batches.next_batch()
+        batch = batches.make_next_batch()
         for row, begins in enumerate(batch.begins):
             counts = batch.counts[row]
             labels = batch.labels[row, counts, 0]
@@ -261,8 +263,8 @@ def test_rows_of_a_student_without_memory_are_somewhere_else_each_time():
         settings, student=dataclasses.replace(settings.student, memory=0)
     )
     batches = PatchBatches([numbered(10, 6)], settings, np.random.default_rng(0))
-    batch = batches.next_batch()
-    assert batch.begins.all() and batches.next_batch().begins.all()
+    batch = batches.make_next_batch()
+    assert batch.begins.all() and batches.make_next_batch().begins.all()
     assert set(batch.labels[:, 0, 0]) == set(range(10))
 
 
@@ -291,7 +293,7 @@ def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_
     learner.step()
     assert bool(learner.make_model().task.repeats) == ("repeat" in fault)
     batches = PatchBatches(learner._episodes, settings, np.random.default_rng(0))
-    batches.next_batch()
+    batches.make_next_batch()
     row = batches._rows[0]
     assert (len(row.acted) < len(row.episode.frames)) == (fault == "lose=0.5")
     learner.close()
@@ -312,7 +314,7 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
     labels = np.full((4, 3), (0.5, 1.0, -1.0), np.float32)
     seen, previous, labels, *_ = PatchBatches(
         [PatchEpisode(frames, labels, labels, 0.0, 0.0)], settings, rng
-    ).next_batch()
+    ).make_next_batch()
     straight, labels, previous = labels[:, 0, 0] > 0, labels[:, 0], previous[:, 0]
     assert 20 < straight.sum() < 44
     assert (labels[:, 1:] == (1.0, -1.0)).all()
@@ -373,7 +375,7 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     for tick in range(12):
         view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame
         view[..., 0, 0] = 100 * np.arange(5)[:, None] + np.maximum(tick - 3 + np.arange(4), 0)
-        shown, ids = patches.apply(view, channels)
+        shown, ids = patches.disturb(view, channels)
         orders.append([int(disturber.order[disturber.ids.index(name)][-1]) for name in ids])
         for age in range(4):
             at = max(tick - age, 0)

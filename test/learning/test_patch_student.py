@@ -62,12 +62,12 @@ def played(model, patches, present):
 
 def test_the_student_gives_the_policys_messages_and_actions(model):
     student = VisionStudent(model.sizes)
-    student.load(model)
+    student.load_weights(model)
     patches, present = episodes(model.sizes)
     messages, actions, previous = played(model, patches, present)
     given = torch.from_numpy(patches), torch.from_numpy(previous), torch.from_numpy(present)
     with torch.no_grad():
-        np.testing.assert_allclose(student.message(*given), messages, atol=2e-5)
+        np.testing.assert_allclose(student.compute_message(*given), messages, atol=2e-5)
         found = student(*given).numpy()
     if model.kind == "vision_convolution":
         found = np.eye(model.sizes.actions)[found.argmax(-1)]
@@ -76,20 +76,20 @@ def test_the_student_gives_the_policys_messages_and_actions(model):
 
 def test_what_the_student_exports_is_what_it_loaded(model):
     student = VisionStudent(model.sizes, seed=1)
-    student.load(model)
+    student.load_weights(model)
     again = student.make_model(Task(), {})
     again.check_arrays()
     assert again.kind == model.kind
     for name, array in model.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array)
     with pytest.raises(ValueError, match="sizes are"):
-        student.load(make_random_model(replace(model.sizes, hidden=3)))
+        student.load_weights(make_random_model(replace(model.sizes, hidden=3)))
 
 
 def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
     model = make_random_model(SIZES["convolution"], seed=5, gain=2.0)
     plain, student = VisionStudent(model.sizes), VisionStudent(SIZES["convolution_memory"], seed=3)
-    plain.load(model)
+    plain.load_weights(model)
     student.load_start_model(model)
     patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
     previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
@@ -103,14 +103,14 @@ def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
 def test_what_the_memory_holds_goes_on_from_piece_to_piece():
     model = make_random_model(SIZES["convolution_memory"], seed=5, gain=2.0)
     student = VisionStudent(model.sizes)
-    student.load(model)
+    student.load_weights(model)
     patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
     previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
     with torch.no_grad():
         expected = student(patches, previous, present)
         units, pieces = torch.zeros(EPISODES, model.sizes.memory), []
         for part in (slice(0, 2), slice(2, TICKS)):
-            message = student.message(patches[:, part], previous[:, part], present[:, part])
+            message = student.compute_message(patches[:, part], previous[:, part], present[:, part])
             scores, units = student.score_actions(message, previous[:, part], units)
             pieces.append(scores)
     torch.testing.assert_close(torch.cat(pieces, 1), expected)

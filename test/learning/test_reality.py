@@ -88,7 +88,7 @@ def test_delay_1_means_that_policy_and_monitor_act_on_the_readings_of_one_step_b
     before = None
     for tick in episode:
         before, now = tick.observation.copy(), before
-        episode.act(policy.step_array(before if now is None else now, channels))
+        episode.send_action(policy.step_array(before if now is None else now, channels))
     assert result.steps == len(episode.rewards) > 300
     assert result.rewards.tolist() == episode.rewards
     assert policy.monitor_report is None or policy.monitor_report.rewires == result.detected
@@ -240,8 +240,8 @@ def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
         disturber = Disturber(("a", "b"), DisturbanceSettings.parse(words), 1)
         patches = DisturbedPatches(disturber)
         for tick in range(ticks):
-            seen, _ = patches.apply(frames(tick), ("a", "b"))
-            yield tick, seen[0, :, 0, 0].tolist(), disturber.arrived, disturber.new
+            seen, _ = patches.disturb(frames(tick), ("a", "b"))
+            yield tick, seen[0, :, 0, 0].tolist(), disturber.has_arrived, disturber.is_new
 
     late = [seen for _, seen, _, _ in shown("delay=2")]
     assert late[1] == [0, 0, 0, 0] and late[9] == [4, 5, 6, 7]

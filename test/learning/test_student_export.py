@@ -81,7 +81,7 @@ def assert_acts_alike(episode, tmp_path, sizes, engine):
     write_model(path, student.make_model(ANT_TASK, {}))
     policy = load_policy(path, engine=engine)
     acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
-    state = student.initial_state(1, 28)
+    state = student.make_initial_state(1, 28)
     for step, observation in enumerate(episode.observations[:300]):
         if step >= 150:
             observation = observation[::-1].copy()

@@ -71,7 +71,7 @@ def run(recurrence, inputs, resets=()):
 
 def in_pieces(torch, module, inputs, cuts, resets=()):
     """The outputs (ticks, rows, units); `resets` are (tick, row), at cuts alone."""
-    state, outputs = module.initial_state(inputs.shape[1]), []
+    state, outputs = module.make_initial_state(inputs.shape[1]), []
     for begin, end in pairwise([0, *cuts, len(inputs)]):
         keep = torch.tensor([(begin, row) not in resets for row in range(inputs.shape[1])])
         state = tuple(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in state)

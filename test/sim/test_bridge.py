@@ -18,7 +18,7 @@ from sensor_msgs.msg import Image, JointState
 from std_srvs.srv import SetBool, Trigger
 from tiny_robot import TinyEnv, begin, command, finish, nanoseconds
 
-from an_control.disturbance import episode_seed
+from an_control.disturbance import derive_episode_seed
 from an_control_sim.bridge.episodes import EpisodeProgress, RunSummary, run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
 from an_control_sim.bridge.run_control import RestartRequestedError
@@ -50,7 +50,7 @@ def test_a_run_gives_its_mean_return_with_the_standard_error(serve):
 def test_over_ros_an_episode_equals_the_one_in_process_to_the_last_bit(serve):
     over_ros = run_episodes(serve(), episodes=1, seed=5)[0]
     environment = gymnasium.make("test/Tiny-v0", disable_env_checker=True)
-    observation, _ = environment.reset(seed=episode_seed(5, 0))
+    observation, _ = environment.reset(seed=derive_episode_seed(5, 0))
     total, over = 0.0, False
     while not over:
         push = np.float64(-5.0) * observation[:2].astype(np.float64) / 10.0

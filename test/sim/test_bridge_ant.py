@@ -19,7 +19,7 @@ import gymnasium
 from rclpy.node import Node
 
 import an_control
-from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
+from an_control.disturbance import DisturbanceSettings, Shuffle, derive_episode_seed
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.import_authors import import_authors
 from an_control.policy.model_file import write_model
@@ -47,7 +47,7 @@ def in_process(model: Path) -> float:
     """The return of episode 0 of seed 1 without ROS."""
     environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
     policy = an_control.load_policy(model)
-    observation, _ = environment.reset(seed=episode_seed(1, 0))
+    observation, _ = environment.reset(seed=derive_episode_seed(1, 0))
     total, over = 0.0, False
     while not over:
         action = policy.step_array(observation, ANT_CHANNELS)

@@ -27,7 +27,7 @@ from an_control.disturbance import (
     DisturbanceSettings,
     Disturber,
     Shuffle,
-    episode_seed,
+    derive_episode_seed,
 )
 from an_control.policy import write_model
 from an_control.policy.random_model import make_random_model
@@ -83,7 +83,7 @@ def in_process(task: str, model: Path) -> None:
     """Episode 0 of seed 1, cut short, without ROS."""
     game = gymnasium.make(TASKS[task][2].environment, max_episode_steps=STEPS)
     policy = an_control.load_policy(model)
-    patches, _ = game.reset(seed=episode_seed(1, 0))
+    patches, _ = game.reset(seed=derive_episode_seed(1, 0))
     over = False
     while not over:
         action = policy.step_array(patches, policy.nominal_ids)
@@ -135,7 +135,7 @@ def test_over_ros_the_game_goes_as_in_process_to_the_last_bit_shuffled_or_not(
     in_process(task, model)
     expected, bits[:] = list(bits), []
     wiring = find_share_path(f"config/{task}.yaml")
-    if scramble.active:
+    if scramble.is_active:
         write_wiring(derive_scrambled_wiring(load_wiring(wiring)), tmp_path / "scrambled.yaml")
         wiring = tmp_path / "scrambled.yaml"
     with policy_node(task, wiring, model):
@@ -229,9 +229,9 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
         before.store_message("eye", message, stamp_ns, 0)
         readings = before.read(0, stamp_ns)
         out.fill(readings, over_ros, stamp_ns)
-        values, ids = patches.apply(readings.values, tuple(channels))
-        assert over_ros.arrived == alone.arrived
-        if over_ros.arrived:
+        values, ids = patches.disturb(readings.values, tuple(channels))
+        assert over_ros.has_arrived == alone.has_arrived
+        if over_ros.has_arrived:
             behind.store_message("scrambled", out.message, stamp_ns, 0)
             seen = behind.read(0, stamp_ns)
         found = dict(zip(seen.ids, seen.values, strict=True))

@@ -23,7 +23,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from an_control.disturbance import episode_seed
+from an_control.disturbance import derive_episode_seed
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control_sim.bridge.bridge import Bridge
@@ -216,7 +216,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 def undisturbed(steps: int, seed: int = 1) -> float:
     """The return of the episode without ROS."""
     environment = DriftEnv()
-    observation, _ = environment.reset(seed=episode_seed(seed, 0))
+    observation, _ = environment.reset(seed=derive_episode_seed(seed, 0))
     total = 0.0
     for _ in range(steps):
         action = np.clip(push_back(observation) / 10.0, -1.0, 1.0)
@@ -254,7 +254,7 @@ def test_an_answer_after_the_timeout_costs_its_own_step_alone(run, commands):
     result = run(commands, lambda: next(late_s), 60)
     assert (result.timeouts, result.unmatched) == (1, 0)
     environment, safe = DriftEnv(), np.array([0.0, 0.5])
-    observation, _ = environment.reset(seed=episode_seed(1, 0))
+    observation, _ = environment.reset(seed=derive_episode_seed(1, 0))
     total = 0.0
     for step in range(60):
         action = safe if step == 20 else np.clip(push_back(observation) / 10.0, -1.0, 1.0)

@@ -19,11 +19,11 @@ def car_racing():
 
 def drive(env, teacher, seed):
     env.reset(seed=seed)
-    teacher.start()
+    teacher.start_episode()
     total, helps, done, steps = 0.0, 0, False, 0
     while not done and steps < 1000:
         action = teacher()
-        helps += teacher.helps
+        helps += teacher.is_helping
         _, reward, done, _, _ = env.step(action)
         total, steps = total + reward, steps + 1
     return total, helps
@@ -39,30 +39,30 @@ def test_the_driver_finishes_its_laps(car_racing):
 def test_the_driver_helps_a_pupil_off_the_road_until_it_is_back(car_racing):
     teacher = car_racing.teacher()
     car_racing.reset(seed=900)
-    teacher.start()
+    teacher.start_episode()
     for _ in range(60):
         car_racing.step(teacher())
     for _ in range(60):
         teacher()
-        if teacher.helps:
+        if teacher.is_helping:
             break
         car_racing.step(np.array([0.8, 0.0, -1.0]))
-    assert teacher.helps
+    assert teacher.is_helping
     helped = 0
-    while teacher.helps and helped < 120:
+    while teacher.is_helping and helped < 120:
         car_racing.step(teacher())
         helped += 1
-    assert 20 <= helped < 120 and not teacher.hopeless
+    assert 20 <= helped < 120 and not teacher.is_hopeless
 
 
 def test_the_driver_gives_up_a_pupil_that_stays_lost(car_racing):
     teacher = car_racing.teacher()
     car_racing.reset(seed=900)
-    teacher.start()
+    teacher.start_episode()
     for _ in range(400):
         teacher()
         car_racing.step(np.array([1.0, 1.0, -1.0]))
-        if teacher.hopeless:
+        if teacher.is_hopeless:
             return
     raise AssertionError("it never gave up")
 
@@ -72,7 +72,7 @@ def test_the_pong_player_makes_the_first_points_whatever_the_start():
     teacher = env.teacher()
     for seed in range(3):
         env.reset(seed=seed)
-        teacher.start()
+        teacher.start_episode()
         points, steps = [], 0
         while len(points) < 2 and steps < 700:
             _, reward, *_ = env.step(teacher())
@@ -88,7 +88,7 @@ def test_the_pong_player_scores_though_its_pupil_goes_up_late_or_began_at_random
     down, up = buttons[5], buttons[4]
     for late, wild in ((3, 0), (0, 60)):
         env.reset(seed=1)
-        teacher.start()
+        teacher.start_episode()
         points, ups = [], 0
         for step in range(420):
             action = teacher()
@@ -108,7 +108,7 @@ def test_the_pong_player_thinks_on_a_copy_of_the_console():
     env = gymnasium.make("an_control_sim:an_control/PuzzlePong-v0").unwrapped
     teacher = env.teacher()
     env.reset(seed=0)
-    teacher.start()
+    teacher.start_episode()
     for _ in range(60):
         before = env.console.getRAM().copy()
         action = teacher()

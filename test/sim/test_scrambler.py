@@ -87,7 +87,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
     pure = Disturber(ids, settings, 7)
     pure.reset(2)
-    expected, names = pure.apply(values, ids)
+    expected, names = pure.disturb(values, ids)
     assert scrambler._output.message.name == list(names)
     assert list(scrambler._output.message.position) == expected.astype(float).tolist()
     assert scrambler._output.message.header.stamp.sec == 1
@@ -230,7 +230,7 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
     scrambler._add_channels(ids)
     scrambler.move_signals({ids[3]: ids[5], ids[7]: ""})
-    places, names = scrambler.apply(np.arange(196, dtype=np.float32), ids)
+    places, names = scrambler.disturb(np.arange(196, dtype=np.float32), ids)
     assert dict(zip(names, places, strict=True))[ids[3]] == 5.0 and ids[7] not in names
     with pytest.raises(ValueError, match="not for images"):
         scrambler.move_signals({ids[3]: "noise"})

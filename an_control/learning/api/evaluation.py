@@ -74,7 +74,7 @@ class EvaluateOptions:
     title: str = "results"
     plots: Path | None = None
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check that all numbers are within their bounds.
 
         Raises:
@@ -138,7 +138,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     from an_control.learning.evaluation.evaluate import ProtocolPlayer
     from an_control_sim.gym.varied_robot import check_robot
 
-    options.check()
+    options.check_options()
     if options.markdown is not None:
         check_table_marks(options.markdown, (options.title,))
     model = read_model(options.model)
@@ -163,10 +163,10 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         )
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
-            row = kept and kept.find(name, stepwise=stage.stepwise)
+            row = kept and kept.find_results(name, stepwise=stage.stepwise)
             runs[name] = row or _play_and_report(stage, protocol, options.episodes, progress)
             if kept is not None and not row:
-                kept.keep(name, runs[name])
+                kept.add_results(name, runs[name])
             figures = {"protocol": name, "results": runs[name]}
             done = len(runs), len(protocols), len(runs) / len(protocols)
             if progress(RunProgress("step", "row", *done, figures=figures)) is False:
@@ -183,7 +183,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
             [] if options.plots is None else _draw_figures(options.plots, protocols, runs, stage)
         )
         if kept is not None:
-            kept.delete()
+            kept.delete_file()
     return EvaluateResult(task, rows, format_table(rows), success, WALK_M.get(task), drawn)
 
 

@@ -120,7 +120,7 @@ class EvolveOptions:
     """Fail unless the folder holds a run with the same options. Without this flag such a run is
     continued as well, and otherwise a new one is started."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check that all numbers are within their bounds, and that the options fit each other.
 
         Raises:
@@ -243,7 +243,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
-    options.check()
+    options.check_options()
     environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
     units = Units.from_task(model.task) if model else find_units(options.out, environment)
@@ -410,7 +410,7 @@ def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm,
         raise ValueError("--hints: only for policies in the paper's attention form")
     hinted = Hinted(form, channels)
     if start is not None:
-        start = np.concatenate([start, np.zeros(hinted.size - form.size)])
+        start = np.concatenate([start, np.zeros(hinted.size - form.vector_size)])
     return hinted, start
 
 
@@ -429,10 +429,10 @@ def _evaluate_and_write_card(
 
     model = read_model(loop.model_path)
     clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
-    others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
+    others = [one for one in search.settings.mixture if one.is_active and str(one) != str(clean)]
     evaluations: list[dict[str, Any]] = []
     for disturbance in [clean, *others]:
-        returns = search.play(model, FINAL_SEED, 5 * options.episodes, disturbance)
+        returns = search.play_evaluation(model, FINAL_SEED, 5 * options.episodes, disturbance)
         row = {
             "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
             **summarise_returns(returns, search.settings.success),

@@ -40,7 +40,7 @@ class MonitorOptions:
     take: Path | None = None
     """Copy the forward model from this model file instead of training one; its channels and
     actuators must be the same."""
-    validate: bool = False
+    validate_monitor: bool = False
     """Train nothing: only validate the monitor that the model already has, and write the result
     into the file. Pass the --disturb that it was trained with."""
     task: str | None = None
@@ -72,7 +72,7 @@ class MonitorOptions:
     seed: int = 1
     """Seed of everything random."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check that all numbers are within their bounds.
 
         Raises:
@@ -144,7 +144,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
-    options.check()
+    options.check_options()
     try:
         faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     except ValueError as error:
@@ -200,7 +200,7 @@ def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorRe
     from an_control.learning.runs.run_folder import RunError, RunFolder
     from an_control.learning.runs.run_loop import RunLoop
 
-    options.check()
+    options.check_options()
     model, path = read_model(options.model), options.out or options.model
     traces = read_recorded_traces(options.bag, options.model, model)
     with TemporaryDirectory() as beside:
@@ -240,7 +240,7 @@ def _train_and_validate(
         The model with its monitor, and the metrics of each step.
     """
     from an_control.learning.forward_model.learner import ForwardModelLearner
-    from an_control.learning.forward_model.validation import ROBOT_TICKS, validate
+    from an_control.learning.forward_model.validation import ROBOT_TICKS, validate_monitor
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
 
@@ -259,7 +259,7 @@ def _train_and_validate(
             loop.run_with_progress(progress)
             model, metrics = learner.make_model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
-        return validate(env, model, faults, options.seed, ticks), metrics
+        return validate_monitor(env, model, faults, options.seed, ticks), metrics
 
 
 def _make_forward_model_settings(

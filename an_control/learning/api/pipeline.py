@@ -64,7 +64,7 @@ class LearnOptions:
     smoke: bool = False
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check now everything that would otherwise fail only after hours of training.
 
         Raises:
@@ -135,7 +135,7 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     from an_control.learning.runs.run_folder import RunFolder
     from an_control_sim.gym.environments import find_environment_id, make_environment
 
-    options.check()
+    options.check_options()
     folder = RunFolder(options.out, options.config)
     with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
@@ -209,7 +209,7 @@ class _Run:
             about = make()
             self._progress(RunProgress("end", "part", part=part, note=about))
         rows = self._state.rows
-        known = [summarise_returns(row.array, None) for row in rows]
+        known = [summarise_returns(row.return_array, None) for row in rows]
         evaluations = [{"protocol": row.name, **of} for row, of in zip(rows, known, strict=True)]
         model = read_model(self._model)
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
@@ -248,7 +248,7 @@ class _Run:
         return ""
 
     @property
-    def _teacher(self) -> str | None:
+    def _teacher_text(self) -> str | None:
         """Return the text that names the teacher for `distill`; None for the task's own teacher."""
         if self._options.teacher is not None or self._given_teacher is not None:
             return self._options.teacher
@@ -266,7 +266,7 @@ class _Run:
                 options.task,
                 self._out / "student",
                 seed=options.seed,
-                teacher=self._teacher,
+                teacher=self._teacher_text,
                 recipe=options.recipe,
                 minutes=minutes,
                 smoke=options.smoke,
@@ -344,7 +344,7 @@ class _Run:
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
-            teacher = self._given_teacher or read_teacher(str(self._teacher), env)
+            teacher = self._given_teacher or read_teacher(str(self._teacher_text), env)
             self._fill_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
@@ -445,7 +445,7 @@ class _Run:
         """Write the state into the run's folder."""
         made = self._state
         self._folder.write_settings([])
-        rows = [[row.name, row.array, row.steps] for row in made.rows]
+        rows = [[row.name, row.return_array, row.steps] for row in made.rows]
         state = {"watched": made.has_monitor, "rows": rows}
         self._folder.save_checkpoint(
             {**state, "made_of": made.made_from_steps, "given_s": made.time_limits_s}

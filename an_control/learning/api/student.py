@@ -93,7 +93,7 @@ class DistillOptions:
     smoke: bool = False
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check that all numbers are within their bounds.
 
         Raises:
@@ -173,7 +173,7 @@ def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTea
     """Return the trainer for scalar channels, for image patches, or for recordings."""
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
-    options.check()
+    options.check_options()
     if options.bag:
         return _make_recorded_imitation(options)
     settings = read_recipe(options.recipe or choose_recipe(options.task))

@@ -52,7 +52,7 @@ class TeacherOptions:
     smoke: bool = False
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check that all numbers are within their bounds.
 
         Raises:
@@ -116,7 +116,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.varied_robot import check_robot
 
-    options.check()
+    options.check_options()
     environment = find_environment_id(options.task)
     limits = TeacherLimits(options.minutes, options.steps, options.score)
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
@@ -202,6 +202,6 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
         scoring = ScorePlayer(env, model.task.channels, read_teacher(str(path), env), model)
         for case in REFERENCES:
             row = scoring.play_row(case, math.inf, (episodes, episodes))
-            known = {"protocol": row.name, **summarise_returns(row.array, None)}
+            known = {"protocol": row.name, **summarise_returns(row.return_array, None)}
             evaluations.append({**known, "standard_error": round(row.standard_error, 2)})
     return evaluations

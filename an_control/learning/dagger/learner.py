@@ -202,7 +202,7 @@ class Dagger:
         rng = np.random.default_rng([self.seed, self._round])
         recorded = self._record_round(rng)
         kept = self._drop_failed(recorded)
-        self._recordings.write(self._round, kept)
+        self._recordings.write_episodes(self._round, kept)
         self._episodes = self._select_newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
         line: dict[str, Any] = train_round(
@@ -334,7 +334,7 @@ class Dagger:
         self._cpu_s, self._identified_s = state["cpu_s"]
         self._returns = state["returns"]
         self._best = tensors.get("best")  # an older run has none
-        recorded = (self._recordings.read(number) for number in range(self._round))
+        recorded = (self._recordings.read_episodes(number) for number in range(self._round))
         self._episodes = self._select_newest_episodes(
             [episode for part in recorded for episode in part]
         )

@@ -85,7 +85,7 @@ class PaperStudent(nn.Module):
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
-        rows = split_vectors(self.form.to_vector(model)[None], self.form.shapes)
+        rows = split_vectors(self.form.to_vector(model)[None], self.form.array_shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -95,7 +95,7 @@ class PaperStudent(nn.Module):
             self.out.weight.copy_(torch.from_numpy(arrays["head.0.weight"]))
             self.out.bias.copy_(torch.from_numpy(arrays["head.0.bias"]))
 
-    def initial_state(self, rows: int, slots: int) -> StudentState:
+    def make_initial_state(self, rows: int, slots: int) -> StudentState:
         """Return the zero state at the start of `rows` episodes.
 
         Args:
@@ -103,8 +103,10 @@ class PaperStudent(nn.Module):
             slots: Number N of input slots of each episode.
         """
         none = self.scores.new_zeros(rows, slots, 0)
-        neurons = self.neuron.initial_state(rows, slots)
-        return StudentState(*neurons, none[:, 0], none[:, 0], none, self.parts.initial_state(rows))
+        neurons = self.neuron.make_initial_state(rows, slots)
+        return StudentState(
+            *neurons, none[:, 0], none[:, 0], none, self.parts.make_initial_state(rows)
+        )
 
     def forward(
         self, batch: StreamBatch, state: StudentState
@@ -119,16 +121,16 @@ class PaperStudent(nn.Module):
             Actions (T, B, A) before their tanh, a score of each channel for each slot (T, B, N, n +
             1), of which the last is "no channel", and the state after the last step.
         """
-        outputs, (first, second) = self.neuron.advance(
+        outputs, (first, second) = self.neuron.run_steps(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
-        message = self._message(batch, self.parts.encode(outputs, batch.present))
+        message = self._compute_message(batch, self.parts.encode_outputs(outputs, batch.present))
         message, recurrence = self.parts.run_recurrence(message, state.recurrence)
         action: Tensor = self.out(message)
         state = state._replace(first=first, second=second, recurrence=recurrence)
         return action, self.channel(outputs), state
 
-    def _message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
+    def _compute_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
         """Compute the attention message that enters the head or the recurrence.
 
         Args:
@@ -192,7 +194,7 @@ class PaperStudent(nn.Module):
         }
         if self._has_authors_form:
             arrays["scores"] = to_array(self.scores)
-            return self.form.make_model(join_arrays(arrays, self.form.shapes), task, trained)
+            return self.form.make_model(join_arrays(arrays, self.form.array_shapes), task, trained)
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {

@@ -251,7 +251,7 @@ class DaggerSettings:
         if self.minutes and not self.rounds:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
-    def learning_rates(self, round_number: int, progress: float) -> tuple[float, float]:
+    def compute_learning_rates(self, round_number: int, progress: float) -> tuple[float, float]:
         """Return the learning rates at the start and the end of a round.
 
         Args:
@@ -263,7 +263,7 @@ class DaggerSettings:
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def time_limit_s(self, round_number: int) -> float:
+    def compute_time_limit_s(self, round_number: int) -> float:
         """Return the processor time in seconds for a round's updates; infinity without a limit.
 
         Args:

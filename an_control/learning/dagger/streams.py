@@ -110,7 +110,7 @@ def record_episode(
         action = previous
         if tick.arrived:
             action = np.clip(driver.act(tick, label, previous), -1.0, 1.0)
-        episode.act(action.astype(np.float32))
+        episode.send_action(action.astype(np.float32))
         if disturbed is not None and reshuffle and rng.random() < reshuffle:
             disturbed.shuffle()
         assert episode.sent is not None
@@ -203,9 +203,9 @@ class PerturbedTeacher:
         """Draw a wrong order (N,) of the readings: all are shuffled, or a few are swapped."""
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
-            places.draw()
+            places.draw_permutation()
         elif channels > 1:
-            places.draw(int(self._rng.integers(2, min(9, channels + 1))))
+            places.draw_permutation(int(self._rng.integers(2, min(9, channels + 1))))
         return places.signals
 
 
@@ -339,7 +339,7 @@ class StreamBatch:
     moved: Tensor
     fresh: Tensor
 
-    def to(self, device: torch.device) -> StreamBatch:
+    def to_device(self, device: torch.device) -> StreamBatch:
         """Return the batch with its tensors on a torch device."""
         return StreamBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
@@ -402,10 +402,10 @@ class DaggerStreams:
         self._settings, self._newest = settings, newest
         self._rows: list[_StreamRow | None] = [None] * rows
 
-    def next_batch(self) -> StreamBatch:
+    def make_next_batch(self) -> StreamBatch:
         """Return the batch with the next steps of every row's episode."""
         fresh = [self._replace_row_if_due(i) for i in range(len(self._rows))]
-        pieces = [self._next_piece(row) for row in self._rows if row is not None]
+        pieces = [self._take_next_piece(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
@@ -440,7 +440,7 @@ class DaggerStreams:
         self._rows[row_number] = self._make_row(episode)
         return True
 
-    def _next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
+    def _take_next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
         """Return a row's arrays for the next batch, padded with zeros after the episode's end.
 
         This advances the row.
@@ -459,14 +459,14 @@ class DaggerStreams:
     def _make_row(self, episode: DaggerEpisode) -> _StreamRow:
         """Return an episode as one batch row replays it: with shuffled and disturbed slots."""
         rng, how = self._rng, self._settings
-        seen = self._disturb(episode.observations)
+        seen = self._disturb_readings(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
         ordered, previous, labels = (part[seen.steps] for part in episode[:3])
         if not np.isfinite(ordered).all():
             ordered = _fill_missing(episode.observations)[seen.steps]
         slots = np.tile(np.arange(seen.values.shape[1]), (steps, 1))
         places = Permutation(channels, rng)
-        places.draw()
+        places.draw_permutation()
         slots[:, :channels] = places.signals
         moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
@@ -476,7 +476,7 @@ class DaggerStreams:
                 if self._reset_on_jump
                 else self._draw_reshuffle_steps(steps, mean)
             ):
-                places.draw()
+                places.draw_permutation()
                 slots[at:, :channels] = places.signals
                 moved[at] = self._reset_on_jump
         values, channel, present = (
@@ -491,7 +491,7 @@ class DaggerStreams:
         present = np.pad(present, unused).astype(np.float32)
         return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
-    def _disturb(self, observations: np.ndarray) -> Replay:
+    def _disturb_readings(self, observations: np.ndarray) -> Replay:
         """Return the readings of an episode as they arrive under newly drawn disturbances.
 
         Args:
@@ -501,9 +501,9 @@ class DaggerStreams:
             draw_independently(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape
-        if drawn.active_on("readings"):
+        if drawn.is_active_on("readings"):
             seed = int(self._rng.integers(2**31))
-            return Disturber(make_sorted_ids(channels), drawn, seed).replay(observations)
+            return Disturber(make_sorted_ids(channels), drawn, seed).disturb_episode(observations)
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _draw_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:

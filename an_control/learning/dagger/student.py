@@ -56,7 +56,7 @@ class StudentParts(nn.Module):
             self.recurrence = RecurrenceModule(self.width, sizes.recurrence)
             self.width = sizes.recurrence.units
 
-    def encode(self, outputs: Tensor, present: Tensor) -> Tensor:
+    def encode_outputs(self, outputs: Tensor, present: Tensor) -> Tensor:
         """Return the sensory neurons' outputs after the encoder, unchanged without an encoder.
 
         Args:
@@ -85,9 +85,9 @@ class StudentParts(nn.Module):
         remembered: tuple[Tensor, RecurrenceState] = self.recurrence(message, state)
         return remembered
 
-    def initial_state(self, rows: int) -> RecurrenceState:
+    def make_initial_state(self, rows: int) -> RecurrenceState:
         """Return the recurrent layer's state at the start of `rows` episodes; () without one."""
-        return () if self.recurrence is None else self.recurrence.initial_state(rows)
+        return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights of all these layers, by their array names in a model file."""
@@ -135,7 +135,7 @@ class LstmNeuron(nn.LSTM):
         with torch.no_grad():  # initial forget bias 1
             self.bias_ih_l0[units : 2 * units] += 1.0
 
-    def initial_state(self, rows: int, slots: int) -> NeuronState:
+    def make_initial_state(self, rows: int, slots: int) -> NeuronState:
         """Return the LSTM's zero state (outputs, cells) at the start of `rows` episodes.
 
         Args:
@@ -145,7 +145,7 @@ class LstmNeuron(nn.LSTM):
         zeros = self.weight_hh_l0.new_zeros(rows, slots, self.hidden_size)
         return zeros, zeros
 
-    def advance(
+    def run_steps(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
         """Run the LSTM of each input slot over T steps of B episodes.
@@ -205,7 +205,7 @@ class StackedNeuron(nn.Linear):
         self.basis = CHANGE_GAIN * (np.eye(stack, k=-1) - np.eye(stack))
         self.basis[0] = np.eye(stack)[0]
 
-    def initial_state(self, rows: int, slots: int) -> NeuronState:
+    def make_initial_state(self, rows: int, slots: int) -> NeuronState:
         """Return the state at the start of `rows` episodes: no earlier readings.
 
         Args:
@@ -214,14 +214,14 @@ class StackedNeuron(nn.Linear):
         """
         return tuple(self.weight.new_zeros(rows, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
 
-    def advance(
+    def run_steps(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
         """Run each input slot's layer on its newest readings, over T steps of B episodes.
 
         Args:
             values: Readings (T, B, N) of N input slots.
-            change: Not used; `LstmNeuron.advance` takes the same arguments.
+            change: Not used; `LstmNeuron.run_steps` takes the same arguments.
             previous: Previous actions (T, B, A).
             state: State before the first step.
 
@@ -551,7 +551,7 @@ class Student(nn.Module):
         """Return those of a model's sizes that the parts that identify channels depend on."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
-    def initial_state(self, rows: int, slots: int) -> StudentState:
+    def make_initial_state(self, rows: int, slots: int) -> StudentState:
         """Return the zero state at the start of `rows` episodes.
 
         Args:
@@ -559,11 +559,11 @@ class Student(nn.Module):
             slots: Number N of input slots of each episode.
         """
         return StudentState(
-            *self.neuron.initial_state(rows, slots),
+            *self.neuron.make_initial_state(rows, slots),
             self.queries.new_zeros(rows, self.sizes.memory),
             self.queries.new_zeros(rows, 2 * self.channels),
             self.queries.new_zeros(rows, slots, self.channels),
-            self.parts.initial_state(rows),
+            self.parts.make_initial_state(rows),
         )
 
     def forward(
@@ -611,7 +611,7 @@ class Student(nn.Module):
 
     def _run_without_memory(self, batch: StreamBatch, state: StudentState) -> StudentOutput:
         """Run a student whose head has no memory over a batch, starting from `state`."""
-        attention, message, state = self.attend(batch, state)
+        attention, message, state = self.compute_attention(batch, state)
         remembered, recurrence = self.parts.run_recurrence(message, state.recurrence)
         ordered = None
         if not self.sizes.pma:
@@ -620,7 +620,7 @@ class Student(nn.Module):
         state = state._replace(recurrence=recurrence)
         return StudentOutput(attention, self.run_head(remembered), ordered, None, state)
 
-    def attend(
+    def compute_attention(
         self, batch: StreamBatch, state: StudentState
     ) -> tuple[Tensor, Tensor, StudentState]:
         """Compute the attention and the attention message of a student whose head has no memory.
@@ -664,14 +664,14 @@ class Student(nn.Module):
         parts = []
         for begin, end in pairwise(cuts):
             kept = (1.0 - moved[begin])[:, None, None]
-            outputs, (first, second) = self.neuron.advance(
+            outputs, (first, second) = self.neuron.run_steps(
                 batch.values[begin:end],
                 batch.change[begin:end],
                 batch.previous[begin:end],
                 (first * kept, second * kept),
             )
             parts.append(outputs)
-        encoded = self.parts.encode(torch.cat(parts), batch.present)
+        encoded = self.parts.encode_outputs(torch.cat(parts), batch.present)
         return encoded, state._replace(first=first, second=second)
 
     def predict_readings(

@@ -75,8 +75,8 @@ def train_round(
         student.sizes.reset_on_jump,
         settings.faults,
     )
-    begin, end = settings.learning_rates(round_number, progress)
-    started, limit_s = time.process_time(), settings.time_limit_s(round_number)
+    begin, end = settings.compute_learning_rates(round_number, progress)
+    started, limit_s = time.process_time(), settings.compute_time_limit_s(round_number)
     state: StudentState | None = None
     history = []
     for update in range(updates):
@@ -87,7 +87,7 @@ def train_round(
         over = angle / math.pi
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(angle))
-        batch = streams.next_batch().to(device)
+        batch = streams.make_next_batch().to_device(device)
         teacher_forced = None
         if round_number == 0 and settings.memory_updates:
             teacher_forced = _mask_teacher_forced_rows(batch, 0.8 - 1.2 * over)
@@ -148,15 +148,15 @@ def train_memory(
         for group in optimiser.param_groups:
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
-        batch = streams.next_batch().to(next(student.parameters()).device)
+        batch = streams.make_next_batch().to_device(next(student.parameters()).device)
         message = student.compute_true_message(batch) * _draw_blank_steps(batch, rng).unsqueeze(-1)
         state = _prepare_state(student, state, batch)
         action, ordered, expected, memory, seen = student.run_memory(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
         loss = (
-            settings.action_loss * _action_loss(action, batch)
-            + settings.ordered_loss * _action_loss(ordered, batch)
-            + settings.expectation_loss * _expectation_loss(expected, batch)
+            settings.action_loss * _compute_action_loss(action, batch)
+            + settings.ordered_loss * _compute_action_loss(ordered, batch)
+            + settings.expectation_loss * _compute_expectation_loss(expected, batch)
         )
         optimiser.zero_grad()
         loss.backward()
@@ -198,7 +198,7 @@ def _prepare_state(
         batch: The batch to come.
     """
     if state is None:
-        state = student.initial_state(*batch.values.shape[1:])
+        state = student.make_initial_state(*batch.values.shape[1:])
     return state.keep_rows((~batch.fresh).float())
 
 
@@ -228,7 +228,7 @@ def _compute_loss(
     ).view_as(weight)
     seen = weight.sum().clamp(min=1.0)  # 0 if all channels are missing
     channel = (wrong * weight).sum() / seen
-    action = _action_loss(outcome.action, batch)
+    action = _compute_action_loss(outcome.action, batch)
     loss = settings.channel_loss * channel + settings.action_loss * action
     right = ((outcome.attention.argmax(-1) == batch.channel) * weight).sum() / seen
     figures = {
@@ -237,17 +237,17 @@ def _compute_loss(
         "action_loss": action.item(),
     }
     if outcome.ordered is not None:
-        ordered = _action_loss(outcome.ordered, batch)
+        ordered = _compute_action_loss(outcome.ordered, batch)
         loss = loss + settings.ordered_loss * ordered
         figures["ordered_loss"] = ordered.item()
     if outcome.expected is not None:
-        expectation = _expectation_loss(outcome.expected, batch)
+        expectation = _compute_expectation_loss(outcome.expected, batch)
         loss = loss + settings.expectation_loss * expectation
         figures["expectation_loss"] = expectation.item()
     return loss, outcome.state.detach(), figures
 
 
-def _expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
+def _compute_expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
     """Return the mean squared error of the predicted readings over the steps within the episodes.
 
     Args:
@@ -258,7 +258,7 @@ def _expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
     return (each * batch.counts).sum() / batch.counts.sum()
 
 
-def _action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
+def _compute_action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
     """Return the mean squared error of the actions, where the error of one action is bounded.
 
     If the teacher's action is saturated, an action beyond it has no error.

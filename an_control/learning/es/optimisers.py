@@ -202,9 +202,9 @@ class Cma:
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
-        self._restart(start)
+        self._restart_strategy(start)
 
-    def _restart(self, start: np.ndarray) -> None:
+    def _restart_strategy(self, start: np.ndarray) -> None:
         """Make a new pycma strategy with the mean `start` (n,) and the initial sigma."""
         import cma
 
@@ -251,7 +251,7 @@ class Cma:
         """Draw the P candidate vectors (P, n) of a generation from the distribution."""
         self._noise.rng = rng
         if self._strategy.stop():
-            self._restart(self.centre)
+            self._restart_strategy(self.centre)
             self._noise.rng = rng
         self._asked = self._strategy.ask()
         return np.array(self._asked)
@@ -282,7 +282,7 @@ class Cma:
                 "holds a pickled strategy, which is not read since it could run code; start the"
                 " run again in another folder"
             )
-        self._restart(self.centre)
+        self._restart_strategy(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
             self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
         restore_values(self._strategy, values)

@@ -35,7 +35,7 @@ class PolicyForm(ABC):
 
     @property
     @abstractmethod
-    def shapes(self) -> Shapes:
+    def array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector."""
 
     @abstractmethod
@@ -58,18 +58,18 @@ class PolicyForm(ABC):
         """
 
     @property
-    def size(self) -> int:
+    def vector_size(self) -> int:
         """Return the number of elements of a vector."""
-        return sum(map(math.prod, self.shapes.values()))
+        return sum(map(math.prod, self.array_shapes.values()))
 
     @property
-    def scales(self) -> np.ndarray:
+    def vector_scales(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector, as an array (size,).
 
         These are the standard deviations of random starts. A search without a start model measures
         all its vectors in these units.
         """
-        return compute_layer_scales(self.shapes)
+        return compute_layer_scales(self.array_shapes)
 
     def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that P vectors describe.
@@ -80,7 +80,9 @@ class PolicyForm(ABC):
             task: The task for the model file.
             trained: How the policies were made, for the model file.
         """
-        found = self.to_arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
+        found = self.to_arrays(
+            split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.array_shapes)
+        )
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
         return [
@@ -109,7 +111,7 @@ class Whole(PolicyForm):
         return self.whole
 
     @property
-    def shapes(self) -> Shapes:
+    def array_shapes(self) -> Shapes:
         """Return the names and shapes of a model file's arrays, which are all free arrays here."""
         return self.whole.list_array_shapes()
 
@@ -158,7 +160,7 @@ class Authors(PolicyForm):
         return make_paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _decomposed_table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the singular value decomposition of the positional table (the fixed queries).
 
         Returns:
@@ -172,7 +174,7 @@ class Authors(PolicyForm):
         return left[:, :rank], stretch[:rank], right[:rank]
 
     @cached_property
-    def shapes(self) -> Shapes:
+    def array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector.
 
         The free arrays are the arrays of the model file, except that one array `scores` (rank, d)
@@ -183,7 +185,7 @@ class Authors(PolicyForm):
             for name, shape in self.sizes.list_array_shapes().items()
             if not name.startswith("attention.")
         }
-        return shapes | {"scores": (len(self._table[1]), self.neuron)}
+        return shapes | {"scores": (len(self._decomposed_table[1]), self.neuron)}
 
     @property
     def scores_basis(self) -> np.ndarray:
@@ -192,7 +194,7 @@ class Authors(PolicyForm):
         The attention scores are the product of this matrix, the array `scores`, and the output
         vector of a sensory neuron (the network of one channel).
         """
-        return self._table[0]
+        return self._decomposed_table[0]
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of model files from the free arrays, for P policies at once.
@@ -203,7 +205,7 @@ class Authors(PolicyForm):
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
-        _, stretch, right = self._table
+        _, stretch, right = self._decomposed_table
         product = right.T @ (free.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
@@ -240,8 +242,8 @@ class Authors(PolicyForm):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        arrays["scores"] = self._table[0].T @ scores
-        return join_arrays(arrays, self.shapes)
+        arrays["scores"] = self._decomposed_table[0].T @ scores
+        return join_arrays(arrays, self.array_shapes)
 
     def is_authors_form(self, model: Model) -> bool:
         """Return whether a model has the paper's attention with fixed queries.
@@ -252,7 +254,7 @@ class Authors(PolicyForm):
         """
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        within = self._table[0] @ (self._table[0].T @ scores)
+        within = self._decomposed_table[0] @ (self._decomposed_table[0].T @ scores)
         near = np.allclose(within, scores, rtol=0.0, atol=1e-3 * (1.0 + np.abs(scores).max()))
         return near and not arrays["attention.key_bias"].any()
 
@@ -267,9 +269,9 @@ class AuthorsRaw(Authors):
     """
 
     @cached_property
-    def shapes(self) -> Shapes:
+    def array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector."""
-        shapes = dict(super().shapes)
+        shapes = dict(super().array_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
@@ -303,7 +305,7 @@ class AuthorsRaw(Authors):
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
             arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join_arrays(arrays, self.shapes)
+        return join_arrays(arrays, self.array_shapes)
 
 
 def choose_form(model: Model) -> PolicyForm:

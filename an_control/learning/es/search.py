@@ -95,15 +95,15 @@ class Hinted(PolicyForm):
         return self.own.sizes
 
     @property
-    def shapes(self) -> Shapes:
+    def array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays of the policy, and of the codes."""
-        return {**self.own.shapes, "codes": (self.channels, 4 * self.own.neuron)}
+        return {**self.own.array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
-    def scales(self) -> np.ndarray:
+    def vector_scales(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector (size,)."""
-        codes = np.full(self.size - self.own.size, CODE_SCALE)
-        return np.concatenate([self.own.scales, codes])
+        codes = np.full(self.vector_size - self.own.size, CODE_SCALE)
+        return np.concatenate([self.own.vector_scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of model files for P policies, which do not contain the codes.
@@ -117,7 +117,7 @@ class Hinted(PolicyForm):
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy, with zeros for all codes."""
         own = self.own.to_vector(model)
-        return np.concatenate([own, np.zeros(self.size - len(own))])
+        return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
     def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
@@ -130,7 +130,7 @@ class Hinted(PolicyForm):
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
-        codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
+        codes = vectors[:, self.own.size :].reshape(-1, *self.array_shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
@@ -247,7 +247,7 @@ class EpisodeCount:
         self.current = min_count
         self.reliable: float | None = None
 
-    def adapt(self, returns: np.ndarray) -> None:
+    def adapt_to_noise(self, returns: np.ndarray) -> None:
         """Adapt the number of episodes to the noise in the returns of a generation.
 
         Args:
@@ -377,7 +377,7 @@ class SearchSettings:
     """Maximum number of episodes that each candidate plays if the ranks depend mostly on noise. 0
     means that it is always `rollouts`."""
     sigma: float = 0.5
-    """Initial standard deviation. Without a start model it is multiplied by `PolicyForm.scales`."""
+    """Initial standard deviation, multiplied by `PolicyForm.vector_scales` if no model is given."""
     starts: int = 0
     """Number of random starts that compete in a race. 0 means that the search begins at the start
     model, or at zeros."""
@@ -466,12 +466,12 @@ class Search:
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
         self._curriculum = curriculum or (lambda generation: settings.mixture)
-        self._scales = form.scales if settings.starts else np.ones(form.size)
+        self._scales = form.vector_scales if settings.starts else np.ones(form.vector_size)
         self.generation = self._played = self._restarts = 0
         self._seconds, self._reached = 0.0, False
         self._episodes = EpisodeCount(settings.rollouts, settings.max_rollouts)
         self._stall = StallDetector(settings.sigma)
-        begin = np.zeros(form.size) if start is None else start
+        begin = np.zeros(form.vector_size) if start is None else start
         first = [] if settings.starts else [begin]
         self._start_race(first, 0.0)
 
@@ -479,13 +479,13 @@ class Search:
         """Start a race of searches, of which some start at given vectors and the others at random.
 
         Args:
-            means: Vectors (size,) at which the first searches start, in units of `scales`.
+            means: Vectors (size,) at which the first searches start, in units of `vector_scales`.
             progress: Finished share (0..1) of the run.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
         fresh = max(0, settings.starts - len(means))
-        means = means + list(rng.standard_normal((fresh, self._form.size)))
+        means = means + list(rng.standard_normal((fresh, self._form.vector_size)))
         self._contenders = [self._make_optimiser(mean) for mean in means]
         self._race = Race(len(means), progress, progress + settings.race * (1.0 - progress))
         self._stall.reset()
@@ -558,7 +558,7 @@ class Search:
         }
         return self._form.make_model(self.mean, self._task, trained)
 
-    def play(
+    def play_evaluation(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
         """Play the episodes of an evaluation with a model, and return their returns (episodes,).
@@ -638,7 +638,7 @@ class Search:
             return {}
         self._stall.count_equal(returns)
         if self.settings.max_rollouts:
-            self._episodes.adapt(returns)
+            self._episodes.adapt_to_noise(returns)
         if self.generation % self.settings.validate_every and not last:
             return {}
         best = self._contenders[0]
@@ -681,7 +681,7 @@ class Search:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""
-        size = self._form.size
+        size = self._form.vector_size
         self._contenders = [self._make_optimiser(np.zeros(size)) for _ in state["contenders"]]
         for optimiser, its in zip(self._contenders, state["contenders"], strict=True):
             optimiser.restore(its)
@@ -720,7 +720,9 @@ class Search:
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
             [
-                self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
+                self.play_evaluation(
+                    model, VALIDATION_SEED, settings.validation_episodes, disturbance
+                )
                 for disturbance in settings.mixture
             ]
         )

@@ -332,7 +332,7 @@ class KeptResults:
                     " delete it or name another file"
                 )
 
-    def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
+    def find_results(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
         """Return the results of a protocol that the file holds, or None if it has none.
 
         Args:
@@ -345,7 +345,7 @@ class KeptResults:
             return None
         return row
 
-    def keep(self, protocol: str, results: Sequence[PlayedEpisode]) -> None:
+    def add_results(self, protocol: str, results: Sequence[PlayedEpisode]) -> None:
         """Add the results of a protocol to the file.
 
         Raises:
@@ -355,7 +355,7 @@ class KeptResults:
         rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
         write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
-    def delete(self) -> None:
+    def delete_file(self) -> None:
         """Delete the file. Call this when the table is written."""
         self._path.unlink()
 

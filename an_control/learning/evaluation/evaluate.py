@@ -1,8 +1,8 @@
 """Play episodes with a policy, without ROS, under the same disturbances as in the simulator node.
 
-Episode e of a run starts from `episode_seed(seed, e)`, and its readings pass the same `Disturber`
-as over ROS 2, so that episodes with and without ROS give the same returns. Training never uses
-these seeds, because it takes its seeds from `TRAINING_SEEDS`.
+Episode e of a run starts from `derive_episode_seed(seed, e)`, and its readings pass the same
+`Disturber` as over ROS 2, so that episodes with and without ROS give the same returns. Training
+never uses these seeds, because it takes its seeds from `TRAINING_SEEDS`.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def can_play_compiled(
         return False
     if isinstance(env, AdaptedEnvironment) and env.units:
         return False
-    return isinstance(env.unwrapped, HasBatch) and disturbance.compiled
+    return isinstance(env.unwrapped, HasBatch) and disturbance.can_be_compiled
 
 
 def summarise_results(

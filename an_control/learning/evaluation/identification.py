@@ -56,7 +56,7 @@ class IdentifiedShares:
     later: np.ndarray
     confusion: np.ndarray
 
-    def mean_shares_after(self, steps: int) -> tuple[float, float]:
+    def compute_mean_shares_after(self, steps: int) -> tuple[float, float]:
         """Return which share of the channels is identified some steps after a shuffle, on average.
 
         Args:
@@ -245,7 +245,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [shares_by_step.mean_shares_after(k)[place] for k in steps]
+        shares = [shares_by_step.compute_mean_shares_after(k)[place] for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)

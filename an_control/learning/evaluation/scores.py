@@ -87,19 +87,19 @@ class ScoreRow:
     steps: float
 
     @property
-    def array(self) -> np.ndarray:
+    def return_array(self) -> np.ndarray:
         """Return the returns of the row's episodes as an array (E,)."""
         return np.array(self.returns)
 
     @property
     def mean(self) -> float:
         """Return the mean of the row's returns."""
-        return float(self.array.mean())
+        return float(self.return_array.mean())
 
     @property
     def standard_error(self) -> float:
         """Return the standard error of the mean of the row's returns."""
-        return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
+        return float(self.return_array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:
         """Return the score of the row; NaN if the teacher is no better than the random policy.
@@ -222,7 +222,7 @@ class ScorePlayer:
             if action is None or tick.arrived:
                 readings = dict(zip(tick.ids, tick.values, strict=True))
                 action = act(np.array([readings[name] for name in self._channels], np.float32))
-            episode.act(action)
+            episode.send_action(action)
         return episode.total, len(episode.rewards)
 
     def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:

@@ -91,7 +91,7 @@ class Explorer:
         self._ids = self._policy.nominal_ids
         self._noise, self._rng = noise, rng
 
-    def start(self, modes: Sequence[str]) -> None:
+    def start_episode(self, modes: Sequence[str]) -> None:
         """Reset the driver for a new episode.
 
         Args:
@@ -162,11 +162,11 @@ class MissingChannels:
         self._ids = self._policy.nominal_ids
         self._share, self._noise, self._rng = missing, noise, rng
 
-    def start(self, modes: Sequence[str]) -> None:
+    def start_episode(self, modes: Sequence[str]) -> None:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Not used; `Explorer.start` takes the same argument.
+            modes: Not used; `Explorer.start_episode` takes the same argument.
         """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
@@ -238,7 +238,7 @@ def record_episodes(
     ):
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
-        explorer.start(modes)
+        explorer.start_episode(modes)
         disturbed = make_disturber(channels, draw_one(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
@@ -292,13 +292,13 @@ def record_trace(
     for tick in episode:
         readings.append(newest(tick.values))
         action = actor.act(tick.values)
-        episode.act(action)
+        episode.send_action(action)
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
             actor.note_sent(episode.sent)
     last = episode.observation
     if disturber is not None:
-        last = disturber.apply(last, make_sorted_ids(len(last)))[0]
+        last = disturber.disturb(last, make_sorted_ids(len(last)))[0]
     readings.append(newest(last))
     return EpisodeTrace(np.array(readings), np.array(actions), not undisturbed)

@@ -83,7 +83,7 @@ class ImputationTraining(NetworkTraining):
 
     def compute_loss(self) -> torch.Tensor:
         """Run the next batch and return the error of the imputed readings, a scalar."""
-        readings, acts, missing, estimate = self._batch.next_ticks()
+        readings, acts, missing, estimate = self._batch.make_next_ticks()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
             seen = readings[:, tick + 1]
@@ -92,7 +92,7 @@ class ImputationTraining(NetworkTraining):
             loss = nn.functional.smooth_l1_loss(imputed, seen, reduction="none", beta=0.1)
             total = total + (loss * missing).sum() / missing.sum()
             estimate = torch.where(missing, imputed, seen)
-        self._batch.advance(estimate.detach().numpy())
+        self._batch.advance_rows(estimate.detach().numpy())
         return total / acts.shape[1]
 
     def compute_figures(self, losses: list[float]) -> dict[str, float]:
@@ -197,7 +197,7 @@ class _ImputationBatch:
         self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
-    def next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def make_next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the next T ticks of all rows.
 
         Returns:
@@ -216,7 +216,7 @@ class _ImputationBatch:
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def advance(self, estimate: np.ndarray) -> None:
+    def advance_rows(self, estimate: np.ndarray) -> None:
         """Advance all rows by T ticks.
 
         Args:

@@ -136,7 +136,7 @@ class ForwardModelLearner:
         if self._training is None:
             self._training = self._start_training()
         training, self._minutes = self._training, self.settings.minutes
-        figures = training.advance(CHUNK)
+        figures = training.run_updates(CHUNK)
         if not figures:
             self._extra += 1
         if training.is_over:
@@ -185,7 +185,7 @@ class ForwardModelLearner:
         if self._stage or state["training"] is not None:
             recorded = 2 if self._stage == 3 and state["training"] is not None else 1
             for number in range(recorded):
-                self._traces += self._recordings.read(number)
+                self._traces += self._recordings.read_episodes(number)
         if state["training"] is not None:
             self._training = self._make_training()
             self._training.restore(state["training"])
@@ -234,7 +234,7 @@ class ForwardModelLearner:
     def _make_training(self) -> NetworkTraining:
         """Return the current network's training, with its share of the time limit."""
         training = self._stages[self._stage]()
-        training.limit_s = self.settings.time_limit_s(TIME["learn"][self._stage])
+        training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
     def _record_episodes(
@@ -247,13 +247,13 @@ class ForwardModelLearner:
             explorer: Drives the episodes.
             steps: Minimum number of steps to record.
         """
-        limit_s = self.settings.time_limit_s(TIME["record"][recording])
+        limit_s = self.settings.compute_time_limit_s(TIME["record"][recording])
         how = self.settings.faults, limit_s
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)
             self._record_time_cut(sum(len(trace.actions) for trace in traces) < steps)
-        self._recordings.write(recording, traces)
+        self._recordings.write_episodes(recording, traces)
         self._traces += traces
 
     def _make_prediction_training(self) -> NetworkTraining:

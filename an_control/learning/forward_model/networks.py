@@ -77,7 +77,7 @@ class ForwardModelSettings:
     minutes: float = 0.0
     """Time limit of the run in minutes of processor time; 0: no limit."""
 
-    def time_limit_s(self, share: float) -> float:
+    def compute_time_limit_s(self, share: float) -> float:
         """Return a share (0..1) of the run's time limit in seconds; infinity without a limit."""
         return 60.0 * self.minutes * share if self.minutes else math.inf
 
@@ -132,7 +132,7 @@ class NetworkTraining(ABC):
         """Return whether the training has ended, by its updates or its time limit."""
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
-    def advance(self, updates: int) -> dict[str, float]:
+    def run_updates(self, updates: int) -> dict[str, float]:
         """Make up to `updates` updates.
 
         Returns:

@@ -54,7 +54,7 @@ CONFUSED = 4.0
 """Minimum gain in nats of all slots together for which the best other assignment is computed."""
 
 
-def validate(
+def validate_monitor(
     env: gymnasium.Env[Any, Any],
     model: Model,
     faults: Iterable[Fault],
@@ -215,7 +215,7 @@ def measure_found_share(
     for trace in traces:
         steps, count = trace.readings.shape
         places = Permutation(count, rng)
-        orders = np.array([places.draw() for _ in range(steps // every + 1)])
+        orders = np.array([places.draw_permutation() for _ in range(steps // every + 1)])
         orders[0] = np.arange(count)
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, episode_seed
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, derive_episode_seed
 from an_control.policy import Model
 
 NO_DISTURBANCE = DisturbanceSettings()
@@ -81,7 +81,7 @@ def make_evaluation_starts(seed: int, episodes: int) -> list[EpisodeStart]:
         seed: Seed of the evaluation.
         episodes: Number of episodes.
     """
-    return [EpisodeStart(episode_seed(seed, e), seed, e) for e in range(episodes)]
+    return [EpisodeStart(derive_episode_seed(seed, e), seed, e) for e in range(episodes)]
 
 
 def draw_training_starts(rng: np.random.Generator, rollouts: int) -> list[EpisodeStart]:

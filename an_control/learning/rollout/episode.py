@@ -2,7 +2,7 @@
 
     episode = LiveEpisode(env, seed, disturber, channels)
     for tick in episode:
-        episode.act(policy.step_array(tick.values, tick.ids))
+        episode.send_action(policy.step_array(tick.values, tick.ids))
 
 This is the only such loop: evaluation, recording and learning all use it.
 """
@@ -71,7 +71,7 @@ class EpisodeDisturbance(typing.Protocol):
         """Return how often the signals were permuted among the input slots so far."""
 
     @property
-    def arrived(self) -> bool:
+    def has_arrived(self) -> bool:
         """Return whether readings arrived in this tick, or the message with them was lost."""
 
     def draw_stop(self, step_s: float) -> Stop | None:
@@ -83,7 +83,7 @@ class EpisodeDisturbance(typing.Protocol):
             step_s: Duration of a step in seconds.
         """
 
-    def apply(
+    def disturb(
         self, values: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Disturb the readings of one tick.
@@ -119,7 +119,7 @@ class Tick(NamedTuple):
 
 
 class LiveEpisode:
-    """Episode of an environment: iterating yields its ticks, and the user calls `act` for each.
+    """Episode of an environment: iterating yields ticks, and the user calls `send_action` for each.
 
     Args:
         env: The environment; this resets it.
@@ -176,17 +176,18 @@ class LiveEpisode:
             if disturbance is None:
                 yield Tick(seen, seen, (), False, not self._blind)
             else:
-                values, ids = disturbance.apply(seen, channels)
+                values, ids = disturbance.disturb(seen, channels)
                 before, moves = moves, disturbance.shuffles
-                arrived = disturbance.arrived and not self._blind
+                arrived = disturbance.has_arrived and not self._blind
                 yield Tick(seen, values, ids, moves > before, arrived)
             steps += 1
             if len(rewards) != steps:
                 raise RuntimeError(
-                    f"step {steps}: `act` was called {len(rewards)} times (allowed: once per tick)"
+                    f"step {steps}: `send_action` was called {len(rewards)} times"
+                    " (allowed: once per tick)"
                 )
 
-    def act(self, action: np.ndarray) -> float:
+    def send_action(self, action: np.ndarray) -> float:
         """Send an action (A,) to the environment for one step and return the reward.
 
         If there was no reading and the action is not finite, the last action is sent again.
@@ -338,7 +339,7 @@ def play_episode(
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))
-        forgets = protocol is not None and protocol.clears_state(tick.moved)
+        forgets = protocol is not None and protocol.is_state_cleared(tick.moved)
         if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
         action = episode.sent
@@ -348,7 +349,7 @@ def play_episode(
             action = wanted = policy.step_array(tick.values, tick.ids)
         if watch is not None:
             watch(policy, disturber)
-        episode.act(action)
+        episode.send_action(action)
     return PlayedEpisode(
         episode.total,
         len(episode.rewards),
@@ -390,7 +391,7 @@ def play_pickled_model(
             try:
                 result = play_episode(
                     policy,
-                    _cached_environment(environment, units),
+                    _get_cached_environment(environment, units),
                     channels,
                     Disturber(channels, disturbance, start.run, episode=None),
                     start,
@@ -399,7 +400,7 @@ def play_pickled_model(
                 failure = str(error)
                 if not isinstance(error, BrokenEnvironmentError):
                     failure = str(make_failure(environment, "an episode", error))
-                _cached_environment.cache_clear()
+                _get_cached_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
@@ -407,7 +408,7 @@ def play_pickled_model(
 
 
 @lru_cache(maxsize=1)
-def _cached_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
+def _get_cached_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
     """Make the environment, or return that of the last call if the arguments are the same.
 
     Args:

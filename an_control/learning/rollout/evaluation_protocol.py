@@ -105,7 +105,7 @@ class EvaluationProtocol:
             return replace(self, disturbance=self.disturbance.with_word(word))
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
-    def clears_state(self, rewired: bool) -> bool:
+    def is_state_cleared(self, rewired: bool) -> bool:
         """Return whether the state of the policy's sensory neurons is cleared before a step.
 
         Args:

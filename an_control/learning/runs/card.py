@@ -134,7 +134,7 @@ def write_card(
         )
     if scores:
         lines += ["", scores]
-    folder.write("model.md", "\n".join(lines) + "\n")
+    folder.write_file("model.md", "\n".join(lines) + "\n")
 
 
 def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str) -> None:
@@ -171,7 +171,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_na
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     pyplot.close(figure)
-    folder.write("curve.png", picture.getvalue())
+    folder.write_file("curve.png", picture.getvalue())
 
 
 class MetricsBoard:
@@ -191,7 +191,7 @@ class MetricsBoard:
         else:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
-    def add(self, line: Mapping[str, Any], step_name: str) -> None:
+    def add_metrics(self, line: Mapping[str, Any], step_name: str) -> None:
         """Write those metrics of one step that are numbers.
 
         Args:

@@ -217,10 +217,12 @@ class RunFolder:
             metrics: The metrics of each step so far, by name.
         """
         known = (self._known or {}).get("versions") or find_versions()
-        self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
-        self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
+        self.write_file(
+            "config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n"
+        )
+        self.write_file("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
-    def write(self, name: str, content: str | bytes) -> None:
+    def write_file(self, name: str, content: str | bytes) -> None:
         """Write a file of the folder. If that fails, the file keeps its old content.
 
         Args:
@@ -237,7 +239,7 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
-    def read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
         """Return the content of a file of the folder.
 
         Raises:
@@ -251,14 +253,14 @@ class RunFolder:
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Write a state as the run's checkpoint; see `pack_checkpoint` for what it may hold."""
-        self.write(CHECKPOINT, pack_checkpoint(dict(state)))
+        self.write_file(CHECKPOINT, pack_checkpoint(dict(state)))
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state in the run's checkpoint, or None if there is no checkpoint."""
         if not (self.path / CHECKPOINT).exists():
             return None
         try:
-            return unpack_checkpoint(self.read(CHECKPOINT))
+            return unpack_checkpoint(self.read_file(CHECKPOINT))
         except CheckpointError as error:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
@@ -273,7 +275,7 @@ class RunFolder:
         """
         if not lines:
             return []
-        kept = self.read("metrics.jsonl").decode().splitlines()[:lines]
+        kept = self.read_file("metrics.jsonl").decode().splitlines()[:lines]
         return [json.loads(line) for line in kept]
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
@@ -293,7 +295,8 @@ class RunFolder:
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
         said = [
-            f"{name} is {_shorten(there.get(name, NONE))}, not {_shorten(asked.get(name, NONE))}"
+            f"{name} is {_shorten_value(there.get(name, NONE))},"
+            f" not {_shorten_value(asked.get(name, NONE))}"
             for name in names[:MOST_DIFFERENCES]
         ]
         more = len(names) - len(said)
@@ -304,7 +307,7 @@ class RunFolder:
         if not (self.path / "config.json").exists():
             return None
         try:
-            config: dict[str, Any] = json.loads(self.read("config.json"))
+            config: dict[str, Any] = json.loads(self.read_file("config.json"))
         except ValueError as error:
             raise RunError(f"{self.path / 'config.json'}: {error}") from error
         return config
@@ -338,7 +341,7 @@ def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield from _flatten_settings(value, f"{name}.{key}" if name else key)
 
 
-def _shorten(text: str) -> str:
+def _shorten_value(text: str) -> str:
     """Return a setting's text for a message, shortened in the middle if it is too long."""
     half = LONGEST_VALUE // 2
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
@@ -366,14 +369,14 @@ class EpisodeRecordings(Generic[E]):
         kind: NamedTuple type of an episode; its fields are arrays (T, ...) or numbers.
 
     Raises:
-        RunError: A file cannot be written or read, or has other fields. The methods `write` and
-            `read` raise this, not the constructor.
+        RunError: A file cannot be written or read, or has other fields. The methods
+            `write_episodes` and `read_episodes` raise this, not the constructor.
     """
 
     def __init__(self, folder: Path, kind: type[E]) -> None:
         self._folder, self._kind = folder, kind
 
-    def write(self, number: int, episodes: Sequence[E]) -> None:
+    def write_episodes(self, number: int, episodes: Sequence[E]) -> None:
         """Write the episodes that were recorded in the run's step `number`."""
         arrays: dict[str, np.ndarray] = {}
         for name, column in zip(self._kind._fields, zip(*episodes, strict=True), strict=True):
@@ -391,7 +394,7 @@ class EpisodeRecordings(Generic[E]):
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
-    def read(self, number: int) -> list[E]:
+    def read_episodes(self, number: int) -> list[E]:
         """Return the episodes that were recorded in the run's step `number`."""
         path = self._make_path(number)
         try:

@@ -141,9 +141,9 @@ class RunLoop:
         """
         made = not self.folder.path.exists()
         with self.folder.lock():
-            self._run(report, stop_after, made)
+            self._run_locked(report, stop_after, made)
 
-    def _run(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
+    def _run_locked(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
         """Make the steps of the run that are left, in the locked folder.
 
         Args:
@@ -156,14 +156,14 @@ class RunLoop:
         saved, more = time.monotonic(), True
         try:
             while more and not self.finished and (stop_after is None or self.done < stop_after):
-                line = self._step()
+                line = self._run_step()
                 if board is None:
                     self.folder.write_settings(self.metrics)
                     board = MetricsBoard(self.folder, self.done - 1)
                 else:
                     self.folder.append_metrics(line)
                 kept = self._keep_if_best(line)
-                board.add(line, self.learner.unit)
+                board.add_metrics(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
                     self._save_checkpoint()
                     saved = time.monotonic()
@@ -234,7 +234,7 @@ class RunLoop:
         }
         return self.learner.make_model(run)
 
-    def _step(self) -> dict[str, Any]:
+    def _run_step(self) -> dict[str, Any]:
         """Make one step of the learner and return its metrics and the time used so far."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()

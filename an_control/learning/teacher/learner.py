@@ -97,10 +97,10 @@ class Contender:
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
-    def learn(self) -> dict[str, Any]:
+    def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
         self.library.freeze_actor(self.done < self.settings.warm_up)
-        line = self.library.learn()
+        line = self.library.train_iteration()
         self.done += 1
         return line
 
@@ -320,7 +320,7 @@ class TeacherLearner:
             [one for one in self._contenders if not one.is_stalled] or self._contenders,
             key=lambda one: one.done,
         )
-        line = self._newest.learn()
+        line = self._newest.train_iteration()
         self._done += 1
         line["steps"] = self._done * self.settings.iteration
         if self.settings.race:
@@ -420,7 +420,7 @@ class TeacherLearner:
         episode = make_disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:
-                episode.act(policy.step_array(tick.values, ids))
+                episode.send_action(policy.step_array(tick.values, ids))
             else:
-                episode.act(episode.sent)
+                episode.send_action(episode.sent)
         return episode.total

@@ -48,7 +48,7 @@ class ReplayFile:
         self._path, self._buffer = path, buffer
         self._kept = 0
 
-    def append(self, total: int) -> None:
+    def append_transitions(self, total: int) -> None:
         """Write the transitions that were added to the buffer since the last call.
 
         Args:
@@ -72,7 +72,7 @@ class ReplayFile:
             raise RunError(f"{self._path}: {error.strerror}") from error
         self._kept = total
 
-    def restore(self, total: int) -> None:
+    def read_transitions(self, total: int) -> None:
         """Read the buffer's content as it was after `total` transitions.
 
         Raises:
@@ -299,7 +299,7 @@ class LibraryAlgorithm:
         """Return the number of environment steps so far."""
         return int(self._algorithm.num_timesteps)
 
-    def learn(self) -> dict[str, Any]:
+    def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
         algorithm = self._algorithm
         _set_random_state(self._random)
@@ -381,7 +381,7 @@ class LibraryAlgorithm:
             if (known := getattr(vectorised, name, None)) is not None:
                 state[name] = {"mean": known.mean, "var": known.var, "count": known.count}
         if self._replay is not None:
-            self._replay.append(self.steps)
+            self._replay.append_transitions(self.steps)
             if (temperature := getattr(algorithm, "log_ent_coef", None)) is not None:
                 state["temperature"] = temperature
         return state
@@ -404,7 +404,7 @@ class LibraryAlgorithm:
         for one, episode in zip(self._episodes, state["episodes"], strict=True):
             one.restore(episode)
         if self._replay is not None:
-            self._replay.restore(self.steps)
+            self._replay.read_transitions(self.steps)
         if "temperature" in state:
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))

@@ -137,7 +137,9 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             episode was truncated, and an empty dict as `info`.
         """
         try:
-            reward = self._act(encode_choices(self._choices, action) if self._choices else action)
+            reward = self._send_action(
+                encode_choices(self._choices, action) if self._choices else action
+            )
         except BrokenEnvironmentError as failure:
             self._record_failure(failure)
             return self._observed, 0.0, False, True, {}
@@ -171,7 +173,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
-                self._act(action)
+                self._send_action(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
             self._record_failure(failure)
         self.returns.clear()
@@ -211,16 +213,16 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._episode = make_disturbed_episode(self.env, seed, fault)
         self._ticks: Iterator[Tick] = iter(self._episode)
         self._failed = False
-        self._advance()
+        self._advance_tick()
 
-    def _advance(self) -> None:
+    def _advance_tick(self) -> None:
         """Move to the next tick and keep its readings; at the end, keep the final observation."""
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
         )
 
-    def _act(self, action: np.ndarray) -> float:
+    def _send_action(self, action: np.ndarray) -> float:
         """Send an action, and send it again until a message with readings arrives.
 
         Args:
@@ -230,12 +232,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             The sum of the rewards of all these steps.
         """
         self._played.append(np.asarray(action, np.float32))
-        reward = self._episode.act(self._played[-1])
-        self._advance()
+        reward = self._episode.send_action(self._played[-1])
+        self._advance_tick()
         while self._tick is not None and not self._tick.arrived:
             assert self._episode.sent is not None
-            reward += self._episode.act(self._episode.sent)
-            self._advance()
+            reward += self._episode.send_action(self._episode.sent)
+            self._advance_tick()
         if self._episode.done:
             self.returns.append(self._episode.total)
             self._failures.count_success()
@@ -248,7 +250,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         actions.
         """
         while self._is_stopped and not self._episode.done:
-            self._act(np.zeros(self._actions, np.float32))
+            self._send_action(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
         """Send random or zero actions for 3 to 19 steps."""
@@ -257,7 +259,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             if self._episode.done:
                 return
             noise = strength * self._rng.standard_normal(self._actions)
-            self._act(np.clip(noise, -1.0, 1.0))
+            self._send_action(np.clip(noise, -1.0, 1.0))
 
 
 def _make_choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:

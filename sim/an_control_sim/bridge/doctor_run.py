@@ -14,7 +14,7 @@ import numpy as np
 from an_control.commissioning.doctor import Recording
 from an_control.commissioning.doctor.recorder import ReadingsRecorder
 from an_control.control.controller import Controller
-from an_control.disturbance import episode_seed
+from an_control.disturbance import derive_episode_seed
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
@@ -51,7 +51,7 @@ def record_simulation(
     now_ns, episode, returns = 0, 0, []
     try:
         while len(recorder) < ticks:
-            robot.reset(episode_seed(seed, episode))
+            robot.reset(derive_episode_seed(seed, episode))
             controller.reset()
             controller.start()
             recorder.start()

@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance import DisturbanceSettings, Disturber, describe_walks, episode_seed
+from an_control.disturbance import (
+    DisturbanceSettings,
+    Disturber,
+    derive_episode_seed,
+    describe_walks,
+)
 from an_control.system.statistics import format_mean
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
@@ -86,9 +91,9 @@ def run_episodes(
 ) -> list[EpisodeResult]:
     """Run episodes on a bridge (the server of a simulated robot) and return their results.
 
-    Episode e starts from `episode_seed(seed, e)`. The reset service restarts the running episode,
-    and `bridge.run.stop()` ends the run with the results so far. A run without end returns its
-    newest `MAX_KEPT_RESULTS` results.
+    Episode e starts from `derive_episode_seed(seed, e)`. The reset service restarts the running
+    episode, and `bridge.run.stop()` ends the run with the results so far. A run without end returns
+    its newest `MAX_KEPT_RESULTS` results.
 
     Args:
         bridge: The bridge; it is not closed.
@@ -145,7 +150,7 @@ def _run_episode(
     stop = drawn.draw_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(drawn.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
-    bridge.reset(episode_seed(seed, episode), episode)
+    bridge.reset(derive_episode_seed(seed, episode), episode)
     robot, report = bridge.robot, progress or (lambda progress: None)
     bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0

@@ -80,7 +80,7 @@ class SimulatorSettings:
     @property
     def uses_scrambler(self) -> bool:
         """Whether the policy reads the topic of the scrambler, which disturbs the readings."""
-        return self.scrambler or self.disturbance.active_on("readings") or bool(self.schedule)
+        return self.scrambler or self.disturbance.is_active_on("readings") or bool(self.schedule)
 
 
 def read_simulator_settings(node: Node) -> SimulatorSettings:

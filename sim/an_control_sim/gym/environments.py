@@ -129,14 +129,14 @@ class StateTeacher(Protocol):
     """A teacher that reads the simulator's state, which the student policy cannot see."""
 
     @property
-    def helps(self) -> bool:
+    def is_helping(self) -> bool:
         """Whether the teacher should act itself because the student is lost."""
 
     @property
-    def hopeless(self) -> bool:
+    def is_hopeless(self) -> bool:
         """Whether the episode should end because the teacher has helped for too long."""
 
-    def start(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode; called after each reset of the environment."""
 
     def __call__(self) -> np.ndarray:

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.disturbance import DisturbanceSettings, motor_output
+from an_control.disturbance import DisturbanceSettings, compute_motor_output
 from an_control.system.environment_output import discard_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
@@ -51,7 +51,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             ValueError: The environment does not support a setting; the message names it.
         """
-        for one in settings.changed:
+        for one in settings.changed_settings:
             if one.target != "robot":
                 continue
             reason = {
@@ -103,7 +103,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         middle = _find_middle(self.action_space)
         wanted = action.astype(np.float64) - middle
-        self._effect = motor_output(self._settings, wanted, self._effect)
+        self._effect = compute_motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
     def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
@@ -147,7 +147,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
     robot = _find_robot(env)
     if robot is not None:
         robot.vary(settings)
-    elif settings.active_on("robot"):
+    elif settings.is_active_on("robot"):
         raise ValueError(f"{settings}: {env} was not opened by `open_environment`")
 
 

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DelayLine, DisturbanceSettings, scheduled_settings
+from an_control.disturbance import (
+    Change,
+    DelayLine,
+    DisturbanceSettings,
+    iterate_scheduled_settings,
+)
 from an_control.ros.outputs import set_stamp, to_float64_array
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
@@ -27,10 +32,10 @@ class MessageDisturber(Protocol):
         """The settings of the disturbance in this tick."""
 
     @property
-    def new(self) -> bool:
+    def is_new(self) -> bool:
         """Whether this tick's readings are new and not a repetition of the previous ones."""
 
-    def apply(
+    def disturb(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
         """Disturb the readings of a tick.
@@ -112,7 +117,7 @@ class ScrambledReadings:
         Raises:
             ValueError: A setting cannot be applied.
         """
-        for stage in scheduled_settings(settings, schedule):
+        for stage in iterate_scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
@@ -128,7 +133,7 @@ class ScrambledReadings:
             disturber: Permutes, delays or removes readings, as the disturbance says.
             stamp_ns: The stamp of the tick.
         """
-        values, ids = disturber.apply(readings.values, readings.ids)
+        values, ids = disturber.disturb(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = to_float64_array(values)
         set_stamp(self.message.header.stamp, stamp_ns)
@@ -175,7 +180,7 @@ class ScrambledImage:
         Raises:
             ValueError: A setting cannot be applied.
         """
-        for stage in scheduled_settings(settings, schedule):
+        for stage in iterate_scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
@@ -192,12 +197,12 @@ class ScrambledImage:
             stamp_ns: The stamp of the tick.
         """
         seen = [self._place[name] for name in readings.ids]
-        signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
+        signals, names = disturber.disturb(np.array(seen, np.float32), readings.ids)
         frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)
         frame[seen] = readings.values[:, -1]
         late = self._late(frame, disturber.settings.delay.count)
         set_stamp(self.message.header.stamp, stamp_ns)
-        if not disturber.new:
+        if not disturber.is_new:
             return
         if names is not self._names:
             self._names = names

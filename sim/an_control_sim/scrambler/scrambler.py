@@ -31,7 +31,12 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_srvs.srv import Trigger
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, scheduled_settings
+from an_control.disturbance import (
+    Change,
+    DisturbanceSettings,
+    Disturber,
+    iterate_scheduled_settings,
+)
 from an_control.disturbance.signal_routing import NOISE, NOTHING, SignalRouting
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
@@ -212,7 +217,7 @@ class Scrambler:
         self._table = ChannelTable(wiring)
         self._output = make_scrambled_message(wiring)
         self._accept = accept
-        for stage in scheduled_settings(settings, schedule):
+        for stage in iterate_scheduled_settings(settings, schedule):
             self._check_settings(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
@@ -232,7 +237,7 @@ class Scrambler:
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
-        follow_disturbance(node, self.change, self._check_settings)
+        follow_disturbance(node, self.change_settings, self._check_settings)
         declare_order_parameter(
             node, lambda: self._routing.ids, self._check_order, self.move_signals
         )
@@ -252,7 +257,7 @@ class Scrambler:
     @property
     def lost(self) -> bool:
         """Whether the message of this tick is dropped, so that `send` does nothing."""
-        return not self._disturber.arrived
+        return not self._disturber.has_arrived
 
     @property
     def settings(self) -> DisturbanceSettings:
@@ -260,9 +265,9 @@ class Scrambler:
         return self._disturber.settings
 
     @property
-    def new(self) -> bool:
+    def is_new(self) -> bool:
         """Whether this tick's readings are new and not a repetition of the previous ones."""
-        return self._disturber.new
+        return self._disturber.is_new
 
     @property
     def order(self) -> dict[str, str]:
@@ -270,7 +275,7 @@ class Scrambler:
 
         A signal is the id of a channel, `noise`, or "" for none.
         """
-        carried, disturber = self._routing.carried, self._disturber
+        carried, disturber = self._routing.signal_by_channel, self._disturber
         return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
 
     def move_signals(self, changes: Mapping[str, str]) -> None:
@@ -284,7 +289,7 @@ class Scrambler:
         """
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
         self._check_order(changes)
-        self._routing.connect({behind[id_]: signal for id_, signal in changes.items()})
+        self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
 
     def _check_order(self, changes: Mapping[str, str]) -> None:
         """Check that the signals of channels can be changed like this.
@@ -295,7 +300,7 @@ class Scrambler:
         Raises:
             ValueError: They cannot be changed like this.
         """
-        self._routing.check(changes)
+        self._routing.check_changes(changes)
         if not self._output.accepts_noise and NOISE in changes.values():
             raise ValueError(f"{NOISE}: not for images (allowed: CHANNEL=SIGNAL or CHANNEL=)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
@@ -303,7 +308,7 @@ class Scrambler:
                 "while announce is true, channels cannot exchange signals (allowed: CHANNEL=)"
             )
 
-    def apply(
+    def disturb(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
         """Disturb the readings of a tick.
@@ -315,7 +320,7 @@ class Scrambler:
         Returns:
             The disturbed readings (m,) and the ids (m,) of their channels.
         """
-        return self._disturber.apply(*self._routing.apply(values, ids))
+        return self._disturber.disturb(*self._routing.route(values, ids))
 
     def reset(self, episode: int) -> None:
         """Start the episode with this index, with permutations and missing channels of its own."""
@@ -323,10 +328,10 @@ class Scrambler:
         self._disturber.reset(episode)
         self._output.start_episode()
 
-    def change(self, settings: DisturbanceSettings) -> None:
+    def change_settings(self, settings: DisturbanceSettings) -> None:
         """Use another disturbance from the next tick (control step) on."""
         self._settings = settings
-        self._disturber.change(settings)
+        self._disturber.change_settings(settings)
 
     def store_message(self, topic: str, message: Any) -> None:
         """Store the newest message of a topic; ignore a topic that the wiring does not read."""
@@ -400,7 +405,7 @@ class Scrambler:
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
             known = (*self._disturber.ids, *new)
-            self._routing.extend(new)
+            self._routing.add_channels(new)
             self._disturber = Disturber(known, self._settings, self._seed, self._schedule)
             self._disturber.reset(self._episode)
         self._ids = ids
@@ -422,11 +427,13 @@ def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -
     Raises:
         ValueError: A setting needs the simulator.
     """
-    for one in settings.changed:
+    for one in settings.changed_settings:
         if one.target != "readings" or (lockstep and one.name == "lose"):
             value = f"{one.name}: {getattr(settings, one.name)}"
             where = "in lockstep" if one.name == "lose" else "for the scrambler alone"
-            raise ValueError(f"{value} (allowed {where}: {one.plain}; the simulator does it)")
+            raise ValueError(
+                f"{value} (allowed {where}: {one.plain_default}; the simulator does it)"
+            )
 
 
 def declare_scrambler_parameters(

@@ -149,9 +149,9 @@ def record_episode(
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
     ids = channels = tuple(inner.channels)
     drawn, seed = settings.draw_disturbance(rng), int(rng.integers(2**31))
-    delivery = DisturbedPatches(Disturber(channels, drawn, seed)) if drawn.active else None
+    delivery = DisturbedPatches(Disturber(channels, drawn, seed)) if drawn.is_active else None
     episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=steps)
-    teacher.start()
+    teacher.start_episode()
     if policy is not None:
         policy.reset()
     policy_acts, picture = True, None
@@ -174,10 +174,10 @@ def record_episode(
                 replace_grass(view, picture)
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
-                patches, ids = delivery.apply(patches, channels)
-                policy_acts = delivery.arrived or settings.repeats
+                patches, ids = delivery.disturb(patches, channels)
+                policy_acts = delivery.has_arrived or settings.repeats
             own = policy.step_array(patches, ids) if policy_acts else actions[-1].copy()
-            if teacher.helps or len(actions) < begin:
+            if teacher.is_helping or len(actions) < begin:
                 helped += 1
             else:
                 action = own
@@ -186,8 +186,8 @@ def record_episode(
         actions.append(action)
         if policy is not None:
             policy.previous_action = action
-        episode.act(action)
-        if teacher.hopeless:
+        episode.send_action(action)
+        if teacher.is_hopeless:
             break
     done = np.array(labels, np.float32), np.array(actions, np.float32)
     return PatchEpisode(np.array(frames), *done, episode.total, helped / len(frames))
@@ -241,8 +241,8 @@ def draw_seen_frames(
     delivery = DisturbedPatches(disturbing)
     seen, acted = [], []
     for step, numbers in enumerate(frames):
-        shown, _ = delivery.apply(numbers.reshape(1, stack, 1, 1), CHANNEL)
-        if repeats or delivery.arrived:
+        shown, _ = delivery.disturb(numbers.reshape(1, stack, 1, 1), CHANNEL)
+        if repeats or delivery.has_arrived:
             seen.append(shown.reshape(stack))
             acted.append(step)
     return np.array(seen), np.array(acted)

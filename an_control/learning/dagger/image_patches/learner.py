@@ -72,7 +72,7 @@ def update_student(
     )
     units = units * ~begins[:, None]
     common = previous.new_zeros(len(patches), settings.student.actions)
-    message = student.message(patches, common, counts=numbers, still=still)
+    message = student.compute_message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
     scores, units = student.score_actions(message, previous, units)
     loss = _compute_loss(scores[counts], labels[counts], settings)
@@ -180,7 +180,7 @@ class PatchDagger:
         """
         rng = np.random.default_rng([self.seed, self._round])
         new = self._record_round(rng)
-        self._recordings.write(self._round, new)
+        self._recordings.write_episodes(self._round, new)
         self._episodes = (self._episodes + new)[-self.settings.memory :]
         losses = self._train_round(rng)
         self._round += 1
@@ -211,7 +211,7 @@ class PatchDagger:
         self._optimiser.load_state_dict(tensors["optimiser"])
         self._round = state["round"]
         for number in range(max(0, self._round - self.settings.memory), self._round):
-            self._episodes += self._recordings.read(number)
+            self._episodes += self._recordings.read_episodes(number)
         self._episodes = self._episodes[-self.settings.memory :]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
@@ -251,14 +251,14 @@ class PatchDagger:
         """Make the gradient updates of one round and return their losses."""
         settings = self.settings
         for group in self._optimiser.param_groups:
-            group["lr"] = settings.learning_rate(self._round)
+            group["lr"] = settings.compute_learning_rate(self._round)
         losses = []
         from_scratch = not self._round and self._started is None
         batches = PatchBatches(self._episodes, settings, rng)
         units = self._student.table.new_zeros(settings.batch, settings.student.memory)
         for _ in range(settings.first_updates if from_scratch else settings.updates):
             loss, units = update_student(
-                self._student, self._optimiser, batches.next_batch(), units, settings
+                self._student, self._optimiser, batches.make_next_batch(), units, settings
             )
             losses.append(loss)
             self._average_weights()

@@ -101,7 +101,7 @@ class PatchDaggerSettings:
         """Draw the disturbances of one episode, or of one replay of it in a training batch."""
         return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
-    def learning_rate(self, round_number: int) -> float:
+    def compute_learning_rate(self, round_number: int) -> float:
         """Return the learning rate of a round: constant for two thirds of the run, then falling.
 
         Args:

@@ -66,7 +66,7 @@ class VisionStudent(nn.Module):
         if sizes.attention == "pma":
             self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
         arrays = make_random_model(sizes, seed).arrays
-        of_parts = {name for part in self._set_layers for name in part.to_arrays()}
+        of_parts = {name for part in self._optional_layers for name in part.to_arrays()}
         self.weights = nn.ParameterDict(
             {
                 _make_torch_name(name): nn.Parameter(torch.from_numpy(array))
@@ -74,7 +74,7 @@ class VisionStudent(nn.Module):
                 if name not in of_parts
             }
         )
-        for part in self._set_layers:
+        for part in self._optional_layers:
             part.load_arrays(arrays)
         table = make_positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
@@ -84,11 +84,11 @@ class VisionStudent(nn.Module):
         self.register_buffer("places", torch.from_numpy(places.astype(np.float32)), False)
 
     @property
-    def _set_layers(self) -> list[SetEncoder | SetPooling]:
+    def _optional_layers(self) -> list[SetEncoder | SetPooling]:
         """Return the optional layers that the student has, of encoder and pooling."""
         return [part for part in (self.encoder, self.pooling) if part is not None]
 
-    def load(self, model: Model) -> None:
+    def load_weights(self, model: Model) -> None:
         """Copy a model's weights.
 
         Raises:
@@ -102,7 +102,7 @@ class VisionStudent(nn.Module):
             for name, array in model.arrays.items():
                 if _make_torch_name(name) in self.weights:
                     self.weights[_make_torch_name(name)].copy_(torch.tensor(array))
-        for part in self._set_layers:
+        for part in self._optional_layers:
             part.load_arrays(model.arrays)
 
     def load_start_model(self, model: Model) -> None:
@@ -113,13 +113,13 @@ class VisionStudent(nn.Module):
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
-            return self.load(model)
+            return self.load_weights(model)
         widened = replace(sizes, memory=getattr(self.sizes, "memory", 0))
         arrays = self.to_arrays() | model.arrays
         if widened.memory:
             unheard = np.zeros((sizes.actions, widened.memory), np.float32)
             arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
-        return self.load(replace(model, sizes=widened, arrays=arrays))
+        return self.load_weights(replace(model, sizes=widened, arrays=arrays))
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
         """Return a model file's contents with the student's weights.
@@ -133,7 +133,9 @@ class VisionStudent(nn.Module):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
         found = {
-            name: array for part in self._set_layers for name, array in part.to_arrays().items()
+            name: array
+            for part in self._optional_layers
+            for name, array in part.to_arrays().items()
         }
         return {
             name: found[name] if name in found else to_array(self.find_parameter(name))
@@ -144,7 +146,7 @@ class VisionStudent(nn.Module):
         """Return the torch parameter of an array of the model file, by its name there."""
         return self.weights[_make_torch_name(name)]
 
-    def message(
+    def compute_message(
         self,
         patches: Tensor,
         previous: Tensor,
@@ -167,8 +169,8 @@ class VisionStudent(nn.Module):
             The message (..., M, m): m numbers for each of M queries.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
-        keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
-        keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
+        keys = self._apply_linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
+        keys = keys + self._apply_linear(previous, "key.action").unsqueeze(-2)
         weight, bias = self._find_norm_weights("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
         if still is not None:
@@ -176,7 +178,7 @@ class VisionStudent(nn.Module):
             normed = torch.cat([mean, normed[..., 1:, :, :]], -3)
         if weight is not None and bias is not None:
             normed = normed * weight + bias
-        values = self._linear(normed.flatten(-2), "value.weight", "value.bias")
+        values = self._apply_linear(normed.flatten(-2), "value.weight", "value.bias")
         if self.encoder is not None or self.pooling is not None:
             number = keys.new_ones(keys.shape[:-1]) if counts is None else counts
             number = number if present is None else number * present
@@ -186,7 +188,7 @@ class VisionStudent(nn.Module):
                 pooled: Tensor = self.pooling(rows, number)
                 return pooled
             keys = rows
-        queries = self._linear(self.table, "query.weight", "query.bias")
+        queries = self._apply_linear(self.table, "query.weight", "query.bias")
         scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
         if counts is not None:
             scores = scores + counts.log().clamp(min=NEVER).unsqueeze(-2)
@@ -209,13 +211,13 @@ class VisionStudent(nn.Module):
             Actions (B, T, A); with the convolving head the scores of A actions, of which the
             largest is chosen.
         """
-        message = self.message(patches, previous, present)
+        message = self.compute_message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
             return self.score_actions(message, previous, units)[0]
-        memory, actions = self.initial_state(len(patches)), []
+        memory, actions = self.make_initial_state(len(patches)), []
         for tick in message.unbind(1):
-            action, memory = self.act(tick, memory)
+            action, memory = self.step_head(tick, memory)
             actions.append(action)
         return torch.stack(actions, 1)
 
@@ -241,12 +243,12 @@ class VisionStudent(nn.Module):
                 self.find_parameter(f"convolution.{layer}.{p}") for p in ("weight", "bias")
             )
             image = torch.relu(functional.conv2d(image, weight, bias, step))
-        hidden = torch.relu(self._linear(image.flatten(1), "head.0.weight", "head.0.bias"))
+        hidden = torch.relu(self._apply_linear(image.flatten(1), "head.0.weight", "head.0.bias"))
         hidden = hidden.reshape(*message.shape[:-2], -1)
         if self.sizes.memory:
             remembered, units = self._run_memory(torch.cat([hidden, previous], -1), units)
             hidden = torch.cat([hidden, remembered], -1)
-        return self._linear(hidden, "head.1.weight", "head.1.bias"), units
+        return self._apply_linear(hidden, "head.1.weight", "head.1.bias"), units
 
     def _run_memory(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """Run the convolving head's memory, a GRU, over T ticks.
@@ -269,7 +271,7 @@ class VisionStudent(nn.Module):
         )
         return remembered, last.squeeze(0)
 
-    def initial_state(self, episodes: int) -> LstmHeadState:
+    def make_initial_state(self, episodes: int) -> LstmHeadState:
         """Return the zero state of the head with an LSTM at the start of episodes.
 
         Args:
@@ -284,7 +286,7 @@ class VisionStudent(nn.Module):
             new(episodes, 1, 1),
         )
 
-    def act(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
+    def step_head(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
         """Run the head with an LSTM for one tick.
 
         No gradient passes through the choice of patches.
@@ -299,24 +301,26 @@ class VisionStudent(nn.Module):
         assert isinstance(self.sizes, TopPatchesSizes)
         message = (1.0 - memory.stays) * message + memory.stays * memory.message
         with torch.no_grad():
-            queries = self._linear(message, "self_attention.query", "self_attention.query_bias")
-            keys = self._linear(message, "self_attention.key", "self_attention.key_bias")
+            queries = self._apply_linear(
+                message, "self_attention.query", "self_attention.query_bias"
+            )
+            keys = self._apply_linear(message, "self_attention.key", "self_attention.key_bias")
             importance = (queries @ keys.transpose(-1, -2)).softmax(-1).sum(-2)
             order = importance.argsort(dim=-1, descending=True, stable=True)
-        gates = self._linear(
+        gates = self._apply_linear(
             self.places[order[:, : self.sizes.top]].flatten(1), "memory.input", "memory.bias"
         )
-        gates = gates + self._linear(memory.output, "memory.hidden")
+        gates = gates + self._apply_linear(memory.output, "memory.hidden")
         enter, forget, candidate, leave = gates.chunk(4, -1)
         cell = forget.sigmoid() * memory.cell + enter.sigmoid() * candidate.tanh()
         output = leave.sigmoid() * cell.tanh()
-        action = self._linear(output, "action.weight", "action.bias").tanh()
+        action = self._apply_linear(output, "action.weight", "action.bias").tanh()
         mixed = torch.cat([output, action], -1)
-        hidden = self._linear(mixed, "mixing.0.weight", "mixing.0.bias").tanh()
-        stays = self._linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
+        hidden = self._apply_linear(mixed, "mixing.0.weight", "mixing.0.bias").tanh()
+        stays = self._apply_linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
         return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
-    def _linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
+    def _apply_linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
         """Apply a linear layer, whose arrays are given by their names in the model file.
 
         Args:

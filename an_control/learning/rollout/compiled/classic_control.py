@@ -133,7 +133,7 @@ def _observe_acrobot(state, observation):
 
 
 @njit(inline="always", error_model="numpy")
-def _acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
+def _compute_acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
     """Return the accelerations of both joints in rad/s^2, for links of 1 m and 1 kg.
 
     The mass of each link is in its middle.
@@ -180,13 +180,13 @@ def _advance_acrobot(state, action, reward, ended):
             largest = 2
         torque = largest - 1.0
         p, q, v, w = state[0, b], state[1, b], state[2, b], state[3, b]
-        a1, b1 = _acrobot_accelerations(p, q, v, w, torque)
+        a1, b1 = _compute_acrobot_accelerations(p, q, v, w, torque)
         v2, w2 = v + half * a1, w + half * b1
-        a2, b2 = _acrobot_accelerations(p + half * v, q + half * w, v2, w2, torque)
+        a2, b2 = _compute_acrobot_accelerations(p + half * v, q + half * w, v2, w2, torque)
         v3, w3 = v + half * a2, w + half * b2
-        a3, b3 = _acrobot_accelerations(p + half * v2, q + half * w2, v3, w3, torque)
+        a3, b3 = _compute_acrobot_accelerations(p + half * v2, q + half * w2, v3, w3, torque)
         v4, w4 = v + step * a3, w + step * b3
-        a4, b4 = _acrobot_accelerations(p + step * v3, q + step * w3, v4, w4, torque)
+        a4, b4 = _compute_acrobot_accelerations(p + step * v3, q + step * w3, v4, w4, torque)
         p = _wrap_angle(p + sixth * (v + 2.0 * v2 + 2.0 * v3 + v4))
         q = _wrap_angle(q + sixth * (w + 2.0 * w2 + 2.0 * w3 + w4))
         v = v + sixth * (a1 + 2.0 * a2 + 2.0 * a3 + a4)

@@ -150,7 +150,7 @@ class FusedEngine:
         """
         if disturbance == NO_DISTURBANCE:
             return make_undisturbed_conditions()
-        if not disturbance.compiled:
+        if not disturbance.can_be_compiled:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
                 f"{disturbance}: compiled rollouts support only {able}; use --engine processes"
@@ -165,7 +165,7 @@ class FusedEngine:
                 )
             disturber = disturbers[start.run]
             disturber.reset(start.episode)
-            plan = disturber.plan(self.batch.steps)
+            plan = disturber.plan_episode(self.batch.steps)
             signals.append(plan.signals)
             present.append(plan.present)
             noise.append(plan.noise)
@@ -225,7 +225,7 @@ class FusedEngine:
             candidates,
             hints,
             self.batch.observe,
-            self.batch.advance,
+            self.batch.advance_rows,
             states,
             len(self.channels),
             self.actions,

@@ -23,11 +23,11 @@ from an_control.learning.rollout.compiled.policies import (
     apply_attention,
     apply_head,
     apply_tanh,
+    compute_gate_drive,
     compute_gate_inputs,
     compute_rounding_shift,
     compute_small_attention,
     compute_small_gates,
-    drive_gates,
     finish_message,
     load_weights,
     set_scores_to_bias,
@@ -254,7 +254,7 @@ def run_rollouts(
                 if padded == 8 and inputs == 1 and told.shape[0] == 0:
                     compute_small_gates(shown, common, drive, hidden, h, z)
                 else:
-                    drive_gates(shown, last, z, common, drive)
+                    compute_gate_drive(shown, last, z, common, drive)
                     add_hints(z, told)
                     add_products(z, hidden, h)
                     apply_tanh(z)

@@ -109,7 +109,7 @@ def add_products(out, rows, x):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def drive_gates(shown, last, z, common, drive):
+def compute_gate_drive(shown, last, z, common, drive):
     """Compute the part of the LSTMs' gates that comes from readings, actions and biases.
 
     Args:
@@ -187,7 +187,7 @@ def advance_stacks(readings, common, drive, h):
 def compute_small_gates(shown, common, drive, hidden, h, z):
     """Compute the gates' values in one pass, for one input and K = 8.
 
-    It replaces `drive_gates`, `add_products` and `apply_tanh`, which describe the arrays.
+    It replaces `compute_gate_drive`, `add_products` and `apply_tanh`, which describe the arrays.
     """
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):

@@ -32,7 +32,7 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """A controller of the car; call `start` after each reset, then the teacher once per step.
+    """A controller of the car; call `start_episode` after a reset, then the teacher once per step.
 
     Args:
         game: The game whose car the teacher controls.
@@ -41,7 +41,7 @@ class CarRacingTeacher:
     def __init__(self, game: QuickCarRacing) -> None:
         self._game = game
 
-    def start(self) -> None:
+    def start_episode(self) -> None:
         """Read the track of a new episode."""
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
@@ -67,12 +67,12 @@ class CarRacingTeacher:
         return np.array([steering, 2.0 * gas - 1.0, 2.0 * brake - 1.0], np.float32)
 
     @property
-    def helps(self) -> bool:
+    def is_helping(self) -> bool:
         """Whether the teacher should drive, because the student left the road or is stuck."""
         return self._helping > 0
 
     @property
-    def hopeless(self) -> bool:
+    def is_hopeless(self) -> bool:
         """Whether to end the episode, because the teacher has driven for too long."""
         return self._helped > HOPELESS_STEPS
 

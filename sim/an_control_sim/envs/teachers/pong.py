@@ -123,22 +123,22 @@ class PongPlayer:
 class PongTeacher:
     """A teacher that reads the memory of the emulated game console in an environment.
 
-    Call `start` after each reset of the environment. Then call the teacher object once in each
-    step; it returns an action. `env.button` must be the button that was pressed in the previous
-    step, whether the teacher or the student chose it.
+    Call `start_episode` after each reset of the environment. Then call the teacher object once in
+    each step; it returns an action. `env.button` must be the button that was pressed in the
+    previous step, whether the teacher or the student chose it.
 
     Args:
         env: The `PuzzlePongEnv`.
     """
 
-    helps = False
-    hopeless = False
+    is_helping = False
+    is_hopeless = False
 
     def __init__(self, env: Any) -> None:
         self._env = env
         self._console: ALEInterface = env.console
 
-    def start(self) -> None:
+    def start_episode(self) -> None:
         """Start a game."""
         self._player = PongPlayer(ConsoleState.from_console(self._console))
         self._last_move: int | None = None
