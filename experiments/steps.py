@@ -38,19 +38,19 @@ class ExperimentStep:
     command: str
 
     @property
-    def words(self) -> list[str]:
+    def command_words(self) -> list[str]:
         """The words of the command line."""
         return shlex.split(self.command)
 
     @property
-    def reads(self) -> list[str]:
+    def files_read(self) -> list[str]:
         """The models and recipes that the command names."""
-        return [word for word in self.words if word.endswith(READ) and word != self.makes]
+        return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
         """Run the command and return its exit status; Ctrl-C lets the command end by itself."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
-        program, *rest = self.words
+        program, *rest = self.command_words
         programs = {"an-control": ["-m", "an_control"], "python": []}
         with subprocess.Popen([sys.executable, *programs[program], *rest]) as process:
             try:
@@ -63,7 +63,10 @@ class ExperimentStep:
 
         If any of them changes, the step is run again.
         """
-        return {"command": self.command, "reads": {path: _hash_file(path) for path in self.reads}}
+        return {
+            "command": self.command,
+            "reads": {path: _hash_file(path) for path in self.files_read},
+        }
 
 
 class DoneSteps:

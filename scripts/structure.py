@@ -193,7 +193,7 @@ def format_table(found: Mapping[str, Room]) -> str:
     return "\n".join(lines)
 
 
-def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
+def draw_rooms(found: Mapping[str, Room], path: Path, title: str) -> None:
     """Draw each folder of modules ("room") as a box, and the imports between rooms as arrows.
 
     A room stands one floor above the rooms that it imports, and is wider with more lines.
@@ -321,7 +321,7 @@ def main() -> None:
     parser.add_argument("revision", nargs="?", help="a commit; without it the work tree")
     given = parser.parse_args()
     shown = collect_rooms(*filter(None, [given.revision]))
-    draw(shown, given.picture, given.revision or "an_control")
+    draw_rooms(shown, given.picture, given.revision or "an_control")
     print(format_table(shown))
     print(f"\n{describe_closure(NODE, given.revision)}")
 

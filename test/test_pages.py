@@ -42,7 +42,7 @@ def commands() -> list[list[str]]:
         *(table.make_step(camera_run.RUNS) for table in camera_run.TABLES),
         *camera_run.OTHERS,
     ]
-    return [step.words[1:] for step in steps]
+    return [step.command_words[1:] for step in steps]
 
 
 @cache

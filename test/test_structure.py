@@ -147,7 +147,7 @@ def test_lines_of_code_are_counted_without_docstrings(structure):
 
 def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):
     pytest.importorskip("matplotlib")
-    structure.draw(structure.collect_rooms(), tmp_path / "structure.png", "an_control")
+    structure.draw_rooms(structure.collect_rooms(), tmp_path / "structure.png", "an_control")
     assert (tmp_path / "structure.png").stat().st_size > 10_000
 
 

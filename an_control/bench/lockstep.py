@@ -30,9 +30,9 @@ from an_control_sim.process import (
     RELIABLE,
     SLICE_S,
     catch_signals,
+    create_ros_node,
     make_events_executor,
-    ros_context,
-    ros_node,
+    run_ros_context,
 )
 
 
@@ -130,7 +130,7 @@ def measure_lockstep(
     path = Path(simulation or find_share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
-    with ros_node("simulator", "") as simulator:
+    with create_ros_node("simulator", "") as simulator:
         node = subprocess.Popen(bind_to_parent(command))
         try:
             bridge = Bridge(
@@ -139,7 +139,7 @@ def measure_lockstep(
                 start_timeout_s=start_timeout_s,
             )
             try:
-                return _measure(bridge, steps)
+                return _measure_steps(bridge, steps)
             finally:
                 bridge.close()
         finally:
@@ -151,7 +151,7 @@ def measure_lockstep(
                 node.wait()
 
 
-def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
+def _measure_steps(bridge: Bridge, steps: int) -> dict[str, float]:
     """Run the steps and return the figures that `measure_lockstep` describes.
 
     Args:
@@ -212,7 +212,7 @@ def _measure_cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 def main() -> int:
     """Run the stub in this process: `python -m an_control.bench.lockstep SIMULATION`."""
-    with catch_signals() as stopped, ros_context():
+    with catch_signals() as stopped, run_ros_context():
         executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))
         while not stopped():

@@ -412,7 +412,7 @@ class CheckCommand:
         text = read_regular(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
-            repair.write(diagnosis.corrected)
+            repair.write_candidate(diagnosis.corrected)
         findings.doctor = report.make_rows(diagnosis)
         findings.diff = repair.diff
         findings.problems += report.list_problems(diagnosis)

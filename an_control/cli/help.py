@@ -141,13 +141,13 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
             help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
             aliases=field.metadata.get("aliases"),
-            metavar=field.name.upper() if _takes_any_word(hint) else None,
+            metavar=field.name.upper() if _is_free_text(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]
     return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})
 
 
-def _takes_any_word(hint: Any) -> bool:
+def _is_free_text(hint: Any) -> bool:
     """Return whether an argument is positional and allows any word, not only those of a fixed list.
 
     Args:

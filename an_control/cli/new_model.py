@@ -84,8 +84,8 @@ class NewModelCommand:
         from an_control_sim.gym.environments import (
             describe_task,
             find_environment_id,
+            has_patch_observations,
             make_environment,
-            shows_patches,
         )
         from an_control_sim.gym.probe import measure_units
 
@@ -93,7 +93,7 @@ class NewModelCommand:
         try:
             units = measure_units(environment)
             with closing(make_environment(environment, units)) as env:
-                if shows_patches(env):
+                if has_patch_observations(env):
                     raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
                 return describe_task(env, self.robot, environment)
         except ValueError as error:

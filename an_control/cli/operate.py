@@ -55,9 +55,9 @@ class StatusCommand:
 
     def run(self) -> int:
         """Show the status and return the exit status."""
-        return _operate("status", self.node, self.timeout_s, self._show)
+        return _run_on_nodes("status", self.node, self.timeout_s, self._show_status)
 
-    def _show(self, operator: Operator, node: str) -> int:
+    def _show_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
         if not console.is_terminal:
             console.width = WIDE
@@ -96,9 +96,11 @@ class EstopCommand:
         """Latch the e-stop and return the exit status."""
 
         def stop(operator: Operator, node: str) -> int:
-            return _report("estop", node, operator.call_trigger(node, "estop"), "e-stop latched")
+            return _print_outcome(
+                "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
+            )
 
-        return _operate("estop", self.node, self.timeout_s, stop, every=True)
+        return _run_on_nodes("estop", self.node, self.timeout_s, stop, every=True)
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,9 @@ class ResetCommand:
         def reset(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
-            return _report("reset", node, operator.call_trigger(node, service), done)
+            return _print_outcome("reset", node, operator.call_trigger(node, service), done)
 
-        return _operate("reset", self.node, self.timeout_s, reset)
+        return _run_on_nodes("reset", self.node, self.timeout_s, reset)
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ class ShadowCommand:
         )
 
         def switch(operator: Operator, node: str) -> int:
-            return _report("shadow", node, operator.set_shadow(node, on), done)
+            return _print_outcome("shadow", node, operator.set_shadow(node, on), done)
 
-        return _operate("shadow", self.node, self.timeout_s, switch)
+        return _run_on_nodes("shadow", self.node, self.timeout_s, switch)
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,9 @@ class ActivateCommand:
         """Activate the node and return the exit status."""
 
         def activate(operator: Operator, node: str) -> int:
-            return _report("activate", node, operator.change_state(node, "active"), "active")
+            return _print_outcome("activate", node, operator.change_state(node, "active"), "active")
 
-        return _operate("activate", self.node, self.timeout_s, activate)
+        return _run_on_nodes("activate", self.node, self.timeout_s, activate)
 
 
 @dataclass(frozen=True)
@@ -182,12 +184,14 @@ class DeactivateCommand:
         """Deactivate the node and return the exit status."""
 
         def deactivate(operator: Operator, node: str) -> int:
-            return _report("deactivate", node, operator.change_state(node, "inactive"), "inactive")
+            return _print_outcome(
+                "deactivate", node, operator.change_state(node, "inactive"), "inactive"
+            )
 
-        return _operate("deactivate", self.node, self.timeout_s, deactivate)
+        return _run_on_nodes("deactivate", self.node, self.timeout_s, deactivate)
 
 
-def _operate(
+def _run_on_nodes(
     verb: str,
     node: str,
     timeout_s: float,
@@ -243,7 +247,7 @@ def _describe_network() -> str:
     return describe_network()
 
 
-def _report(verb: str, node: str, refusal: str, done: str) -> int:
+def _print_outcome(verb: str, node: str, refusal: str, done: str) -> int:
     """Print the result of a request and return the exit status."""
     if refusal:
         print(f"an-control {verb}: {node}: {refusal}", file=sys.stderr)

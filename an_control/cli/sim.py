@@ -116,7 +116,9 @@ class SimCommand:
 
     def run(self) -> int:
         """Run the episodes, print the results and return the exit status."""
-        exit_on_signal(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
+        exit_on_signal(
+            INTERRUPTED
+        )  # until `_run_simulation` handles signals, before it starts anything
         require_packages("ros", "rclpy")
         require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
@@ -153,7 +155,7 @@ class SimCommand:
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
             print(f"{files.simulation} publishes nothing for: {', '.join(silent)}", flush=True)
-        return self._simulate(files, name, disturbance, schedule)
+        return self._run_simulation(files, name, disturbance, schedule)
 
     def _choose_files(self) -> _SimulationFiles:
         """Return the paths of the three files; those that are not given are the task's own files.
@@ -206,7 +208,7 @@ class SimCommand:
                 raise InputError(str(error)) from error
         return [one.name for one in find_unpublished_sources(simulated, wiring)]
 
-    def _simulate(
+    def _run_simulation(
         self,
         files: _SimulationFiles,
         name: str,
@@ -227,7 +229,7 @@ class SimCommand:
         from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
-        from an_control_sim.process import catch_signals, ros_node
+        from an_control_sim.process import catch_signals, create_ros_node
         from an_control_sim.scrambler.wiring import write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -243,7 +245,7 @@ class SimCommand:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(derive_rehearsal_wiring(wired, files.simulation), seen)
-            node = stack.enter_context(ros_node("simulator", name))
+            node = stack.enter_context(create_ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
             except BridgeError as error:
@@ -313,7 +315,7 @@ class SimCommand:
             failure: Why the run failed, as text; "" if it did not.
         """
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
-        print("\n".join(summary.lines()))
+        print("\n".join(summary.format_lines()))
         if summary.episodes:
             write_json(self.json, self._make_json_result(name, model, summary))
         if failure:
@@ -399,7 +401,7 @@ def _check_disturbance(
     """
     from an_control_sim.scrambler.messages import make_scrambled_message
 
-    make_scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
+    make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
 def _check_used_options(disturbance: DisturbanceSettings) -> None:
@@ -451,7 +453,7 @@ def _run_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        _terminate(process)
+        _terminate_process(process)
 
 
 @contextmanager
@@ -485,11 +487,11 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[l
         yield died
     finally:
         done.set()
-        _terminate(process)
+        _terminate_process(process)
         watcher.join()
 
 
-def _terminate(process: subprocess.Popen[bytes]) -> None:
+def _terminate_process(process: subprocess.Popen[bytes]) -> None:
     """Terminate a process, and kill it if it has not ended after `STOP_S` seconds."""
     process.terminate()
     try:

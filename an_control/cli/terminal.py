@@ -54,10 +54,10 @@ def add_figure_meanings(text: str | None, *names: str) -> str:
 class Display(Protocol):
     """Interface of a display of a run's progress."""
 
-    def show(self, progress: RunProgress) -> None:
+    def show_progress(self, progress: RunProgress) -> None:
         """Show a report of the run."""
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a sentence for the user."""
 
 
@@ -97,9 +97,9 @@ class RunAtTerminal:
             self._take_signals(progress.unit)
         elif progress.event == "end":
             self._release_signals()
-        self._display.show(progress)
+        self._display.show_progress(progress)
         for note in OUTPUT.take_notes():
-            self._display.note(note)
+            self._display.print_note(note)
         return not self._asked
 
     def _take_signals(self, unit: str) -> None:
@@ -123,7 +123,7 @@ class RunAtTerminal:
             raise KeyboardInterrupt
         self._asked = True
         with OUTPUT.suspend_capture():
-            self._display.note(f"stops after this {self._unit} (Ctrl-C again: at once)")
+            self._display.print_note(f"stops after this {self._unit} (Ctrl-C again: at once)")
 
 
 class Clock:
@@ -197,33 +197,33 @@ class ProgressLine:
         self._open = False
         """Whether the cursor is at the end of a line that the next print will overwrite."""
 
-    def show(self, progress: RunProgress) -> None:
+    def show_progress(self, progress: RunProgress) -> None:
         """Show a report, such as the metrics of a step if a new line is due."""
         if progress.event == "note":
-            self.note(progress.note)
+            self.print_note(progress.note)
         elif progress.event == "begin":
-            self._begin(progress)
+            self._start_clock(progress)
         elif progress.event == "step":
-            self._step(progress)
+            self._show_step(progress)
         elif not progress.finished:
             how = "it is lost" if self._command is None else f"to continue: {self._command}"
             print(f"stopped after {progress.unit} {progress.done} of {progress.steps}; {how}")
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a sentence for the user on a line of its own."""
         print(f"{chr(10) if self._open else ''}{text}", flush=True)
         self._open = False
 
-    def _begin(self, progress: RunProgress) -> None:
+    def _start_clock(self, progress: RunProgress) -> None:
         """Start the clock, and print the step from which the run continues."""
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
         self._clock = Clock(progress)
         if not progress.finished:
-            self._print(self._clock.format_step(progress), last=False)
+            self._print_line(self._clock.format_step(progress), last=False)
 
-    def _step(self, progress: RunProgress) -> None:
+    def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step, unless the previous line was printed too recently."""
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
@@ -232,9 +232,9 @@ class ProgressLine:
             return
         self._shown = now
         figures = format_figures({**line, **self._validation})
-        self._print(f"{self._clock.format_step(progress)}  {figures}", progress.finished)
+        self._print_line(f"{self._clock.format_step(progress)}  {figures}", progress.finished)
 
-    def _print(self, text: str, last: bool) -> None:
+    def _print_line(self, text: str, last: bool) -> None:
         """Print the progress line.
 
         Args:
@@ -287,10 +287,10 @@ class PartBars:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, progress: RunProgress) -> None:
+    def show_progress(self, progress: RunProgress) -> None:
         """Show a report, which is the start or the end of a part, or the progress of the part."""
         if progress.event == "note":
-            self.note(progress.note)
+            self.print_note(progress.note)
         elif progress.unit == "part" and progress.event == "begin":
             self._said_s, self._figures = 0.0, {}
             self._bars.start()
@@ -298,24 +298,24 @@ class PartBars:
             self._bars.update(self._tasks[progress.part], completed=0.0, about="")
         elif progress.unit == "part":
             self._said_s = 0.0
-            self._update(progress.part, 1.0, progress.note)
+            self._update_bar(progress.part, 1.0, progress.note)
             self._bars.stop_task(self._tasks[progress.part])
         elif progress.unit == "row":
-            self._update(progress.part, progress.share, progress.note)
+            self._update_bar(progress.part, progress.share, progress.note)
         elif progress.event == "begin":
             self._clock = Clock(progress)
             if not progress.finished:
-                self._update(progress.part, progress.share, self._clock.format_step(progress))
+                self._update_bar(progress.part, progress.share, self._clock.format_step(progress))
         elif progress.event == "step":
             self._figures |= progress.figures
             about = f"{self._clock.format_step(progress)}  {format_figures(self._figures)}"
-            self._update(progress.part, progress.share, about)
+            self._update_bar(progress.part, progress.share, about)
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a sentence for the user."""
         self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
-    def _update(self, part: str, share: float, about: str) -> None:
+    def _update_bar(self, part: str, share: float, about: str) -> None:
         """Update the bar of a part; without a terminal print a line if one is due.
 
         Args:
@@ -327,7 +327,7 @@ class PartBars:
         now = time.monotonic()
         if not self._live and now - self._said_s > self._every_s:
             self._said_s = now
-            self.note(f"{part} {share:.0%}  {about}".rstrip())
+            self.print_note(f"{part} {share:.0%}  {about}".rstrip())
 
 
 def format_figures(line: Mapping[str, Any]) -> str:

@@ -265,15 +265,15 @@ def _draft_commands(
             continue
         else:
             near = _select_joint_topics(topics, one.name)
-            field = "field", _command_field(near, one.type), "SET THIS: what it commands"
-            names = _joint_names(near) or ["actuator"]
+            field = "field", _choose_command_field(near, one.type), "SET THIS: what it commands"
+            names = _list_joint_names(near) or ["actuator"]
             found.append(((*lines, field), [_draft_actuator(name) for name in names]))
     if found:
         return found
     topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
     lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
-    field = "field", _command_field(topics, lines[1][1]), "position, velocity or effort"
-    names = _joint_names(topics) or ["actuator"]
+    field = "field", _choose_command_field(topics, lines[1][1]), "position, velocity or effort"
+    names = _list_joint_names(topics) or ["actuator"]
     return [((*lines, field), [_draft_actuator(name) for name in names])]
 
 
@@ -289,12 +289,12 @@ def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[
     return [one for one in joints if shared(one) == most]
 
 
-def _joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
+def _list_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
     """Return the names of all joints of these topics."""
     return list(dict.fromkeys(name for one in topics for name in one.joints))
 
 
-def _command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
+def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
     """Return the field for the values of a command.
 
     It is the one that the joint topics measure, such as position, else effort.

@@ -224,7 +224,7 @@ def _listen(
         node, table, time.monotonic_ns, partial(_record_message, node, heard), 1, informed=True
     )
     if recorder is not None:
-        recorder.open(node)
+        recorder.subscribe_to_robot(node)
     wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
     until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
     while (now_s := time.monotonic()) < until_s:

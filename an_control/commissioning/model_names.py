@@ -82,11 +82,11 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
     """
     ids, ranges = list(model.task.channels), get_trained_ranges(model)
     scores = {
-        (id_, place): _similarity(id_, one, ranges.get(id_))
+        (id_, place): _compute_similarity(id_, one, ranges.get(id_))
         for id_ in ids
         for place, one in enumerate(heard)
     }
-    taken = _assign(scores)
+    taken = _assign_places(scores)
     channels, missing, doubtful = [], [], 0
     for id_ in ids:
         place = taken.get(id_)
@@ -123,13 +123,15 @@ def match_actuators(
     names = list(model.task.actuators)
     known = {one.name for one, _ in actuators}
     scores = {
-        (name, place): _name_similarity(name, one.name)
+        (name, place): _compute_name_similarity(name, one.name)
         for name in names
         if name not in known
         for place, (one, _) in enumerate(actuators)
         if one.name not in names
     }
-    taken = {place: name for name, place in _assign(scores).items() if scores[name, place] >= SURE}
+    taken = {
+        place: name for name, place in _assign_places(scores).items() if scores[name, place] >= SURE
+    }
     found = []
     for place, (one, comment) in enumerate(actuators):
         if place in taken and (one.field or field):
@@ -140,7 +142,7 @@ def match_actuators(
     return found
 
 
-def _assign(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
+def _assign_places(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
     """Assign to each name at most one place, and return the place of each name.
 
     The most similar pairs are assigned first, and no place is assigned twice.
@@ -155,7 +157,7 @@ def _assign(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
     return found
 
 
-def _similarity(id_: str, one: HeardField, trained: tuple[float, float] | None) -> float:
+def _compute_similarity(id_: str, one: HeardField, trained: tuple[float, float] | None) -> float:
     """Return how well a field fits a channel of the model, up to 1.
 
     Args:
@@ -164,7 +166,10 @@ def _similarity(id_: str, one: HeardField, trained: tuple[float, float] | None) 
         trained: The range of the channel's readings in training; None if it is not known.
     """
     config = one.config
-    score = max(_name_similarity(id_, config.id), _name_similarity(id_, _words_of_field(config)))
+    score = max(
+        _compute_name_similarity(id_, config.id),
+        _compute_name_similarity(id_, _format_field_words(config)),
+    )
     return score if _is_in_range(one, trained) else score - OUT_OF_RANGE
 
 
@@ -181,14 +186,14 @@ def _is_in_range(one: HeardField, trained: tuple[float, float] | None) -> bool:
     return trained[0] - margin <= one.low and one.high <= trained[1] + margin
 
 
-def _words_of_field(config: ChannelConfig) -> str:
+def _format_field_words(config: ChannelConfig) -> str:
     """Return a text with the source and the field of a channel, in the same order as in ids."""
     return f"{config.source}.{config.field}"
 
 
-def _name_similarity(one: str, other: str) -> float:
+def _compute_name_similarity(one: str, other: str) -> float:
     """Return the similarity of two names from 0 to 1, by their words and by their letters."""
-    words, others = _words(one), _words(other)
+    words, others = _split_words(one), _split_words(other)
     common = len(set(words) & set(others))
     share = common / max(1, len(set(words) | set(others)))
     inside = common / max(1, min(len(set(words)), len(set(others))))
@@ -196,7 +201,7 @@ def _name_similarity(one: str, other: str) -> float:
     return max(0.5 * share + 0.5 * letters, 0.8 * inside * (0.5 + 0.5 * share) + 0.2 * letters)
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     """Return the words of a name in lower case.
 
     Synonyms are replaced, and words in `SILENT` are left out unless there are no others.

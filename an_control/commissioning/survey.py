@@ -211,10 +211,10 @@ def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic])
             cls = import_message_class(types[0])
         except LookupError:
             continue
-        _subscribe(node, topics.setdefault(name, SurveyedTopic(name, types[0])), cls)
+        _subscribe_to_topic(node, topics.setdefault(name, SurveyedTopic(name, types[0])), cls)
 
 
-def _subscribe(node: Node, topic: SurveyedTopic, cls: Any) -> None:
+def _subscribe_to_topic(node: Node, topic: SurveyedTopic, cls: Any) -> None:
     """Subscribe to a topic and record its messages.
 
     Args:

@@ -535,7 +535,7 @@ class DisturbanceSettings:
             ValueError: A value is not allowed; the message names setting, value and what is
                 allowed.
         """
-        return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
+        return cls(**{name: TABLE[name].convert_value(value) for name, value in values.items()})
 
     @property
     def changed_settings(self) -> tuple[Setting, ...]:

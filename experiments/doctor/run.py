@@ -142,7 +142,7 @@ def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> C
     return candidate
 
 
-def wirings_agree(found: CandidateWiring, right: CandidateWiring, recording: Recording) -> bool:
+def is_wiring_right(found: CandidateWiring, right: CandidateWiring, recording: Recording) -> bool:
     """Return whether a corrected wiring that was found is right, to the accuracy that matters.
 
     Args:
@@ -183,7 +183,7 @@ def classify_diagnosis(
         "missed".
     """
     right = make_expected_wiring(recording, mistakes)
-    if wirings_agree(diagnosis.corrected, right, recording):
+    if is_wiring_right(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"

@@ -67,27 +67,27 @@ class SourceTree:
         path = part.removeprefix("imports of ")
         names = sorted(one for one in self._files if one == path or one.startswith(f"{path}/"))
         lines = [f"{name} {self._hash_file(name, imports=part != path)}" for name in names]
-        return _short("\n".join(lines).encode()) if lines else ""
+        return _shorten_hash("\n".join(lines).encode()) if lines else ""
 
     def _hash_file(self, name: str, *, imports: bool) -> str:
         if (name, imports) not in self._hashes:
             data = self._files[name]()
             if name.endswith(".py"):
-                data = _imports(data) if imports else _statements(data)
-            self._hashes[name, imports] = _short(data)
+                data = _keep_imports(data) if imports else _keep_statements(data)
+            self._hashes[name, imports] = _shorten_hash(data)
         return self._hashes[name, imports]
 
 
 def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
     """Return the hash of each input of a figure, by the input's name; "" if it does not exist."""
     commands = "\n".join(one.command for one in figure.commands)
-    hashes = {"command": _short(commands.encode())}
+    hashes = {"command": _shorten_hash(commands.encode())}
     hashes |= {f"model {one}": tree.hash_model(one) for one in figure.models}
     hashes |= {f"code {one}": tree.hash_code(one) for one in figure.code}
     return hashes
 
 
-def _statements(source: bytes) -> bytes:
+def _keep_statements(source: bytes) -> bytes:
     """Return the lines of a module without comments, docstrings and blank lines."""
     lines = source.decode().splitlines()
     for token in tokenize.tokenize(io.BytesIO(source).readline) if b"#" in source else ():
@@ -101,7 +101,7 @@ def _statements(source: bytes) -> bytes:
     return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
 
 
-def _imports(source: bytes) -> bytes:
+def _keep_imports(source: bytes) -> bytes:
     """Return the import statements of a module."""
     nodes = (
         one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Import | ast.ImportFrom)
@@ -109,5 +109,5 @@ def _imports(source: bytes) -> bytes:
     return "\n".join(sorted(ast.unparse(node) for node in nodes)).encode()
 
 
-def _short(data: bytes) -> str:
+def _shorten_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

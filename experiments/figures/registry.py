@@ -79,7 +79,7 @@ class PageFigure:
         )
 
 
-def evaluation(model: str, options: str, episodes: int, protocols: str) -> str:
+def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
     """Return the command line of an evaluation with seed 1.
 
     Args:
@@ -92,7 +92,7 @@ def evaluation(model: str, options: str, episodes: int, protocols: str) -> str:
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
 
-def card(
+def make_card_figure(
     model: str,
     code: tuple[str, ...],
     episodes: int,
@@ -113,16 +113,18 @@ def card(
         alone: The disturbances under which the policy is also evaluated without its monitor; "" for
             none.
     """
-    commands = [FigureCommand(evaluation(model, options, episodes, protocols), column)]
+    commands = [
+        FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
+    ]
     if alone:
-        off = evaluation(model, "--monitor off", episodes, alone)
+        off = format_evaluation_command(model, "--monitor off", episodes, alone)
         commands.append(FigureCommand(off, column + 1))
     return PageFigure(
         f"models/{model}.md", "Results", tuple(commands), code, str(episodes), models=(model,)
     )
 
 
-def marked(table: PageTable) -> PageFigure:
+def make_table_figure(table: PageTable) -> PageFigure:
     """Return the entry of a table that an experiment writes between marks in a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
@@ -142,7 +144,9 @@ def marked(table: PageTable) -> PageFigure:
     )
 
 
-def picture(page: str, path: str, command: str, code: Sequence[str], *models: str) -> PageFigure:
+def make_picture_figure(
+    page: str, path: str, command: str, code: Sequence[str], *models: str
+) -> PageFigure:
     """Return the entry of a picture.
 
     Args:
@@ -170,7 +174,10 @@ FIGURES: tuple[PageFigure, ...] = (
         "How well it works",
         (
             FigureCommand(
-                evaluation("ant", "", 100, "reset+100 25 reset,missing=0.25 delay=1 none"), 2
+                format_evaluation_command(
+                    "ant", "", 100, "reset+100 25 reset,missing=0.25 delay=1 none"
+                ),
+                2,
             ),
         ),
         ANT,
@@ -183,7 +190,7 @@ FIGURES: tuple[PageFigure, ...] = (
         (
             FigureCommand("python -m experiments tables"),
             FigureCommand("python -m experiments camera_tables"),
-            FigureCommand(evaluation("cartpole", "--monitor off", 5000, "reset")),
+            FigureCommand(format_evaluation_command("cartpole", "--monitor off", 5000, "reset")),
         ),
         CAMERA,
         "100; CartPole 5,000",
@@ -193,8 +200,8 @@ FIGURES: tuple[PageFigure, ...] = (
         RESULTS,
         "The Ant with the monitor",
         (
-            FigureCommand(evaluation("ant", "", 100, f"{ALL} friction=0.5"), 3),
-            FigureCommand(evaluation("ant", "", 40, f"{FORTY} 100,missing=0.25"), 3),
+            FigureCommand(format_evaluation_command("ant", "", 100, f"{ALL} friction=0.5"), 3),
+            FigureCommand(format_evaluation_command("ant", "", 40, f"{FORTY} 100,missing=0.25"), 3),
         ),
         ANT,
         "100 or 40, as the rows say",
@@ -253,7 +260,9 @@ FIGURES: tuple[PageFigure, ...] = (
         "Drive a mobile base with a laser scanner",
         (
             FigureCommand(
-                evaluation("mobile_base", f"--success 10 {BASE_ENV}", 100, "none reset 50")
+                format_evaluation_command(
+                    "mobile_base", f"--success 10 {BASE_ENV}", 100, "none reset 50"
+                )
             ),
             # Run it once more with --shuffle 50; the copy has `options: {lost_beams: 0.3}`.
             FigureCommand(
@@ -265,7 +274,7 @@ FIGURES: tuple[PageFigure, ...] = (
         "100",
         models=("mobile_base",),
     ),
-    card(
+    make_card_figure(
         "ant",
         ANT,
         100,
@@ -273,34 +282,36 @@ FIGURES: tuple[PageFigure, ...] = (
         options="",
         alone="reset reset+100 reset+25 reset,missing=0.25",
     ),
-    card(
+    make_card_figure(
         "ant_ppo",
         ANT,
         100,
         "reset reset+100 reset+25 reset,missing=0.1 reset,missing=0.25",
         column=2,
     ),
-    card(
+    make_card_figure(
         "ant_quick",
         ANT,
         100,
         "reset reset,noise=5,noise-sd=1 reset,missing=0.1 reset+100 reset+25",
         column=2,
     ),
-    card(
+    make_card_figure(
         "ant_teacher",
         ANT,
         100,
         "none none,delay=1 none,jitter=0.02 none,jitter=0.05 none,gain=0.6",
     ),
-    card(
+    make_card_figure(
         "ant_teacher_worn",
         ANT,
         100,
         "none none,gain=0.6 none,friction=0.5 none,mass=1.3 none,lag=0.5 none,delay=1",
     ),
-    card("cartpole", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+200 reset+100"),
-    card(
+    make_card_figure(
+        "cartpole", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+200 reset+100"
+    ),
+    make_card_figure(
         "cartpole_reshuffle", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+100 reset+25"
     ),
     PageFigure(
@@ -317,7 +328,7 @@ FIGURES: tuple[PageFigure, ...] = (
         models=("mobile_base",),
     ),
     *(
-        picture(page, path, PICTURES, PAGE, *models)
+        make_picture_figure(page, path, PICTURES, PAGE, *models)
         for page, path, *models in (
             ("README.md", "docs/how-to/watch/ant.gif", "ant"),
             ("docs/index.md", "how-to/watch/ant.gif", "ant"),
@@ -326,7 +337,7 @@ FIGURES: tuple[PageFigure, ...] = (
             ("docs/how-to/watch.md", "watch/own_robot.png", "mobile_base"),
         )
     ),
-    picture(
+    make_picture_figure(
         "docs/how-to/cameras.md",
         "cameras/drive.png",
         "an-control sim car_racing --episodes 1 --seed 0 --shuffle reset"
@@ -334,13 +345,13 @@ FIGURES: tuple[PageFigure, ...] = (
         SIMULATED,
         "car_racing",
     ),
-    picture(
+    make_picture_figure(
         "docs/explanation/architecture.md",
         "architecture/rooms.png",
         "python scripts/structure.py docs/explanation/architecture/rooms.png",
         ("scripts/structure.py", "imports of an_control"),
     ),
-    *map(marked, (*ANT_TABLES, *CAMERA_TABLES)),
+    *map(make_table_figure, (*ANT_TABLES, *CAMERA_TABLES)),
 )
 
 WITHOUT_FIGURES: dict[tuple[str, str], str] = {

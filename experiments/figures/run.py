@@ -40,7 +40,7 @@ def read_made() -> dict[str, Any]:
     return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
 
 
-def changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
+def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
     """Return the names of the inputs that have changed since the figure was made.
 
     Args:
@@ -53,7 +53,9 @@ def changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) 
     return sorted(name for name in {*inputs, *then} if inputs.get(name) != then.get(name))
 
 
-def describe(figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None) -> str:
+def describe_figure(
+    figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
+) -> str:
     """Return the text about a figure for the list of figures.
 
     Args:
@@ -135,7 +137,7 @@ def read_rows(results: Path) -> dict[str, Any]:
     return {str(EvaluationProtocol.parse(row["protocol"])): row for row in rows}
 
 
-def make(figure: PageFigure) -> int:
+def make_figure(figure: PageFigure) -> int:
     """Run the commands of a figure, write its table, and return the exit status."""
     for one in figure.commands:
         print(one.command, flush=True)
@@ -192,10 +194,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _make_again(wanted)
     made, tree, stale = read_made(), SourceTree.from_work_tree(), 0
     for one in wanted:
-        changed = changed_inputs(hash_inputs(one, tree), made.get(one.name))
+        changed = find_changed_inputs(hash_inputs(one, tree), made.get(one.name))
         stale += bool(changed)
         if changed or not options.stale:
-            print(describe(one, changed, made.get(one.name)))
+            print(describe_figure(one, changed, made.get(one.name)))
     print(f"{stale} of {len(wanted)} figures are stale")
     return int(options.stale and stale > 0)
 
@@ -203,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_again(figures: Sequence[PageFigure]) -> int:
     """Make figures one after the other and return the exit status of the final one that ran."""
     for figure in figures:
-        if status := make(figure):
+        if status := make_figure(figure):
             return status
         if figure.is_filled:
             note_made([figure], "HEAD", at_commit=False)

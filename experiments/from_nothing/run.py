@@ -86,7 +86,7 @@ class SearchedTask:
     picture: str = "curves.png"
     words: str = ""
 
-    def result_file(self, folder: Path, kind: str, seed: int) -> Path:
+    def make_result_path(self, folder: Path, kind: str, seed: int) -> Path:
         """Return the path of the file with the result of one run.
 
         Args:
@@ -96,7 +96,7 @@ class SearchedTask:
         """
         return folder / self.name / f"{kind}-{seed}.json"
 
-    def train_arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
+    def make_train_arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
         """Return the arguments of `an-control train` for one run.
 
         Args:
@@ -104,15 +104,15 @@ class SearchedTask:
             kind: The name of the kind of policy and search, a key of `KINDS`.
             seed: The seed.
         """
-        result = self.result_file(folder, kind, seed)
-        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
+        result = self.make_result_path(folder, kind, seed)
+        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.command_words}")]
         words += ["--minutes", f"{self.minutes:g}"]
         if self.score is not None:
             words += ["--score", f"{self.score:g}"]
         words += ["--workers", str(self.workers), "--seed", str(seed)]
         return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
-    def train(self, folder: Path, kind: str, seed: int) -> None:
+    def run_training(self, folder: Path, kind: str, seed: int) -> None:
         """Run one training.
 
         Args:
@@ -124,11 +124,11 @@ class SearchedTask:
             CalledProcessError: The command failed, for example because the folder contains a run
                 with other settings.
         """
-        result = self.result_file(folder, kind, seed)
+        result = self.make_result_path(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         program = Path(sys.executable).parent / "an-control"
-        command = [str(program), "train", *self.train_arguments(folder, kind, seed)]
+        command = [str(program), "train", *self.make_train_arguments(folder, kind, seed)]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
@@ -210,7 +210,7 @@ def measure_random_return(name: str) -> float:
     return total / RANDOM_EPISODES
 
 
-def final_returns(results: list[dict[str, Any]]) -> np.ndarray:
+def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
     """Return the mean return of each run's model (seeds,) in episodes not used in training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
@@ -233,7 +233,10 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
     results = task.read_results(folder, kind)
     if not results:
         return []
-    returns, ordered = final_returns(results), final_returns(task.read_results(folder, "mlp"))
+    returns, ordered = (
+        get_final_returns(results),
+        get_final_returns(task.read_results(folder, "mlp")),
+    )
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (
         (returns.mean() - random_return) / (ordered.mean() - random_return)
@@ -365,7 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for seed in given.seeds or task.seeds:
                 for kind in task.kinds:
                     if kind in given.kinds:
-                        task.train(out, kind, seed)
+                        task.run_training(out, kind, seed)
     write_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
     draw_pictures(out, PICTURES)
     return 0

@@ -82,7 +82,7 @@ class MemoryComparison:
         """Results of the finished trainings."""
 
     @staticmethod
-    def config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
+    def make_config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
         """Return the settings that identify the trainings, for the record in the folder."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 

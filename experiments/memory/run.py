@@ -61,7 +61,7 @@ def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[s
         The Markdown tables by title.
     """
     comparison = MemoryComparison(
-        RunFolder(out, MemoryComparison.config(budget, SEED)), budget, SEED
+        RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )
 
     def report(line: Mapping[str, Any], done: int) -> None:

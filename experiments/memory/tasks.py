@@ -115,10 +115,10 @@ class RepeatPrevious:
         """
         suits = np.array([_play_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
         given = answer(self._make_batch(suits).seen)
-        returns = [self._play(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
+        returns = [self._play_episode(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
 
-    def _play(self, seed: int, answers: np.ndarray) -> float:
+    def _play_episode(self, seed: int, answers: np.ndarray) -> float:
         """Play an episode with these answers (T,) and return the sum of the rewards."""
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))

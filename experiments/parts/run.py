@@ -128,7 +128,7 @@ class ComparedPolicy:
         """The options of `an-control distill` for this policy."""
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
-    def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
+    def make_settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
         """Return the settings that are the same for all seeds.
 
         A teacher that does not exist yet is stored as None.
@@ -156,7 +156,7 @@ class ComparedPolicy:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         folder = self.runs / str(seed)
-        if not start_run(folder, self.settings(teacher, minutes, episodes)):
+        if not start_run(folder, self.make_settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
         run_an_control(
@@ -271,7 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def settings() -> dict[Path, Settings]:
         """Return the settings of each policy by the folder of its runs."""
-        return {one.runs: one.settings(teacher, given.minutes, given.episodes) for one in policies}
+        return {
+            one.runs: one.make_settings(teacher, given.minutes, given.episodes) for one in policies
+        }
 
     try:
         read_results(KEPT, settings())

@@ -125,13 +125,13 @@ class MeasuredNode:
         time.sleep(REST_S)
         self.cpu_s.append(time.process_time() - begin_s)
 
-    def forget(self) -> None:
+    def clear_times(self) -> None:
         """Remove all measured times, because caches were still cold when they were measured."""
         for one in self.cpu_s, self.command_s, self.tick_s:
             one.clear()
 
 
-def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
+def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
     """Let a node control the walking Ant, and return the messages that the node got.
 
     Args:
@@ -157,12 +157,12 @@ def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[s
         node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
         if node.node.last_command is not None:
             command.effort = node.node.last_command.tolist()
-            robot.step(robot.commands.read(command))
+            robot.step(robot.commands.read_commands(command))
     robot.close()
     return rows, classes
 
 
-def measure(blocks: int) -> dict[str, Any]:
+def measure_costs(blocks: int) -> dict[str, Any]:
     """Measure the CPU time of nodes with each kind of recording.
 
     The nodes take turns, in each of which one node makes `BLOCK_TICKS` ticks (control steps).
@@ -175,20 +175,20 @@ def measure(blocks: int) -> dict[str, Any]:
         each node, which also compare it with the node that records nothing.
     """
     from an_control.system.priority import freeze_garbage
-    from an_control_sim.process import ros_context
+    from an_control_sim.process import run_ros_context
 
     note_commands()
     with (
-        ros_context(["--ros-args", "--log-level", "fatal"]),
+        run_ros_context(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
     ):
         nodes = [MeasuredNode(kind, Path(folder) / kind.replace(" ", "_")) for kind in KINDS]
-        rows, classes = walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
+        rows, classes = record_walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
         freeze_garbage()  # as the policy node's main does
         for block in range(blocks + WARM_BLOCKS):
             if block == WARM_BLOCKS:
                 for node in nodes:
-                    node.forget()
+                    node.clear_times()
             begin = block * BLOCK_TICKS
             for place in range(len(nodes)):  # nobody is always the first to see new messages
                 node = nodes[(place + block) % len(nodes)]
@@ -196,13 +196,16 @@ def measure(blocks: int) -> dict[str, Any]:
         gc.unfreeze()
         recorder = nodes[1].node._recorder
         assert recorder is not None
-        found = {"ticks": blocks * BLOCK_TICKS, "kinds": [_figures(nodes[0], one) for one in nodes]}
+        found = {
+            "ticks": blocks * BLOCK_TICKS,
+            "kinds": [_compare_costs(nodes[0], one) for one in nodes],
+        }
         for node in nodes:
             node.node.destroy_node()
     return found
 
 
-def _figures(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
+def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
     """Return figures that compare a node with the node that records nothing.
 
     Args:
@@ -229,10 +232,10 @@ def _figures(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
 
 
 def print_costs(found: dict[str, Any]) -> None:
-    """Print a table of the CPU times that `measure` returned.
+    """Print a table of the CPU times that `measure_costs` returned.
 
     Args:
-        found: The result of `measure`.
+        found: The result of `measure_costs`.
     """
     print(f"{found['ticks']} ticks of each")
     for one in found["kinds"]:
@@ -255,15 +258,15 @@ def measure_memory(seconds: float) -> dict[str, Any]:
     """
     import tracemalloc
 
-    from an_control_sim.process import ros_context
+    from an_control_sim.process import run_ros_context
 
     ticks = round(seconds / STEP_S)
     with (
-        ros_context(["--ros-args", "--log-level", "fatal"]),
+        run_ros_context(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
     ):
         node = MeasuredNode("black box", Path(folder))
-        walk(node, 200)
+        record_walk(node, 200)
         recorder = node.node._recorder
         assert recorder is not None
         recorder.flush(now=True)
@@ -271,7 +274,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
         recorder._box.clear()
         recorder._box_bytes = 0
         tracemalloc.start()
-        walk(node, ticks)
+        record_walk(node, ticks)
         recorder.flush(now=True)
         counted, before = recorder._box_bytes, tracemalloc.get_traced_memory()[0]
         messages = len(recorder._box)
@@ -292,11 +295,11 @@ def run(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure the costs, print them, and return the exit status.
 
     Args:
-        blocks: The number of turns of each node that are measured; see `measure`.
+        blocks: The number of turns of each node that are measured; see `measure_costs`.
         path: The JSON file to write; None for none.
         memory: Whether to measure the memory of the black box.
     """
-    found = measure_memory(30.0) if memory else measure(blocks)
+    found = measure_memory(30.0) if memory else measure_costs(blocks)
     if memory:
         print(
             f"{found['seconds']:.0f} s of the Ant: {found['messages']} messages take"

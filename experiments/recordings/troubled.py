@@ -53,7 +53,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
     from std_msgs.msg import Bool
 
     from an_control.ros.node import PolicyNode
-    from an_control_sim.process import ros_context
+    from an_control_sim.process import run_ros_context
     from campaign.soak import SPIN_EVERY, STEP_NS, Soak
 
     class TroubledAnt(Soak):
@@ -161,7 +161,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             return False
 
     begin_s = time.monotonic()
-    with ros_context(["--ros-args", "--log-level", "fatal"]):
+    with run_ros_context(["--ros-args", "--log-level", "fatal"]):
         node = PolicyNode(namespace="/ant")
         values: dict[str, Any] = {"record": str(folder), "lockstep_wait_s": WAIT_S}
         values |= {"record_max_mb": 0.0, "record_split_mb": 64.0}
@@ -241,16 +241,16 @@ def run_pieces(folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
         row |= replay_piece(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
-        print(_line(number, row), flush=True)
+        print(_format_line(number, row), flush=True)
         if row["different"]:
             print(f"the recording is kept: {bag}")
             return 1
         shutil.rmtree(folder)
-    print(_total(rows))
+    print(_format_total(rows))
     return int(any(row["different"] for row in rows))
 
 
-def _line(number: int, row: dict[str, Any]) -> str:
+def _format_line(number: int, row: dict[str, Any]) -> str:
     return (
         f"piece {number}: {row['ticks']} ticks, {row['commands']} commands,"
         f" {row['different']} differ; recorded in {row['record_s']:.0f} s ({row['mib']} MiB),"
@@ -259,7 +259,7 @@ def _line(number: int, row: dict[str, Any]) -> str:
     )
 
 
-def _total(rows: list[dict[str, Any]]) -> str:
+def _format_total(rows: list[dict[str, Any]]) -> str:
     ticks, cpu_s = sum(row["ticks"] for row in rows), sum(row["replay_cpu_s"] for row in rows)
     troubles: Counter[str] = Counter()
     for row in rows:

@@ -164,7 +164,7 @@ class ComparedStudent:
         """The options of `an-control distill` for this student."""
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
-    def settings(self, episodes: int, teacher: str | None) -> Settings:
+    def make_settings(self, episodes: int, teacher: str | None) -> Settings:
         """Return the settings that are the same for all seeds.
 
         Args:
@@ -186,7 +186,7 @@ class ComparedStudent:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         what, run = self.comparison, self.runs / str(seed)
-        if not start_run(run, self.settings(episodes, teacher)):
+        if not start_run(run, self.make_settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
         run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     students = [ComparedStudent(name, what, out) for name in what.students]
     own = None if given.table else find_task_teacher(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
-    settings = {one.runs: one.settings(*how) for one in students}
+    settings = {one.runs: one.make_settings(*how) for one in students}
     try:
         read_results(what.kept, settings)
         if not given.table:

@@ -98,20 +98,20 @@ class LearnedRobot:
             CalledProcessError: A command failed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._run("learn", "learn", self.env, "--out", str(self.folder / "learn"))
+        self._run_unless_done("learn", "learn", self.env, "--out", str(self.folder / "learn"))
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
         if not Path(files[0]).exists():
             _run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
         served = ("sim", "--simulation", files[0], "--wiring", files[1], "--model", str(self.model))
         offline = ("evaluate", str(self.model), "--task", self.env)
         common = ("--seed", str(SEED), "--shuffle", "reset", "--episodes")
-        self._run("lockstep", *served, *common, str(LOCKSTEP_EPISODES))
-        self._run("offline", *offline, *common, str(PAIRS))
+        self._run_unless_done("lockstep", *served, *common, str(LOCKSTEP_EPISODES))
+        self._run_unless_done("offline", *offline, *common, str(PAIRS))
         model = read_model(self.model)
         if float(model.task.step_s) >= MIN_STEP_S:
-            self._run("real_time", *served, *common, str(PAIRS), "--realtime")
+            self._run_unless_done("real_time", *served, *common, str(PAIRS), "--realtime")
 
-    def _run(self, name: str, *arguments: str) -> None:
+    def _run_unless_done(self, name: str, *arguments: str) -> None:
         """Run a command of an-control unless its result exists.
 
         Args:

@@ -28,7 +28,7 @@ SLICE_S = 0.05
 
 
 @contextmanager
-def ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
+def run_ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
     """Initialise rclpy for the block and shut it down at its end.
 
     Args:
@@ -63,9 +63,9 @@ def make_node(make: Callable[[], AnyNode]) -> AnyNode:
 
 
 @contextmanager
-def ros_node(name: str, namespace: str) -> Iterator[Node]:
+def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
     """Initialise rclpy and create a node for the block; destroy both at its end."""
-    with ros_context([]):
+    with run_ros_context([]):
         node = QuietNode(name, namespace=namespace)
         try:
             yield node

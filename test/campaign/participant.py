@@ -26,7 +26,7 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control_sim.process import catch_signals, make_events_executor, ros_node
+from an_control_sim.process import catch_signals, create_ros_node, make_events_executor
 from campaign.robot_under_test import NAMESPACE
 
 
@@ -58,7 +58,7 @@ def calls(
         )
         for turn in changes
     ]
-    with ros_node("participant", NAMESPACE) as node:
+    with create_ros_node("participant", NAMESPACE) as node:
         client: Any = node.create_client(SetParameters, "policy/set_parameters")
         executor = make_events_executor(node.context)
         executor.add_node(node)

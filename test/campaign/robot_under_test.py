@@ -273,7 +273,7 @@ class RobotUnderTest:
         elif not (np.isfinite(values).all() and self._within(values)):
             self.heard.violations.append(f"not within the limits: {values.tolist()}")
         else:
-            self._action = self._robot.commands.read(message)
+            self._action = self._robot.commands.read_commands(message)
             self._commanded_s = self.heard.at_s[-1]
 
     def _within(self, values: np.ndarray) -> bool:

@@ -201,7 +201,7 @@ class Soak:
         """The Ant makes a step under what the node sent last; how does it walk?"""
         if (sent := self._node.last_command) is not None:
             self._command.effort = array("d", sent.tobytes())
-            self._robot.step(self._robot.commands.read(self._command))
+            self._robot.step(self._robot.commands.read_commands(self._command))
         self._walked_m.append(self._robot.distance_m or 0.0)
         self._age += 1
         way_m = self._walked_m[-1] - self._walked_m[0]

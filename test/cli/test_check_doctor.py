@@ -105,7 +105,7 @@ class Driven(Robot):
         time.sleep(0.004)  # a policy takes a while to answer
         self._commands.publish(self._command.message)
         robot.commands.store_commands(self._command.message, 0.0)
-        answer = robot.commands.newest
+        answer = robot.commands.newest_command
         assert answer is not None
         robot.step(answer)
 

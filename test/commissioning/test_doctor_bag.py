@@ -73,7 +73,7 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
         state = JointState(name=list(command.names), position=values.tolist())
         bags[1].write([entry(f"/bot/policy/{COMMAND}", state, now_ns + 1000)])
         robot.commands.store_commands(message.message, 0.0)
-        robot.step(robot.commands.newest)
+        robot.step(robot.commands.newest_command)
     robot.close()
     for bag in bags:
         bag.close()

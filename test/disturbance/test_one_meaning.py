@@ -143,7 +143,7 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
     settings = DisturbanceSettings.parse(words)
     wiring = SimpleNamespace(channels=[SimpleNamespace(id=name) for name in CHANNELS])
     message, disturber = ScrambledReadings(wiring), Disturber(CHANNELS, settings, 2)
-    message.check(settings)
+    message.check_settings(settings)
     for number in range(EPISODES):
         disturber.reset(number)
         heard = []

@@ -123,13 +123,13 @@ def hashes(**changed):
 
 def test_a_figure_is_stale_once_its_code_or_model_has_changed_and_not_by_a_comment():
     record = {"inputs": hashes()}
-    assert run.changed_inputs(hashes(), record) == []
-    assert run.changed_inputs(hashes(core__a_py=b'"""Tell."""\n\nX = 1\n'), record) == []
-    assert run.changed_inputs(hashes(core__a_py=b"X = 2\n"), record) == ["code core"]
-    assert run.changed_inputs(hashes(core__c_py=b"X = 2\n"), record) == ["code core"]
+    assert run.find_changed_inputs(hashes(), record) == []
+    assert run.find_changed_inputs(hashes(core__a_py=b'"""Tell."""\n\nX = 1\n'), record) == []
+    assert run.find_changed_inputs(hashes(core__a_py=b"X = 2\n"), record) == ["code core"]
+    assert run.find_changed_inputs(hashes(core__c_py=b"X = 2\n"), record) == ["code core"]
     model = {"models/m.safetensors": b"others"}
-    assert run.changed_inputs(hashes(**model), record) == ["model m"]
-    assert run.changed_inputs(hashes(), None) == ["no record"]
+    assert run.find_changed_inputs(hashes(**model), record) == ["model m"]
+    assert run.find_changed_inputs(hashes(), None) == ["no record"]
 
 
 def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, capsys):
@@ -139,7 +139,9 @@ def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, 
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", one["date"]) for one in made.values())
     monkeypatch.setattr(SourceTree, "from_work_tree", lambda: tree)
     stale = [
-        one.name for one in FIGURES if run.changed_inputs(hash_inputs(one, tree), made[one.name])
+        one.name
+        for one in FIGURES
+        if run.find_changed_inputs(hash_inputs(one, tree), made[one.name])
     ]
     assert run.main(["--stale"]) == int(bool(stale))
     out = capsys.readouterr().out
@@ -162,7 +164,7 @@ def test_an_evaluation_fills_the_rows_of_its_table_and_leaves_the_others(tmp_pat
 
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "run_command", evaluate)
-    assert run.make(FIGURE) == 0
+    assert run.make_figure(FIGURE) == 0
     assert page.read_text().splitlines()[-3:] == [
         "| `reset` | 7 +- 2 |",
         "| late: `delay=1` | 4.2 +- 1.0 |",

@@ -13,7 +13,7 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 
 def written(task, folder, kind, seed, last):
-    file = task.result_file(folder, kind, seed)
+    file = task.make_result_path(folder, kind, seed)
     file.with_suffix("").mkdir(parents=True)
     lines = [
         {"wall_s": 60.0 * n, "steps": n * 10**6, "validation": last - 50.0 * (3 - n)}
@@ -52,7 +52,7 @@ def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is
 def test_train_knows_the_arguments_of_every_run(tmp_path):
     runs = [(task, kind) for task in nothing.TASKS for kind in task.kinds]
     for task, kind in runs:
-        given = parse_arguments(TrainCommand, "train", task.train_arguments(tmp_path, kind, 3))
+        given = parse_arguments(TrainCommand, "train", task.make_train_arguments(tmp_path, kind, 3))
         assert (given.task, given.minutes, given.seed) == (task.name, task.minutes, 3)
     ways = {kind for task, kind in runs if task.name == "cartpole"}
     assert ways == {"pgpe", "hints", "diagonal", "mlp"}
@@ -105,7 +105,7 @@ def test_a_run_that_is_not_done_is_in_the_picture_alone(tmp_path):
 
 def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(tmp_path):
     task = nothing.SearchedTask("CartPole-v1", minutes=0.01, workers=1)
-    task.train(tmp_path / "new", "mlp", seed=1)
+    task.run_training(tmp_path / "new", "mlp", seed=1)
     (result,) = task.read_results(tmp_path / "new", "mlp")
     assert nothing.final_returns([result])[0] > 0.0 and len(
         nothing.read_validation_curve(map(json.dumps, result["metrics"]))[0]

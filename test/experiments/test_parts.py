@@ -27,7 +27,7 @@ def written(policy, seed: int, returns: list[float]) -> None:
 
 def collected(kept, *policies):
     """With the settings of the table, and a teacher that nobody knows."""
-    settings = {one.runs: one.settings(Path("none"), 4.0, 3) for one in policies}
+    settings = {one.runs: one.make_settings(Path("none"), 4.0, 3) for one in policies}
     return parts.collect_results(kept, settings)
 
 
@@ -53,7 +53,7 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
     wanted = policy.make_sizes(policy.neuron_width)
     assert learned.sizes.list_array_shapes() == wanted.list_array_shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
-    settings = policy.settings(teacher, 0.001, 1)
+    settings = policy.make_settings(teacher, 0.001, 1)
     found = parts.collect_results(tmp_path / "kept.json", {policy.runs: settings})
     assert (
         policy.make_row(found)[2] == str(parts.count_parameters(wanted)) == str(learned.parameters)
@@ -116,7 +116,7 @@ def test_a_repeated_seed_with_another_teacher_or_number_of_episodes_is_refused(t
         parts.ComparedPolicy("PMA", "none", tmp_path),
     )
     write_model(teacher, make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
-    with_settings(policy, 1, **policy.settings(teacher, 4.0, 3))
+    with_settings(policy, 1, **policy.make_settings(teacher, 4.0, 3))
     policy.train_and_evaluate(teacher, 1, 4.0, 3)
     with pytest.raises(
         parts.SettingsMismatchError, match="PMA_with_none/1: episodes was 3, not 100"

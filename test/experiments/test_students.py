@@ -29,7 +29,7 @@ def written(student, seed: int, returns: list[float]) -> None:
 
 
 def collected(kept, *students):
-    return script.collect_results(kept, {one.runs: one.settings(5, None) for one in students})
+    return script.collect_results(kept, {one.runs: one.make_settings(5, None) for one in students})
 
 
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(tmp_path):

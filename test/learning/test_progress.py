@@ -59,7 +59,7 @@ def terminal(monkeypatch):
 
 
 def test_before_the_first_round_is_over_the_line_says_how_many_there_are_and_how_long(capsys):
-    ProgressLine(None).show(BEGIN)
+    ProgressLine(None).show_progress(BEGIN)
     assert capsys.readouterr().out == "round 1 of about 4, 8 min left\n"
 
 
@@ -75,9 +75,9 @@ def test_the_time_that_is_left_follows_the_pace_of_the_run(monkeypatch):
 def test_a_line_is_as_wide_as_the_terminal_at_most_and_covers_the_last_one(terminal):
     shows = ProgressLine(None)
     with redirect_stdout(terminal):
-        shows.show(BEGIN)
-        shows.show(step(2, validation=1.0, note="x" * 100, **{"return": 1.0}))
-        shows.show(step(3, **{"return": 1.0}))
+        shows.show_progress(BEGIN)
+        shows.show_progress(step(2, validation=1.0, note="x" * 100, **{"return": 1.0}))
+        shows.show_progress(step(3, **{"return": 1.0}))
     first, second = terminal.written.split("\r")[2:]
     assert len(first) == len(second) == 59 and "\n" not in terminal.written
 
@@ -85,15 +85,15 @@ def test_a_line_is_as_wide_as_the_terminal_at_most_and_covers_the_last_one(termi
 def test_a_note_stands_above_the_line(terminal):
     shows = ProgressLine(None)
     with redirect_stdout(terminal):
-        shows.show(BEGIN)
-        shows.note("an episode failed")
+        shows.show_progress(BEGIN)
+        shows.print_note("an episode failed")
     assert terminal.written.endswith("\nan episode failed\n")
 
 
 def test_only_figures_that_are_explained_are_shown(capsys):
     shows = ProgressLine(None)
-    shows.show(BEGIN)
-    shows.show(step(1, identified=0.2057, validation=3.0, failed=0))
+    shows.show_progress(BEGIN)
+    shows.show_progress(step(1, identified=0.2057, validation=3.0, failed=0))
     assert capsys.readouterr().out.endswith("left  validation 3\n")
 
 
@@ -118,8 +118,8 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setattr(sys, "stdout", os.fdopen(other_end, "w"))
     assert not is_live()
     with PartBars(("student",)) as bars:
-        bars.show(RunProgress("begin", "part", part="student"))
-        bars.show(replace(BEGIN, part="student"))
+        bars.show_progress(RunProgress("begin", "part", part="student"))
+        bars.show_progress(replace(BEGIN, part="student"))
     sys.stdout.flush()
     assert b"student 0%  round 1 of about 4, 8 min left" in os.read(main_end, 1000)
     sys.stdout.close()

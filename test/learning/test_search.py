@@ -352,7 +352,7 @@ def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, c
     monkeypatch.setattr(RunLoop, "save_every_s", 0.0)
     run = tmp_path / "run"
     monkeypatch.setattr(
-        "an_control.cli.terminal.ProgressLine.show",
+        "an_control.cli.terminal.ProgressLine.show_progress",
         lambda self, progress: fuse.touch() if progress.done == 1 else None,
     )
     assert train(broken("Later"), run) == 1

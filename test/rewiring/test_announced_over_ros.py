@@ -29,7 +29,7 @@ from an_control_sim.bridge.episodes import run_episodes
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.gym.environments import find_environment_id, make_environment
-from an_control_sim.process import RELIABLE, ros_context
+from an_control_sim.process import RELIABLE, run_ros_context
 
 MODEL = find_share_path("models/ant.safetensors")
 WIRING = find_share_path("config/ant.yaml")
@@ -71,10 +71,10 @@ class MovingSensors:
             ]
         self._messages[name] = message
 
-    def prepare(self, stamp_ns: int) -> None:
+    def disturb_step(self, stamp_ns: int) -> None:
         self._move()
 
-    def send(self) -> None:
+    def publish_step(self) -> None:
         for name, message in self._messages.items():
             self._publishers[name][self._places[name]].publish(message)
 
@@ -108,9 +108,9 @@ class RestlessTopics(MovingSensors):
     moving = False
     _asked: Any = None
 
-    def prepare(self, stamp_ns: int) -> None: ...
+    def disturb_step(self, stamp_ns: int) -> None: ...
 
-    def send(self) -> None:
+    def publish_step(self) -> None:
         for name, message in self._messages.items():
             for publisher in self._publishers[name]:
                 publisher.publish(message)
@@ -151,7 +151,7 @@ Sensors = TypeVar("Sensors", bound=MovingSensors)
 
 @contextmanager
 def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Sensors]]:
-    with policy_process() as pid, ros_context(["--ros-args", "-r", "__ns:=/ant"]):
+    with policy_process() as pid, run_ros_context(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         sensors = make(node, pid)
         robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
@@ -192,7 +192,7 @@ def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
             walks.append(commands)
             for _ in range(STEPS):
                 bridge.step()
-                commands.append(list(bridge.robot.commands.newest))
+                commands.append(list(bridge.robot.commands.newest_command))
         bridge.run.executor.remove_node(restless)
         restless.destroy_node()
         print(f"{sensors.shuffles} moves in {STEPS} steps")

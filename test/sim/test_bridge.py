@@ -35,7 +35,7 @@ def test_the_same_seed_twice_gives_the_same_returns_to_the_last_bit(serve):
 
 
 def summary_line(episodes):
-    return RunSummary(tuple(episodes)).lines()[0]
+    return RunSummary(tuple(episodes)).format_lines()[0]
 
 
 def test_a_run_gives_its_mean_return_with_the_standard_error(serve):

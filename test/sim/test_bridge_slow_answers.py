@@ -269,5 +269,7 @@ def test_a_policy_that_answers_twice_is_named_in_the_summary_and_the_json(run, c
     assert result.unmatched > 0
     assert "came that no step was waiting for" in capfd.readouterr().err
     summary = RunSummary((result,))
-    assert any("unmatched" in line and str(result.unmatched) in line for line in summary.lines())
+    assert any(
+        "unmatched" in line and str(result.unmatched) in line for line in summary.format_lines()
+    )
     assert summary.as_dict()["episodes"][0]["unmatched"] == result.unmatched

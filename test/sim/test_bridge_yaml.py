@@ -209,8 +209,8 @@ def filled(kind: Any, fields: dict[str, Any], sensors: dict[str, Any]) -> Any:
         for path, value in fields.items()
     }
     sensor_topic = SensorTopic(SimulatedTopicConfig("topic", "", values), kind, "file")
-    sensor_topic.check(np.zeros(3, np.float32), sensors)
-    return sensor_topic.fill(np.zeros(3, np.float32), sensors, 3_000_000_004)
+    sensor_topic.check_expressions(np.zeros(3, np.float32), sensors)
+    return sensor_topic.fill_message(np.zeros(3, np.float32), sensors, 3_000_000_004)
 
 
 def test_values_are_cast_to_exactly_the_type_of_their_field():
@@ -300,14 +300,14 @@ def test_a_command_of_two_topics_is_there_once_both_have_come(tmp_path):
     twist.twist.linear.x = 1.0
     arm = JointTrajectory(joint_names=["lift"], points=[JointTrajectoryPoint(positions=[1.0])])
     commands.store_commands(twist, 3.0, 0)
-    assert commands.newest is None
+    assert commands.newest_command is None
     commands.store_commands(arm, 5.0, 1)
-    assert commands.newest.tolist() == [0.5, 0.25] and commands.received_s == 3.0
+    assert commands.newest_command.tolist() == [0.5, 0.25] and commands.received_s == 3.0
     with pytest.raises(ValueError, match=r"no points\[0\]"):
         commands.store_commands(JointTrajectory(joint_names=["lift"]), 6.0, 1)
     assert commands.received_s == 3.0
-    commands.clear()
-    assert commands.newest is None
+    commands.clear_commands()
+    assert commands.newest_command is None
 
 
 @pytest.mark.parametrize(

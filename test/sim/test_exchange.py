@@ -62,7 +62,7 @@ class Network:
                 is not None
             )
             self.taken.append(tuple(self._parts) if whole else ())
-        self.exchange.finish()
+        self.exchange.discard_late_commands()
         return self
 
     @property

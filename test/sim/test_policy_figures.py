@@ -10,7 +10,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control_sim.bridge.policy_link import DiagnosticsReader
-from an_control_sim.process import ros_context
+from an_control_sim.process import run_ros_context
 
 
 def told(part: str, **values: object) -> DiagnosticStatus:
@@ -19,10 +19,10 @@ def told(part: str, **values: object) -> DiagnosticStatus:
 
 
 def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
-    with ros_context():
+    with run_ros_context():
         node = Node("listener")
         figures = DiagnosticsReader(node, "/ant/policy")
-        assert figures.read(lambda until_s: False) is None
+        assert figures.read_diagnostics(lambda until_s: False) is None
         policy = {
             "ticks": 1000, "missed deadlines": 3, "ticks without a new reading": 5,
             "age of readings p50 [ms]": "1.25", "age of readings p99 [ms]": "7.00",
@@ -31,13 +31,13 @@ def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
         other = told("policy", **policy)
         other.name = "/other/policy: policy"
         figures._receive(DiagnosticArray(status=[other]))
-        assert figures.read(lambda until_s: False) is None
+        assert figures.read_diagnostics(lambda until_s: False) is None
         figures._receive(
             DiagnosticArray(status=[told("policy", **policy), told("watchdog", **watchdog)])
         )
-        found = figures.read(lambda until_s: False)
+        found = figures.read_diagnostics(lambda until_s: False)
         assert (found.ticks, found.missed, found.repeats, found.trips) == (1000, 3, 5, 2)
-        lines = found.lines()
+        lines = found.format_lines()
         assert "2 trips, at most 44 ms without a command" in lines[2]
         assert "p50 1.2 ms, p99 7.0 ms old" in lines[0] or "p50 1.3 ms" in lines[0]
         node.destroy_node()

@@ -161,7 +161,7 @@ class Both:
                 for source in table.wiring.sources:
                     if source.topic == topic:
                         table.store_message(source.name, message, now_ns, now_ns)
-        self._scrambler.prepare(now_ns, None if self._lockstep else now_ns)
+        self._scrambler.disturb_step(now_ns, None if self._lockstep else now_ns)
         if self._sends:
             scrambled = copy.deepcopy(self._scrambler._output.message)
             self.tables[1].store_message(TOPIC, scrambled, now_ns, now_ns)
@@ -174,7 +174,7 @@ class Both:
         sent: list[Any] = []
         publisher = self._scrambler._publisher
         self._scrambler._publisher = type("Ear", (), {"publish": staticmethod(sent.append)})
-        self._scrambler.send()
+        self._scrambler.publish_step()
         self._scrambler._publisher = publisher
         return bool(sent)
 
@@ -367,7 +367,7 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     )
     verb = sim.SimCommand(view=view, scrambler=not view)
     with pytest.raises(Seen) as seen:
-        verb._simulate(files, "base", DisturbanceSettings(), ())
+        verb._run_simulation(files, "base", DisturbanceSettings(), ())
     derived = derive_rehearsal_wiring(load_wiring(files.wiring), files.simulation)
     write_wiring(derived, tmp_path / "expected.yaml")
     assert str(seen.value) == (tmp_path / "expected.yaml").read_text()

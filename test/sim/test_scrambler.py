@@ -82,7 +82,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     scrambler.store_message("joints", joints)
     scrambler.store_message("/ant/feet", feet)
     scrambler.store_message("nobody_reads_this", feet)
-    scrambler.prepare(1_000_000_000)
+    scrambler.disturb_step(1_000_000_000)
     ids = (*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1")
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
     pure = Disturber(ids, settings, 7)
@@ -124,7 +124,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.store_message(topic, message)
-        scrambler.prepare(1_000_000_000)
+        scrambler.disturb_step(1_000_000_000)
         return channels(scrambler._output.message)
 
     plain = shown()
@@ -161,7 +161,7 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.store_message(topic, message)
-        scrambler.prepare(1_000_000_000)
+        scrambler.disturb_step(1_000_000_000)
         return channels(scrambler._output.message)
 
     def order(*entries: str) -> str:
@@ -212,7 +212,7 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
     scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
     for topic, message in zip(("joints", "feet"), messages(1), strict=True):
         scrambler.store_message(topic, message)
-    scrambler.prepare(1_000_000_000)
+    scrambler.disturb_step(1_000_000_000)
     scrambler.move_signals({"a.position": "b.position"})
     scrambler.reset(1)
     assert scrambler.order["a.position"] == "b.position"

@@ -266,7 +266,7 @@ class _Search:
             still = np.zeros_like(still)  # the robot stands
         candidate = replace(candidate, unusable=~self._heard | still)
         self._lost = candidate.unusable
-        self._likelihood.impute(candidate)
+        self._likelihood.impute_channels(candidate)
         before = float(self._likelihood.compute_excess(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
@@ -275,17 +275,17 @@ class _Search:
             if found is None:
                 break
             if rivals:
-                alternatives += tuple(self._describe(one) for one in rivals)
+                alternatives += tuple(self._describe_hypothesis(one) for one in rivals)
             taken.append(found)
             self._found = True
             candidate = found.candidate
-            self._likelihood.impute(candidate)
+            self._likelihood.impute_channels(candidate)
             excess = self._likelihood.compute_excess(candidate, ticks)
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
         candidate = self._drop_unneeded(self._list_changes(candidate, taken), candidate, ticks)
         changes = self._list_changes(candidate, taken)
-        reverted = [self._revert(candidate, one, one.members) for one in changes]
+        reverted = [self._revert_change(candidate, one, one.members) for one in changes]
         costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
         findings = [
             self._make_finding(one, candidate, float(cost - costs[0]))
@@ -311,7 +311,7 @@ class _Search:
         for lag in range(MAX_DELAY + 1):
             likelihood = Likelihood(self._forward, self._recording, lag)
             if not lag and np.isnan(self._recording.raw).any():
-                likelihood.impute(candidate)
+                likelihood.impute_channels(candidate)
                 imputed = likelihood.imputed
             likelihood.imputed = imputed
             ticks = likelihood.select_ticks(self._settings.screened)
@@ -460,7 +460,7 @@ class _Search:
             ahead = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
             hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
         finalists = self._select_finalists(hypotheses, gains)
-        refined = [self._refine(one, candidate, ticks) for one in finalists]
+        refined = [self._refine_hypothesis(one, candidate, ticks) for one in finalists]
         now = likelihood.compute_costs([candidate], ticks)[0].sum(1)
         costs_of = [likelihood.compute_costs([one.candidate], ticks)[0].sum(1) for one in refined]
         scores = [
@@ -643,7 +643,9 @@ class _Search:
         least = (sigma or self._settings.min_sigma) * (1.0 + 4.0 / count)
         return float(blocks.mean()) > least * error
 
-    def _refine(self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray) -> Hypothesis:
+    def _refine_hypothesis(
+        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> Hypothesis:
         """Return the hypothesis with its number fitted to the recording."""
         if one.kind == "scale":
             return self._refine_scale(one, candidate, ticks)
@@ -744,7 +746,7 @@ class _Search:
             step *= 1.0 if best in (0, len(values) - 1) else 0.35
         return middle
 
-    def _describe(self, one: Hypothesis) -> str:
+    def _describe_hypothesis(self, one: Hypothesis) -> str:
         """Return a hypothesis as text."""
         of = self._recording.actuators if one.is_motor else self._recording.ids
         return f"{one.kind}: {one.name or ', '.join(of[m] for m in one.members)}"
@@ -761,7 +763,7 @@ class _Search:
                 continue  # judged by its effect
             members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
             for some in members:
-                without = self._revert(candidate, one, some)
+                without = self._revert_change(candidate, one, some)
                 gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
                 if some == one.members:
                     needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
@@ -806,7 +808,7 @@ class _Search:
         ]
         return found
 
-    def _revert(
+    def _revert_change(
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
         """Return the candidate with one change undone for these members."""

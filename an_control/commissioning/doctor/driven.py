@@ -62,6 +62,6 @@ class DrivenRecorder:
         """
         self.commands += 1
         if self._last_ns and now_ns - self._last_ns > LOST_TICKS * 1e9 / self._wiring.rate_hz:
-            self.recorder.start()  # a tick was lost, so the next does not follow from the last
+            self.recorder.mark_gap()  # a tick was lost, so the next does not follow from the last
         self._last_ns = now_ns
-        self.recorder.add(self._order.convert_to_action(values), now_ns)
+        self.recorder.add_tick(self._order.convert_to_action(values), now_ns)

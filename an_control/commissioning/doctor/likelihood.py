@@ -66,7 +66,7 @@ class Likelihood:
         self.ticks = np.flatnonzero(follows)
         """(K,) indices of the ticks whose next tick is predicted."""
         self.imputed: np.ndarray | None = None
-        """(T, N) estimates of each channel from the others, see `impute`."""
+        """(T, N) estimates of each channel from the others, see `impute_channels`."""
         self._low, self._high = recording.clip.T.astype(F32)
         self._clips = bool(np.isfinite(recording.clip).any())
         self._as_configured = np.log(np.abs(recording.scale))
@@ -227,7 +227,7 @@ class Likelihood:
         return found
 
     @one_blas_thread
-    def impute(self, candidate: CandidateWiring) -> None:
+    def impute_channels(self, candidate: CandidateWiring) -> None:
         """Estimate each channel from all others under this candidate; store it in `imputed`."""
         forward = self.forward
         (signals,) = self.compute_signals([candidate])

@@ -27,19 +27,19 @@ class LiveRecorder(DrivenRecorder):
         super().__init__(wiring, model_path, model)
         self._topics = [one.topic for one in wiring.command.messages]
 
-    def open(self, node: Node) -> None:
+    def subscribe_to_robot(self, node: Node) -> None:
         """Subscribe to the robot's sources and to its command topics."""
         self._inputs = Inputs(
             node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, informed=True
         )
         for number, (topic, message) in enumerate(zip(self._topics, self.messages, strict=True)):
-            hear = partial(self._hear, number)
+            hear = partial(self._record_command, number)
             node.create_subscription(type(message.message), topic, hear, 10)
 
     def close(self) -> None:
         """Release the sources' subscriptions."""
         self._inputs.close()
 
-    def _hear(self, number: int, message: Any) -> None:
+    def _record_command(self, number: int, message: Any) -> None:
         """Take a command message that came now."""
         self.add_message(number, message, time.monotonic_ns())

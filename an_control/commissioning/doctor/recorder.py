@@ -39,11 +39,11 @@ class ReadingsRecorder:
         """The channel table; store the robot's messages there."""
         return self._table
 
-    def start(self) -> None:
+    def mark_gap(self) -> None:
         """Mark the next tick as one that does not follow from the last one."""
         self._start = True
 
-    def add(self, action: np.ndarray, now_ns: int, stamp_ns: int | None = None) -> None:
+    def add_tick(self, action: np.ndarray, now_ns: int, stamp_ns: int | None = None) -> None:
         """Record one tick.
 
         Args:

@@ -38,7 +38,7 @@ class Repair:
         self.left: list[str] = []
         """Corrections that the text cannot express, one sentence each."""
 
-    def write(self, candidate: CandidateWiring) -> None:
+    def write_candidate(self, candidate: CandidateWiring) -> None:
         """Write the differences between this candidate and the recording's wiring into the text."""
         self._write_channels(candidate)
         self._write_actuators(candidate)
@@ -87,13 +87,15 @@ class Repair:
                     self.left.append(f"channels.{config.id}: its elements are permuted")
                     continue
                 if other.source != config.source:
-                    self._set(path, "source", other.source)
-                self._set(path, "field", _quote(other.field))
+                    self._set_value(path, "source", other.source)
+                self._set_value(path, "field", _quote(other.field))
             if changed:
                 if not np.isclose(factor[0], 1.0):
-                    self._set(path, "scale", _format_number(float(candidate.scale[members[0]])))
+                    self._set_value(
+                        path, "scale", _format_number(float(candidate.scale[members[0]]))
+                    )
                 if not np.isclose(shift[0], config.offset):
-                    self._set(path, "offset", _format_number(float(shift[0])))
+                    self._set_value(path, "offset", _format_number(float(shift[0])))
 
     def _write_actuators(self, candidate: CandidateWiring) -> None:
         """Write the scales and fields of the actuators."""
@@ -109,7 +111,7 @@ class Repair:
                 here = (*path, "actuators", actuator.name)
                 if gain not in (0.0, 1.0):
                     scale = actuator.scale / gain
-                    self._set(here, "scale", _format_number(scale))
+                    self._set_value(here, "scale", _format_number(scale))
                     if abs(scale) > 1.05 * max(map(abs, actuator.limits)):
                         self.left.append(f"command: actuator {actuator.name}: its limits hold it at"
                                          f" {max(map(abs, actuator.limits)):g}")  # fmt: skip
@@ -135,9 +137,9 @@ class Repair:
             path: tuple[Any, ...] = (
                 ("command", place) if len(command.messages) > 1 else ("command",)
             )
-            self._set((*path, "actuators", own.name), "field", _quote(field))
+            self._set_value((*path, "actuators", own.name), "field", _quote(field))
 
-    def _set(self, path: tuple[Any, ...], key: str, value: str) -> None:
+    def _set_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
         """Write `key: value` into the mapping at `path` of the YAML text."""
         node: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
         for step in path:

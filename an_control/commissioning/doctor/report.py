@@ -15,7 +15,7 @@ def make_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """Return one table row for each finding, with values by column name."""
     return [
         {
-            "what": _names(one.members),
+            "what": _format_names(one.members),
             "is wrong": one.text,
             "how sure": f"{one.certainty} ({one.log_odds:.0f} nats)",
             "would become": one.correction,
@@ -26,7 +26,7 @@ def make_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 
 def list_problems(diagnosis: Diagnosis) -> list[str]:
     """Return one sentence for each finding, and one for equally likely alternatives."""
-    found = [f"doctor: {_names(one.members)} {one.text}" for one in diagnosis.findings]
+    found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:
         others = "; ".join(diagnosis.alternatives)
         found.append(
@@ -53,7 +53,7 @@ def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
     return said
 
 
-def _names(members: tuple[str, ...]) -> str:
+def _format_names(members: tuple[str, ...]) -> str:
     """Return names as a list, shortened after `SHOWN`."""
     more = len(members) - SHOWN
     return ", ".join(members[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -28,7 +28,11 @@ from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.system.environment_output import OUTPUT, PrintedOutput
-from an_control_sim.gym.environments import make_environment, shows_patches, step_length
+from an_control_sim.gym.environments import (
+    get_step_length_s,
+    has_patch_observations,
+    make_environment,
+)
 from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
 from an_control_sim.gym.units import Units
 from an_control_sim.gym.varied_robot import vary_robot
@@ -151,7 +155,7 @@ class LiveEpisode:
             vary_robot(env)
         else:
             vary_robot(env, disturbance.settings)
-            self.stop = disturbance.draw_stop(step_length(env))
+            self.stop = disturbance.draw_stop(get_step_length_s(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
         """The environment's newest observation and info."""
@@ -331,7 +335,7 @@ def play_episode(
     begin = time.perf_counter()
     disturber.reset(start.episode)
     policy.reset()
-    disturbance = DisturbedPatches(disturber) if shows_patches(env) else disturber
+    disturbance = DisturbedPatches(disturber) if has_patch_observations(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
     wanted: np.ndarray | None = None

@@ -36,8 +36,8 @@ from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import (
     describe_task,
     find_choices,
+    has_patch_observations,
     make_environment,
-    shows_patches,
 )
 from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.gym.units import Units
@@ -206,7 +206,7 @@ class TeacherLearner:
     ) -> None:
         units = find_units(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
-        if shows_patches(self._env):
+        if has_patch_observations(self._env):
             self._env.close()
             raise ValueError(
                 f"environment {environment!r}: has image patches; a teacher takes scalar channels"

@@ -139,7 +139,7 @@ class Bridge:
         """
         self._wait_for_rivals_to_end()
         if self._link.is_named or not self._realtime:
-            self._link.wait(set(self._outputs.topics), shadow=self._realtime)
+            self._link.wait_until_connected(set(self._outputs.topics), shadow=self._realtime)
             self._wait_for_rivals_to_end()
         if self.tap is not None:
             self._link.require_reader(self.tap.topic)
@@ -160,7 +160,7 @@ class Bridge:
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
-        self.robot.commands.clear()
+        self.robot.commands.clear_commands()
         self._count = 0
         self._progress.start_episode(episode)
         self._link.reset()
@@ -199,7 +199,7 @@ class Bridge:
         self.run.end_episode()
         with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
-                self.exchange.finish()
+                self.exchange.discard_late_commands()
 
     def set_estop(self, latch: bool) -> None:
         """Set or clear the policy's e-stop by its services; call `wait_for_estop` first.
@@ -226,7 +226,7 @@ class Bridge:
         """
         self.run.end_episode()
         try:
-            return None if self._figures is None else self._figures.read(self.run.spin)
+            return None if self._figures is None else self._figures.read_diagnostics(self.run.spin)
         except StopRequestedError:
             return None
 
@@ -286,13 +286,15 @@ class Bridge:
         commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
             self._outputs.publish()
-            return commands.safe if self._latched else commands.newest
-        commands.clear()
-        took_s = self.exchange.request_command(self._stamp_ns, lambda: commands.newest is not None)
+            return commands.safe if self._latched else commands.newest_command
+        commands.clear_commands()
+        took_s = self.exchange.request_command(
+            self._stamp_ns, lambda: commands.newest_command is not None
+        )
         if took_s is not None:
             self._heard_s = time.monotonic()
             self.latency_s.append(took_s)
-            return commands.newest
+            return commands.newest_command
         if time.monotonic() - self._heard_s > self._start_timeout_s:
             topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
@@ -314,7 +316,7 @@ class Bridge:
             pass
         commands = self.robot.commands
         age_s = time.monotonic() - commands.received_s
-        return commands.newest if age_s <= self._command_timeout_s else None
+        return commands.newest_command if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:
         """Store a command that answers the current step; log why one is refused.

@@ -57,8 +57,8 @@ class CommandReader:
         self._offsets = np.array([actuator.offset for actuator in actuators])
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
-        self._check(len(actuators), simulation)
-        self.clear()
+        self._check_action_count(len(actuators), simulation)
+        self.clear_commands()
 
     @property
     def topics(self) -> list[tuple[str, Any]]:
@@ -79,7 +79,7 @@ class CommandReader:
         """
         return self._stamps[number](message)
 
-    def read(self, message: Any, number: int = 0) -> NDArray[np.float64]:
+    def read_commands(self, message: Any, number: int = 0) -> NDArray[np.float64]:
         """Return the commands (n,) in a topic's message, in the unit of the action.
 
         Args:
@@ -104,16 +104,16 @@ class CommandReader:
         Raises:
             ValueError: The message is refused; the text says why.
         """
-        self._parts[number] = self.read(message, number)
+        self._parts[number] = self.read_commands(message, number)
         self._taken_s[number] = now_s
 
-    def clear(self) -> None:
+    def clear_commands(self) -> None:
         """Discard the stored commands, which answered an earlier step."""
         self._parts: list[NDArray[np.float64] | None] = [None] * len(self._messages)
         self._taken_s = [-np.inf] * len(self._messages)
 
     @property
-    def newest(self) -> NDArray[np.float64] | None:
+    def newest_command(self) -> NDArray[np.float64] | None:
         """The newest command (A,) in the unit of the action.
 
         It is None until a message has arrived on every command topic.
@@ -136,7 +136,7 @@ class CommandReader:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
         return self._actions.from_own_units(commands)
 
-    def _check(self, count: int, simulation: Simulation) -> None:
+    def _check_action_count(self, count: int, simulation: Simulation) -> None:
         """Check that there are as many actuators as the action space needs.
 
         Args:

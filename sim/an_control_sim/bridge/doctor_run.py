@@ -54,7 +54,7 @@ def record_simulation(
             robot.reset(derive_episode_seed(seed, episode))
             controller.reset()
             controller.start()
-            recorder.start()
+            recorder.mark_gap()
             total = 0.0
             while not robot.over and len(recorder) < ticks:
                 now_ns += step_ns
@@ -66,8 +66,8 @@ def record_simulation(
                 controller.tick(now_ns, now_ns, None)
                 sent = controller.compute_command(None)
                 _store_command(controller, robot, sent, now_ns)
-                recorder.add(controller.acting.convert_to_action(sent), now_ns, now_ns)
-                answer = robot.commands.newest
+                recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
+                answer = robot.commands.newest_command
                 robot.step(robot.commands.safe if answer is None else answer)
                 total += robot.reward
             if robot.over:
@@ -91,7 +91,7 @@ def _store_command(
     """
     command = controller.wiring.command
     topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
-    robot.commands.clear()
+    robot.commands.clear_commands()
     for config, message, span in zip(
         command.messages, controller.messages, command.slices, strict=True
     ):

@@ -24,9 +24,9 @@ from an_control.wiring.draft import Draft, DraftLine, format_entries, format_num
 from an_control_sim.gym.environments import (
     HasSensors,
     describe_task,
+    has_patch_observations,
     make_environment,
     open_environment,
-    shows_patches,
 )
 from an_control_sim.gym.probe import measure_units
 from an_control_sim.gym.spaces import describe_space, find_bounds
@@ -88,7 +88,7 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
             of a kind for which no draft can be made.
     """
     with closing(make_environment(environment, measure_units(environment))) as env:
-        if shows_patches(env):
+        if has_patch_observations(env):
             raise ValueError(
                 f"environment {environment!r}: image patches have no draft;"
                 " see docs/how-to/cameras.md"

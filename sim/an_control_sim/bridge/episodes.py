@@ -232,11 +232,11 @@ class RunSummary:
         return sum(one.unmatched for one in self.episodes)
 
     @property
-    def walked_m(self) -> list[float]:
+    def walked_distances_m(self) -> list[float]:
         """The distance in metres covered after each e-stop, without those of robots that fell."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
-    def latency_s(self, share: float) -> float:
+    def compute_latency_quantile_s(self, share: float) -> float:
         """Return a quantile of the seconds from publishing readings to receiving the command.
 
         It is NaN in real time.
@@ -248,7 +248,7 @@ class RunSummary:
         latencies = np.concatenate(parts) if parts else np.empty(0)
         return float(np.quantile(latencies, share)) if len(latencies) else float("nan")
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Format the summary as lines for a terminal."""
         if not self.episodes:
             return ["no episode finished"]
@@ -258,13 +258,16 @@ class RunSummary:
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:
             lines.append(f"distance  {np.mean(distances):.1f} m")
-        if np.isfinite(self.latency_s(0.5)):
-            p50, p99 = 1e3 * self.latency_s(0.5), 1e3 * self.latency_s(0.99)
+        if np.isfinite(self.compute_latency_quantile_s(0.5)):
+            p50, p99 = (
+                1e3 * self.compute_latency_quantile_s(0.5),
+                1e3 * self.compute_latency_quantile_s(0.99),
+            )
             lines.append(f"latency   p50 {p50:.2f} ms, p99 {p99:.2f} ms from readings to command")
         lines.append(f"speed     {self.steps_per_s:.0f} steps/s")
         if self.policy is not None:
-            lines += self.policy.lines()
-        if walked := self.walked_m:
+            lines += self.policy.format_lines()
+        if walked := self.walked_distances_m:
             lines.append(f"stops     {describe_walks(walked, self.walk_m)}")
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
@@ -294,6 +297,6 @@ class RunSummary:
             "sd": self.sd,
             "steps_per_s": self.steps_per_s,
             "policy": None if self.policy is None else self.policy.as_dict(),
-            "latency_p50_s": self.latency_s(0.5),
-            "latency_p99_s": self.latency_s(0.99),
+            "latency_p50_s": self.compute_latency_quantile_s(0.5),
+            "latency_p99_s": self.compute_latency_quantile_s(0.99),
         }

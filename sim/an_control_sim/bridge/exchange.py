@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 ATTEMPTS = 3
 """How often a step is published within the timeout if commands have stamps."""
 PATIENCE = 10.0
-"""`finish` waits this many times as long as the episode's slowest command took."""
+"""`discard_late_commands` waits this many times as long as the episode's slowest command took."""
 MIN_LISTEN_S, GLANCE_S = 0.1, 1e-4
-"""Minimum seconds that `finish` waits, and the seconds that are given to process messages which
-have already arrived."""
+"""Minimum seconds that `discard_late_commands` waits, and the seconds that are given to process
+messages which have already arrived."""
 
 
 class Exchange:
@@ -112,7 +112,7 @@ class Exchange:
         self._drain_messages()
         self._longest_s, self._reported = 0.0, False
 
-    def finish(self) -> None:
+    def discard_late_commands(self) -> None:
         """Wait at the end of an episode for commands that answer no step.
 
         If all commands arrived one step late, the final command arrives now. For commands with

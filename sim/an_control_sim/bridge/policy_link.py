@@ -90,7 +90,7 @@ class PolicyLink:
         """The policy's full name, or "a policy", for messages."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
-    def wait(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
+    def wait_until_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
         """Wait until the policy is active and connected.
 
         Args:
@@ -326,7 +326,7 @@ class PolicyDiagnostics:
     age_p50_ms: float
     age_p99_ms: float
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Format the figures as lines for a terminal."""
         return [
             f"readings  p50 {self.age_p50_ms:.1f} ms, p99 {self.age_p99_ms:.1f} ms old when the"
@@ -362,7 +362,7 @@ class DiagnosticsReader:
             if name == self._name:
                 self._parts[part] = {pair.key: pair.value for pair in status.values}
 
-    def read(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
+    def read_diagnostics(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
         """Return the newest diagnostics, at most a second old, or None if the node publishes none.
 
         If no diagnostics have come yet, wait for them for up to `FIRST_DIAGNOSTICS_S`.

@@ -48,7 +48,7 @@ class SensorTopic:
         for path, value in config.fields.items():
             self._add_field(path, value)
 
-    def fill(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
+    def fill_message(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
         """Write a step's values and stamp into the message and return it.
 
         The message is the same object at every step.
@@ -64,7 +64,7 @@ class SensorTopic:
             write(get(observation, sensors))
         return self.message
 
-    def check(self, observation: Any, sensors: Mapping[str, Any]) -> None:
+    def check_expressions(self, observation: Any, sensors: Mapping[str, Any]) -> None:
         """Write real values once, to find expressions in the YAML file that cannot work.
 
         Args:
@@ -128,7 +128,7 @@ class SensorTopic:
             self._expressions.append((path, value))
             self._writers.append((value.make_getter(), write))
             return
-        if not _literal_fits(value, parent, name, kind):
+        if not _is_fitting_literal(value, parent, name, kind):
             raise self._make_error(
                 path, value, f"an expression, or a value of type {_format_type(kind)}"
             )
@@ -250,7 +250,7 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     return write
 
 
-def _literal_fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
     """Return whether a constant value has the form of its field.
 
     The form is one value or several, and numbers or text.

@@ -77,7 +77,7 @@ class MessageTap(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether this step's message is dropped on purpose, so that `send` does nothing."""
+        """Whether the message of this step is dropped, so that `publish_step` does nothing."""
 
     def reset(self, episode: int) -> None:
         """Start the episode with this index."""
@@ -85,8 +85,8 @@ class MessageTap(Protocol):
     def store_message(self, topic: str, message: Any) -> None:
         """Store the newest message of a topic."""
 
-    def prepare(self, stamp_ns: int) -> None:
+    def disturb_step(self, stamp_ns: int) -> None:
         """Disturb the readings of the step with this stamp."""
 
-    def send(self) -> None:
-        """Publish the disturbed readings that `prepare` has made."""
+    def publish_step(self) -> None:
+        """Publish the disturbed readings that `disturb_step` has made."""

@@ -61,7 +61,7 @@ class SimulatedRobot:
                 check_robot(self._environment, disturbance)
             self.reset(0)
             for sensor_topic in self.sensor_topics:
-                sensor_topic.check(self._observation, self._sensors())
+                sensor_topic.check_expressions(self._observation, self._sensors())
         finally:
             self.close()
         self._make_environment(camera)
@@ -115,7 +115,7 @@ class SimulatedRobot:
         """Write the current readings and this stamp into the messages of `sensor_topics`."""
         sensors = self._sensors()
         for sensor_topic in self.sensor_topics:
-            sensor_topic.fill(self._observation, sensors, stamp_ns)
+            sensor_topic.fill_message(self._observation, sensors, stamp_ns)
 
     def render(self) -> Any:
         """Return a picture of the robot (H, W, 3) uint8."""

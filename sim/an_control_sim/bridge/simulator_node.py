@@ -35,7 +35,7 @@ from an_control_sim.parameters import (
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.process import catch_signals, make_node, ros_context
+from an_control_sim.process import catch_signals, make_node, run_ros_context
 from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
@@ -140,7 +140,7 @@ def simulate(
 
     SIGINT and SIGTERM end the run early with the episodes so far, and so does a policy that cannot
     be reached, which is reported as the summary's `failure`. Call it on the main thread of a
-    process that initialised rclpy with `process.ros_context`.
+    process that initialised rclpy with `process.run_ros_context`.
 
     Args:
         node: The simulator's node.
@@ -227,7 +227,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
     try:
-        with catch_signals(), ros_context(args):
+        with catch_signals(), run_ros_context(args):
             node = make_node(lambda: QuietNode("simulator"))
             try:
                 summary = simulate(node, read_simulator_settings(node), partial(_log_episode, node))
@@ -236,7 +236,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (ValueError, NameValidationException) as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 2
-    print("\n".join(summary.lines()), flush=True)
+    print("\n".join(summary.format_lines()), flush=True)
     if summary.failure:
         print(f"simulator: {summary.failure}", file=sys.stderr)
         return 1

@@ -67,7 +67,7 @@ class StepOutputs:
         if self._tap is not None:
             for topic, message, _ in self._sensor_topics:
                 self._tap.store_message(topic, message)
-            self._tap.prepare(stamp_ns)
+            self._tap.disturb_step(stamp_ns)
         if self._camera is not None:
             self._camera.publish_picture(step, stamp_ns)
 
@@ -79,7 +79,7 @@ class StepOutputs:
             if publisher.get_subscription_count():
                 publisher.publish(message)
         if self._tap is not None:
-            self._tap.send()
+            self._tap.publish_step()
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:

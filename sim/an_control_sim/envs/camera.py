@@ -30,11 +30,11 @@ class FrameStack:
     def __init__(self, height: int, width: int) -> None:
         self.frames = np.zeros((STACK, height, width), np.uint8)
 
-    def start(self, frame: np.ndarray) -> None:
+    def fill_with(self, frame: np.ndarray) -> None:
         """Fill the whole stack with `frame` (H, W)."""
         self.frames[:] = frame
 
-    def add(self, frame: np.ndarray) -> None:
+    def add_frame(self, frame: np.ndarray) -> None:
         """Add `frame` (H, W) as the newest one and drop the oldest."""
         self.frames[:-1] = self.frames[1:]
         self.frames[-1] = frame

@@ -47,7 +47,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def __init__(self, render_mode: str | None = None, background: str = GRASS) -> None:
         self.render_mode = render_mode
-        self.show(background)
+        self.show_background(background)
         self.game = QuickCarRacing(render_mode=render_mode)
         self.observation_space = gymnasium.spaces.Box(
             0, 255, (len(self.channels), STACK, 6, 6), np.uint8
@@ -56,7 +56,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._stack = FrameStack(SIDE, SIDE)
         self._frame = np.zeros((SIDE, SIDE, 3), np.uint8)
 
-    def show(self, name: str) -> None:
+    def show_background(self, name: str) -> None:
         """Show this background from the next frame on.
 
         Raises:
@@ -70,7 +70,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode on a new track, which depends only on the seed."""
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
-        self._stack.start(self._make_gray_frame(frame))
+        self._stack.fill_with(self._make_gray_frame(frame))
         return cut_patches(self._stack.frames), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -85,7 +85,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         steer, gas, brake = np.clip(action, -1.0, 1.0)
         controls = np.array([steer, 0.5 * (gas + 1.0), 0.5 * (brake + 1.0)])
         frame, reward, terminated, truncated, info = self.game.step(controls)
-        self._stack.add(self._make_gray_frame(frame))
+        self._stack.add_frame(self._make_gray_frame(frame))
         return cut_patches(self._stack.frames), float(reward), terminated, truncated, info
 
     def sensors(self) -> dict[str, np.ndarray]:

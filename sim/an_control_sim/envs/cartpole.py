@@ -64,7 +64,7 @@ def _compute_accelerations(velocity, spin, sin, cos, force):
 
 
 @njit(inline="always", error_model="numpy")
-def _sin_cos(x):
+def _compute_sin_cos(x):
     """Return the sine and the cosine of an angle in rad, exact to one or two last bits.
 
     The angle is reduced by multiples of pi/2 in two parts, then the polynomials of fdlibm's k_sin.c
@@ -128,8 +128,8 @@ def advance(state, action, reward, ended):
         cart, pole = _compute_accelerations(velocity, spin, state[4, b], state[5, b], force)
         position = state[0, b] + velocity * STEP_S
         angle = state[2, b] + spin * STEP_S
-        sin, cos = _sin_cos(angle)
-        _, closeness = _sin_cos(position * (0.5 * np.pi / LIMIT_M))
+        sin, cos = _compute_sin_cos(angle)
+        _, closeness = _compute_sin_cos(position * (0.5 * np.pi / LIMIT_M))
         state[0, b] = position
         state[1, b] = velocity + cart * STEP_S
         state[2, b] = angle

@@ -108,7 +108,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._place = self._place + self._speed[0] * STEP_S * ahead
         self._draw_readings()
         arrived = self._left_m < GOAL_M
-        crashed = bool(self._clearance_m() < ROBOT_M)
+        crashed = bool(self._compute_clearance_m() < ROBOT_M)
         reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
         return self._observe(), reward, arrived or crashed, False, {}
 
@@ -182,7 +182,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         hit[(half < 0.0) | (hit < 0.0)] = np.inf
         return np.minimum(walls, hit.min(axis=1))
 
-    def _clearance_m(self) -> float:
+    def _compute_clearance_m(self) -> float:
         """Return the distance from the robot's centre to the nearest wall or pillar, in m."""
         pillars = np.hypot(*(self._pillars - self._place).T) - self._radii
         return float(min(ARENA_M - np.abs(self._place).max(), pillars.min(initial=np.inf)))

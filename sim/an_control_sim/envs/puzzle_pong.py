@@ -82,7 +82,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         for _ in range(int(self.np_random.integers(1, MAX_IDLE_FRAMES + 1))):
             self.console.act(Action.NOOP)
         self.console.getScreenGrayscale(self._screens[0])
-        self._stack.start(_make_frame(self._screens[0]))
+        self._stack.fill_with(_make_frame(self._screens[0]))
         return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -100,7 +100,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             reward += self.console.act(button)
             if frame >= SKIP - 2:
                 self.console.getScreenGrayscale(self._screens[frame - SKIP + 2])
-        self._stack.add(_make_frame(self._screens.max(axis=0)))
+        self._stack.add_frame(_make_frame(self._screens.max(axis=0)))
         over = self.console.game_over(with_truncation=False)
         return cut_patches(self._stack.frames), reward, over, False, {}
 

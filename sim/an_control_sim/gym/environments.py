@@ -83,7 +83,7 @@ class HasActuators(Protocol):
 
 @runtime_checkable
 class HasStepLength(Protocol):
-    """An environment that defines the length of its steps; see `step_length`.
+    """An environment that defines the length of its steps; see `get_step_length_s`.
 
     Attributes:
         step_s: The length of a step in seconds.
@@ -176,7 +176,7 @@ class HasBackgrounds(Protocol):
 
     plain: str
 
-    def show(self, name: str) -> None:
+    def show_background(self, name: str) -> None:
         """Show the background of that name from the next reset on.
 
         Raises:
@@ -410,11 +410,11 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.actions = convert_actions(env.action_space)
         self.readings: ReadingConversion | None = None
         self._steps = 0
-        if shows_patches(env):
+        if has_patch_observations(env):
             self.observation_space = env.observation_space
         else:
             self.readings = convert_readings(env.observation_space)
-            units.check(len(self.readings.ids))
+            units.check_count(len(self.readings.ids))
             shape = (len(self.readings.ids),)
             self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (len(self.actions.names),), np.float32)
@@ -431,7 +431,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             with OUTPUT, RESTORE_THREADS:
                 observation, info = self.env.reset(seed=seed, options=options)
-            return self._read(observation), info
+            return self._convert_observation(observation), info
         except Exception as error:
             self._reopen_and_raise(f"reset with seed {seed}", error)
 
@@ -446,7 +446,13 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             with OUTPUT, RESTORE_THREADS:
                 observation, reward, terminated, truncated, info = self.env.step(native)
-            return self._read(observation), float(reward), bool(terminated), bool(truncated), info
+            return (
+                self._convert_observation(observation),
+                float(reward),
+                bool(terminated),
+                bool(truncated),
+                info,
+            )
         except Exception as error:
             self._reopen_and_raise(f"step {self._steps}", error)
 
@@ -458,7 +464,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Exception as error:  # the work is done
             _print_traceback(error)
 
-    def _read(self, observation: Any) -> np.ndarray:
+    def _convert_observation(self, observation: Any) -> np.ndarray:
         """Convert an observation to readings (N,), a new array.
 
         The observation's numbers before the change of units are kept in `numbers`.
@@ -487,7 +493,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise make_failure(self._environment, what, error) from error
 
 
-def shows_patches(env: gymnasium.Env[Any, Any]) -> bool:
+def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
     """Return whether the environment's observations are image patches (N, f, p, p) uint8."""
     space = env.observation_space
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
@@ -542,21 +548,21 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
     channels: Sequence[str] = [f"{READINGS}.{i}" for i in range(readings[0])]
     if adapted.readings is not None:
         channels = adapted.readings.ids
-    if isinstance(inner, HasChannels) and _are_names(inner.channels):
+    if isinstance(inner, HasChannels) and _is_name_list(inner.channels):
         channels = _check_names("channels", inner.channels, len(channels), environment)
-    if isinstance(inner, HasActuators) and _are_names(inner.actuators):
+    if isinstance(inner, HasActuators) and _is_name_list(inner.actuators):
         actuators = tuple(_check_names("actuators", inner.actuators, len(actuators), environment))
     return Task(
         name=name,
         environment=environment.rpartition(":")[2],
         channels=tuple(channels),
         actuators=tuple(actuators),
-        step_s=step_length(env),
+        step_s=get_step_length_s(env),
         units=adapted.units.pairs,
     )
 
 
-def _are_names(names: Any) -> bool:
+def _is_name_list(names: Any) -> bool:
     """Return whether `names` is a list of names.
 
     `names` may be anything, because an environment of a user can have an attribute like `channels`
@@ -585,7 +591,7 @@ def _check_names(what: str, names: Sequence[str], count: int, environment: str) 
     return names
 
 
-def step_length(env: gymnasium.Env[Any, Any]) -> float:
+def get_step_length_s(env: gymnasium.Env[Any, Any]) -> float:
     """Return the length of an environment's step in seconds.
 
     It is the first of these that exists: the attribute `step_s`, the attribute `dt`, which the

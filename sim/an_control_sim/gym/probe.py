@@ -14,8 +14,8 @@ from an_control_sim.gym.environments import (
     TASK_ENVIRONMENTS,
     AdaptedEnvironment,
     find_adapter,
+    has_patch_observations,
     make_environment,
-    shows_patches,
 )
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import UNSCALED, Units, choose_units
@@ -41,7 +41,7 @@ def measure_units(environment: str) -> Units:
     if environment in TASK_ENVIRONMENTS.values():
         return UNSCALED
     with closing(make_environment(environment)) as env:
-        if shows_patches(env):
+        if has_patch_observations(env):
             return UNSCALED
         adapted = find_adapter(env)
         assert adapted.readings is not None

@@ -133,7 +133,7 @@ def _join_id(name: str, *parts: object) -> str:
     return ".".join([name, *words] if name else words)
 
 
-def _unsupported_space(space: Space, name: str) -> ValueError:
+def _make_unsupported_error(space: Space, name: str) -> ValueError:
     """Return the error for a space that is not supported.
 
     Args:
@@ -160,11 +160,11 @@ def _convert_readings(
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
         ids = [(_join_id(name, i), True) for i in range(size)]
-        return ids, lambda value: _flatten_checked(value, size, name)
+        return ids, lambda value: _flatten_array(value, size, name)
     if isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
         ids = [(_join_id(name, i), False) for i in range(size)]
-        return ids, lambda value: _flatten_checked(value, size, name)
+        return ids, lambda value: _flatten_array(value, size, name)
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
         ids = [(_join_id(name, first + i), False) for i in range(count)]
@@ -178,7 +178,7 @@ def _convert_readings(
         ]
         size = len(counts)
         return ids, lambda value: _encode_one_hot(
-            _flatten_checked(value, size, name) - starts, counts, name
+            _flatten_array(value, size, name) - starts, counts, name
         )
     return _convert_readings_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
 
@@ -197,7 +197,7 @@ def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
         return {key: (part, _join_id(name, key)) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return {i: (part, _join_id(name, i)) for i, part in enumerate(space.spaces)}
-    raise _unsupported_space(space, name)
+    raise _make_unsupported_error(space, name)
 
 
 def _convert_readings_of_parts(
@@ -227,7 +227,7 @@ def _convert_readings_of_parts(
     return ids, flatten if read else lambda value: np.zeros(0)
 
 
-def _flatten_checked(value: Any, size: int, name: str) -> np.ndarray:
+def _flatten_array(value: Any, size: int, name: str) -> np.ndarray:
     """Flatten an array to its numbers.
 
     Args:

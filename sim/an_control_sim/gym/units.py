@@ -65,7 +65,7 @@ class Units:
             return readings
         return (readings.astype(np.float64) - self.offset) / self.scale
 
-    def check(self, readings: int) -> None:
+    def check_count(self, readings: int) -> None:
         """Check that these are units for this many readings.
 
         Args:

@@ -25,7 +25,7 @@ NOMINAL = DisturbanceSettings()
 
 
 class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that can change the robot; it changes nothing until `vary` is called.
+    """A wrapper that can change the robot; it changes nothing until `vary_robot` is called.
 
     Args:
         env: The environment.
@@ -45,7 +45,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._effect: np.ndarray | None = None
         self._was_reset = False
 
-    def check(self, settings: DisturbanceSettings) -> None:
+    def check_settings(self, settings: DisturbanceSettings) -> None:
         """Check that the environment supports the settings of the robot in a disturbance.
 
         Raises:
@@ -63,13 +63,13 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
                 value, name = getattr(settings, one.name), type(self.unwrapped).__name__
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
-    def vary(self, settings: DisturbanceSettings) -> None:
+    def vary_robot(self, settings: DisturbanceSettings) -> None:
         """Change the robot from the next reset on, by the settings of the robot in a disturbance.
 
         Raises:
-            ValueError: The environment does not support a setting; see `check`.
+            ValueError: The environment does not support a setting; see `check_settings`.
         """
-        self.check(settings)
+        self.check_settings(settings)
         before, self._settings = self._settings, settings
         self._has_motor_effects = settings.gain != NOMINAL.gain or bool(settings.lag)
         now = settings.mass, settings.friction
@@ -79,7 +79,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, with the kind of start ("rest", "posture") that `vary` has set."""
+        """Start an episode with the kind of start ("rest", "posture") that `vary_robot` has set."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -146,7 +146,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
     """
     robot = _find_robot(env)
     if robot is not None:
-        robot.vary(settings)
+        robot.vary_robot(settings)
     elif settings.is_active_on("robot"):
         raise ValueError(f"{settings}: {env} was not opened by `open_environment`")
 
@@ -159,7 +159,7 @@ def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> 
     """
     robot = _find_robot(env)
     if robot is not None:
-        robot.check(settings)
+        robot.check_settings(settings)
 
 
 def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:

@@ -60,7 +60,9 @@ class ScrambledMessage(Protocol):
     message: Any
     accepts_noise: bool
 
-    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
+    def check_settings(
+        self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
+    ) -> None:
         """Check that the settings can disturb this message.
 
         Args:
@@ -74,7 +76,7 @@ class ScrambledMessage(Protocol):
     def start_episode(self) -> None:
         """Forget the readings of the previous episode."""
 
-    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
+    def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message.
 
         Args:
@@ -107,7 +109,9 @@ class ScrambledReadings:
         self._count = None if any("*" in id_ for id_ in ids) else len(ids)
         self.message = JointState()
 
-    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
+    def check_settings(
+        self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
+    ) -> None:
         """Check that the settings can disturb scalar channels.
 
         Args:
@@ -125,7 +129,7 @@ class ScrambledReadings:
     def start_episode(self) -> None:
         """Do nothing: these messages do not depend on earlier readings."""
 
-    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
+    def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message.
 
         Args:
@@ -170,7 +174,9 @@ class ScrambledImage:
         step = CHANNELS_OF_PIXELS * width
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
-    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
+    def check_settings(
+        self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
+    ) -> None:
         """Check that the settings can disturb an image.
 
         Args:
@@ -188,7 +194,7 @@ class ScrambledImage:
         """Forget the delayed frames of the previous episode."""
         self._late: DelayLine[np.ndarray] = DelayLine()
 
-    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
+    def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed patches of a tick into the message.
 
         Args:

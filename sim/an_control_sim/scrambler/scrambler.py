@@ -56,7 +56,7 @@ from an_control_sim.process import (
     catch_signals,
     make_events_executor,
     make_node,
-    ros_context,
+    run_ros_context,
 )
 from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import TOPIC
@@ -256,7 +256,7 @@ class Scrambler:
 
     @property
     def lost(self) -> bool:
-        """Whether the message of this tick is dropped, so that `send` does nothing."""
+        """Whether the message of this tick is dropped, so that `publish_step` does nothing."""
         return not self._disturber.has_arrived
 
     @property
@@ -342,8 +342,8 @@ class Scrambler:
             stamp_ns = stamp_of(message)
             self._table.store_message(source, message, stamp_ns, stamp_ns or 0)
 
-    def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb the readings of one tick (control step), to be published by `send`.
+    def disturb_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
+        """Disturb the readings of one tick (control step), to be published by `publish_step`.
 
         Args:
             stamp_ns: The stamp of the tick.
@@ -360,11 +360,11 @@ class Scrambler:
             readings = self._add_missing(readings)
             if readings.ids is not self._ids:
                 self._add_channels(readings.ids)
-            self._output.fill(readings, self, stamp_ns)
+            self._output.fill_message(readings, self, stamp_ns)
         version = self._episode, self._disturber.shuffles, self._routing.version
         self._order_topic.publish_if_changed(version, lambda: self.order)
 
-    def send(self) -> None:
+    def publish_step(self) -> None:
         """Publish the prepared message; it may be published again for the same step."""
         if not (self.lost or self._idle):
             self._publisher.publish(self._output.message)
@@ -392,7 +392,7 @@ class Scrambler:
         Raises:
             ValueError: It cannot be applied.
         """
-        self._output.check(settings)
+        self._output.check_settings(settings)
         if self._accept is not None:
             self._accept(settings)
 
@@ -491,7 +491,7 @@ class ScramblerNode(QuietNode):
         )  # fmt: skip
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         if lockstep:
-            self.create_timer(LOCKSTEP_WAIT_S / 2, self._act_if_overdue, clock=steady)
+            self.create_timer(LOCKSTEP_WAIT_S / 2, self._send_step_if_overdue, clock=steady)
         else:
             self.create_timer(1.0 / wiring.rate_hz, self._send_newest, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
@@ -507,9 +507,9 @@ class ScramblerNode(QuietNode):
         if ready_ns is not None:
             self._send_step(ready_ns)
         elif self._lockstep.is_repeated(stamp_ns):
-            self._scrambler.send()
+            self._scrambler.publish_step()
 
-    def _act_if_overdue(self) -> None:
+    def _send_step_if_overdue(self) -> None:
         """Send the readings of a step if the wait for messages from all sources has ended."""
         overdue_ns = self._lockstep.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
@@ -518,14 +518,14 @@ class ScramblerNode(QuietNode):
     def _send_step(self, stamp_ns: int) -> None:
         """Disturb and send the readings of a step in lockstep."""
         self._lockstep.record_action()
-        self._scrambler.prepare(stamp_ns)
-        self._scrambler.send()
+        self._scrambler.disturb_step(stamp_ns)
+        self._scrambler.publish_step()
 
     def _send_newest(self) -> None:
         """Disturb and send the newest readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
-        self._scrambler.prepare(stamp_ns, now_ns=time.monotonic_ns())
-        self._scrambler.send()
+        self._scrambler.disturb_step(stamp_ns, now_ns=time.monotonic_ns())
+        self._scrambler.publish_step()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
         """Start the next episode on request of a client, with another disturbance."""
@@ -541,7 +541,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
-        with catch_signals() as stopped, ros_context(args):
+        with catch_signals() as stopped, run_ros_context(args):
             node = make_node(ScramblerNode)
             executor = make_events_executor(node.context)
             executor.add_node(node)

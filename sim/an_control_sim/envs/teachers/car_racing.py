@@ -58,9 +58,9 @@ class CarRacingTeacher:
         position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
         self._find_nearest_point(position)
         ahead_m = NEAR_M + NEAR_S * speed
-        angle = self._angle_to(self._point_ahead(ahead_m), position, car.angle)
+        angle = self._compute_angle_to(self._find_point_ahead(ahead_m), position, car.angle)
         steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
-        too_slow = self._allowed_speed(angle) - speed
+        too_slow = self._compute_allowed_speed(angle) - speed
         gas = np.clip(GAS * too_slow, 0.0, 1.0) * (1.0 - 0.6 * abs(steering))
         brake = np.clip(-BRAKE * too_slow, 0.0, HARDEST_BRAKE)
         self._update_help(position, speed, car.angle)
@@ -88,14 +88,14 @@ class CarRacingTeacher:
         if distance.min() > 20.0:
             self._place = int(np.hypot(*(self._points - position).T).argmin())
 
-    def _point_ahead(self, ahead_m: float) -> np.ndarray:
+    def _find_point_ahead(self, ahead_m: float) -> np.ndarray:
         """Return the point (x, y) of the centre line this many metres ahead."""
         tiles, part = divmod(ahead_m / game.TRACK_DETAIL_STEP, 1.0)
         first = (self._place + int(tiles)) % len(self._points)
         second = (first + 1) % len(self._points)
         return self._points[first] * (1.0 - part) + self._points[second] * part
 
-    def _angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
+    def _compute_angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
         """Return the angle in rad from the car's direction to a point.
 
         Args:
@@ -106,7 +106,7 @@ class CarRacingTeacher:
         x, y = point - position
         return float(_wrap_angle(math.atan2(y, x) - angle - math.pi / 2))
 
-    def _allowed_speed(self, angle: float) -> float:
+    def _compute_allowed_speed(self, angle: float) -> float:
         """Return the speed in m/s that the curves ahead and the braking distances allow.
 
         Args:
