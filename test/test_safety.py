@@ -151,7 +151,7 @@ def test_after_commands_of_the_policy_the_gate_holds_anew():
 @given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
 def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measured):
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start()
+    up.start_motion()
     ticks = 0
     while not up.done:
         target = up(measured)
@@ -162,7 +162,7 @@ def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measu
 
 def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start()
+    up.start_motion()
     up(np.array([2.0, 2.0]))
     up.pause()
     np.testing.assert_allclose(up(np.array([-1.0, 0.0])), [-0.99, -0.01])
@@ -170,7 +170,7 @@ def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then(
 
 def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start()
+    up.start_motion()
     with pytest.raises(BringUpError, match=r"a is 1\.5 from its start pose after 2 s"):
         for _ in range(300):
             up(np.array([2.0, -0.5]))
@@ -178,10 +178,10 @@ def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
 
 def test_a_bring_up_that_is_cancelled_is_over_and_begins_anew():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start()
+    up.start_motion()
     up.cancel()
     assert up.done
-    up.start()
+    up.start_motion()
     assert not up.done
 
 
@@ -201,7 +201,7 @@ def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_
 
 def test_without_bring_up_there_is_nothing_to_wait_for():
     up = BringUp(held(), STEP_S)
-    up.start()
+    up.start_motion()
     assert up.done
 
 
@@ -212,7 +212,7 @@ def test_while_an_arm_is_brought_up_the_base_gets_its_safe_command():
         (ActuatorConfig("forward", 1.0, 0.0, (-1.0, 1.0), 0.0, 0.25),),
     )  # fmt: skip
     up = BringUp(CommandConfig((base, arm)), STEP_S)
-    up.start()
+    up.start_motion()
     assert not up.done
     measured = np.array([np.nan, 0.0, 0.0])
     np.testing.assert_allclose(up(measured), [0.25, STEP_S, STEP_S])
@@ -264,7 +264,7 @@ def check_limits_and_rates(history) -> None:
             if np.isfinite(values).all():
                 last, last_ns, known = values, now_ns, True
         elif event == "forget":
-            gate.last.forget()
+            gate.last.forget_command()
             known, last = False, gate.safe_command()
             gate.reset()
         elif event in ("start", "safe"):

@@ -295,11 +295,11 @@ class CheckCommand:
         Raises:
             InputError: The namespace is no valid ROS 2 name.
         """
-        from an_control.commissioning.listen import listen
+        from an_control.commissioning.listen import listen_to_sources
 
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
         try:
-            return listen(wiring, self.namespace, seconds, recorder)
+            return listen_to_sources(wiring, self.namespace, seconds, recorder)
         except WiringError:
             raise
         except ValueError as error:

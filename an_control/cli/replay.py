@@ -59,7 +59,7 @@ class ReplayCommand:
                 bag, deserialize_message, model=self.model, wiring=self.wiring
             ) as replay:
                 for command in replay.run():
-                    comparison.add(command)
+                    comparison.add_command(command)
         except BagError as error:
             raise InputError(str(error)) from error
         summary, took_s = replay.summary, time.monotonic() - begin_s
@@ -72,7 +72,7 @@ class ReplayCommand:
         print(f"changes of state: {changes or 'none'}")
         for note in summary.notes:
             print(f"note: {note}")
-        rows = comparison.rows(summary.actuators)
+        rows = comparison.make_rows(summary.actuators)
         first = summary.first
         if first is None:
             print("every command is equal to the recorded one to the last bit")
@@ -81,7 +81,7 @@ class ReplayCommand:
             print(f"{count} commands differ, first at tick {first.tick}")
             _print_differences(rows)
         if self.plot is not None:
-            comparison.plot(self.plot, summary.actuators)
+            comparison.plot_differences(self.plot, summary.actuators)
             print(f"wrote {self.plot}")
         write_json(
             self.json,
@@ -108,7 +108,7 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
     """Print a table of how much the replayed commands differ from the recorded ones.
 
     Args:
-        rows: One dict of results for each actuator, as `Comparison.rows` returns them.
+        rows: One dict of results for each actuator, as `Comparison.make_rows` returns them.
     """
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):

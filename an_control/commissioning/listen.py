@@ -174,7 +174,7 @@ class ListenResult:
     disagreements: tuple[str, ...] = ()
 
 
-def listen(
+def listen_to_sources(
     wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
 ) -> ListenResult:
     """Listen to a wiring's sources on a running robot and return what was observed.
@@ -194,20 +194,20 @@ def listen(
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _listen(node, executor, table, seconds, recorder)
+            return _listen_with_node(node, executor, table, seconds, recorder)
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _listen(
+def _listen_with_node(
     node: Node,
     executor: SingleThreadedExecutor,
     table: ChannelTable,
     seconds: float,
     recorder: LiveRecorder | None,
 ) -> ListenResult:
-    """Listen to the robot with a node that exists already; see `listen`.
+    """Listen to the robot with a node that exists already; see `listen_to_sources`.
 
     Args:
         node: The node.

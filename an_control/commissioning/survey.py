@@ -205,7 +205,7 @@ def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic])
     for name, types in node.get_topic_names_and_types():
         if name in topics or not is_robot_topic(name, prefix) or not node.count_publishers(name):
             continue
-        if _carries_commands(node, name):
+        if _is_command_topic(node, name):
             continue
         try:
             cls = import_message_class(types[0])
@@ -271,7 +271,7 @@ def is_robot_topic(name: str, prefix: str) -> bool:
     )
 
 
-def _carries_commands(node: Node, name: str) -> bool:
+def _is_command_topic(node: Node, name: str) -> bool:
     """Return whether a topic's messages are commands, or a policy node's reports about itself."""
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):

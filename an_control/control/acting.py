@@ -134,7 +134,7 @@ class ActingPolicy:
         """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
         return self._now.order.convert_to_action(values)
 
-    def swap(self, model_path: str, policy: Policy) -> None:
+    def start_swap(self, model_path: str, policy: Policy) -> None:
         """Replace the policy once the new one has computed for `WATCH_S`; callable from any thread.
 
         Args:
@@ -159,7 +159,7 @@ class ActingPolicy:
     def step(self, readings: Readings, sent: np.ndarray | None) -> bool:
         """Compute one tick with the policy, and store its command in `wanted`.
 
-        A new model that was given to `swap` also computes. If it has watched long enough, it
+        A new model that was given to `start_swap` also computes. If it has watched long enough, it
         replaces the old model before the command of this tick is computed.
 
         Args:
@@ -178,7 +178,7 @@ class ActingPolicy:
         return changed
 
     def _step_pending_model(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Compute one tick with the new model that was given to `swap`, if there is one.
+        """Compute one tick with the new model that was given to `start_swap`, if there is one.
 
         Return whether the new model has computed long enough and now acts.
 

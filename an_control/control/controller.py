@@ -189,7 +189,7 @@ class Controller:
         self.table.stop_expecting_absent()
         self.gate.start()
         if bring_up:
-            self.bring_up.start()
+            self.bring_up.start_motion()
         else:
             self.bring_up.cancel()
 

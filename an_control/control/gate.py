@@ -78,7 +78,7 @@ class LastCommand:
             self.count += 1
             self._known = values, now_ns, self.count
 
-    def forget(self) -> None:
+    def forget_command(self) -> None:
         """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
 

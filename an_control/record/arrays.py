@@ -123,13 +123,15 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         np.array([row[1] for row in rows], np.int64),
         np.array([row[2] for row in rows], np.int64),
         readings,
-        _stacked(wanted, len(actuators), bag),
-        _stacked(commands, len(actuators), bag),
+        _stack_commands(wanted, len(actuators), bag),
+        _stack_commands(commands, len(actuators), bag),
         wiring,
     )
 
 
-def _stacked(rows: list[NDArray[np.float64] | None], count: int, bag: Bag) -> NDArray[np.float64]:
+def _stack_commands(
+    rows: list[NDArray[np.float64] | None], count: int, bag: Bag
+) -> NDArray[np.float64]:
     """Stack commands of T ticks into one array (T, A).
 
     Args:
@@ -149,7 +151,7 @@ def _stacked(rows: list[NDArray[np.float64] | None], count: int, bag: Bag) -> ND
     return stacked
 
 
-def _columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
+def _list_columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
     """Return the columns (T,) of the table to export, by name."""
     columns: dict[str, NDArray[np.generic]] = {
         "time_ns": arrays.time_ns,
@@ -175,7 +177,7 @@ def write_csv(path: Path, arrays: RecordedArrays) -> None:
         path: The file to write.
         arrays: The recording.
     """
-    columns = _columns(arrays)
+    columns = _list_columns(arrays)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -196,6 +198,7 @@ def write_parquet(path: Path, arrays: RecordedArrays) -> None:
     from pyarrow import parquet
 
     columns = {
-        name: pyarrow.array(values, from_pandas=True) for name, values in _columns(arrays).items()
+        name: pyarrow.array(values, from_pandas=True)
+        for name, values in _list_columns(arrays).items()
     }
     parquet.write_table(pyarrow.table(columns), path)

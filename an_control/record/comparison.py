@@ -32,7 +32,7 @@ class Comparison:
         self._bin = np.zeros(0)
         self._in_bin, self._bin_size = 0, 1
 
-    def add(self, command: ReplayedCommand) -> None:
+    def add_command(self, command: ReplayedCommand) -> None:
         """Compare the next replayed command; commands that the policy did not make are ignored."""
         if command.kind != CommandKind.POLICY:
             return
@@ -58,7 +58,7 @@ class Comparison:
                 self._course = [np.maximum(one, other) for one, other in pairs]
                 self._bin_size *= 2
 
-    def rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
+    def make_rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
         """Return the differences as one dict of figures for each actuator.
 
         Args:
@@ -78,7 +78,7 @@ class Comparison:
             for place, name in enumerate(actuators)
         ]
 
-    def plot(self, path: Path, actuators: tuple[str, ...]) -> None:
+    def plot_differences(self, path: Path, actuators: tuple[str, ...]) -> None:
         """Plot the largest difference over time, with one line for each actuator.
 
         Args:

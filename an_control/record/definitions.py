@@ -11,7 +11,7 @@ _LINE = "=" * 80
 
 
 @cache
-def definition(type_: str) -> str:
+def format_definition(type_: str) -> str:
     """Return the definition of a message type, and of all types in it, as an MCAP file holds it.
 
     Args:
@@ -26,7 +26,7 @@ def definition(type_: str) -> str:
         name = left.pop(0)
         lines = []
         for field, kind in list_field_types(import_message_class(name)).items():
-            lines.append(f"{_type(kind)} {field}")
+            lines.append(f"{_format_type(kind)} {field}")
             if kind.message and kind.message not in seen:
                 seen.add(kind.message)
                 left.append(kind.message)
@@ -35,7 +35,7 @@ def definition(type_: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _type(kind: FieldType) -> str:
+def _format_type(kind: FieldType) -> str:
     """Return a field's type as a message definition writes it, such as "float64[3]"."""
     base = kind.base.replace("/msg/", "/")
     if base.startswith(("string<", "wstring<")):

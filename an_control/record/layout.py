@@ -141,7 +141,7 @@ _CDR = b"\x00\x01\x00\x00"
 """Start of a serialised message: CDR in little-endian order, which all of ROS 2 uses."""
 
 
-def _aligned(body: bytes, size: int) -> bytes:
+def _pad_to_multiple(body: bytes, size: int) -> bytes:
     """Return `body` with zeros at its end, so that its length is a multiple of `size` bytes."""
     return body + bytes(-len(body) % size)
 
@@ -157,8 +157,8 @@ class Numbers:
         label = " ".join(names).encode() + b"\0"
         count = len(names)
         body = struct.pack("<II", 1, len(label)) + label
-        body = _aligned(body, 4) + struct.pack("<IIII", count, count, 0, count)
-        self._before = _CDR + _aligned(body, 8)
+        body = _pad_to_multiple(body, 4) + struct.pack("<IIII", count, count, 0, count)
+        self._before = _CDR + _pad_to_multiple(body, 8)
         self._pack = struct.Struct(f"<{count}q")
         self.names = tuple(names)
 
@@ -195,13 +195,13 @@ def write_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarr
     before = _names.get(names)
     if before is None:
         body = bytes(8) + struct.pack("<I", 1) + b"\0"
-        body = _aligned(body, 4) + struct.pack("<I", len(names))
+        body = _pad_to_multiple(body, 4) + struct.pack("<I", len(names))
         for name in names:
             text = name.encode() + b"\0"
-            body = _aligned(body, 4) + struct.pack("<I", len(text)) + text
-        body = _aligned(body, 4) + struct.pack("<I", len(names))
+            body = _pad_to_multiple(body, 4) + struct.pack("<I", len(text)) + text
+        body = _pad_to_multiple(body, 4) + struct.pack("<I", len(names))
         if len(names):
-            body = _aligned(body, 8)
+            body = _pad_to_multiple(body, 8)
         if len(_names) >= _KEPT_NAMES:
             _names.clear()
         before = _names[names] = body[8:]

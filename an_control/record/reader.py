@@ -63,7 +63,7 @@ class Bag:
     """Remarks after the bag was read, such as where an unfinished file ends."""
 
     def __post_init__(self) -> None:
-        self.files = _files_of(self.path)
+        self.files = _list_files(self.path)
 
     def entries(self) -> Iterator[BagEntry]:
         """Yield all messages, serialised in CDR, and attached files, in the order of the files.
@@ -80,7 +80,7 @@ class Bag:
                 yield from _read_mcap(path, self.notes, last)
 
 
-def _files_of(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     """Return the paths of a bag's files in order, after checking that they can be opened.
 
     Args:
@@ -97,8 +97,8 @@ def _files_of(path: Path) -> list[Path]:
                 raise BagError(f"{path}: is no bag: must be a folder, or a .mcap or .db3 file")
             open_regular(path).close()
             return [path]
-        files = _listed_files(path) or sorted(
-            (one for one in path.iterdir() if one.suffix in _SUFFIXES), key=_order
+        files = _list_files_in_metadata(path) or sorted(
+            (one for one in path.iterdir() if one.suffix in _SUFFIXES), key=_make_sort_key
         )
         for file in files:
             open_regular(file).close()
@@ -113,13 +113,13 @@ def _files_of(path: Path) -> list[Path]:
     return files
 
 
-def _order(path: Path) -> tuple[int, str]:
+def _make_sort_key(path: Path) -> tuple[int, str]:
     """Return the sort key of a bag's file: the number behind the last underscore of its name."""
     number = path.stem.rpartition("_")[2]
     return int(number) if number.isdecimal() else -1, path.name
 
 
-def _listed_files(folder: Path) -> list[Path]:
+def _list_files_in_metadata(folder: Path) -> list[Path]:
     """Return the files that a folder's metadata.yaml names, or nothing if there is no metadata.
 
     Raises:
@@ -193,9 +193,9 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
             content = file.read(length)
             try:
                 if code == _CHUNK:
-                    yield from _records(_unpacked(content), channels, schemas)
+                    yield from _iterate_records(_decompress_chunk(content), channels, schemas)
                 else:
-                    yield from _record(code, content, channels, schemas)
+                    yield from _process_record(code, content, channels, schemas)
             except (struct.error, ValueError, MemoryError, McapError) as error:
                 if last and at + length >= size:
                     return notes.append(f"{path}: was not finished; read up to byte {at}")
@@ -204,7 +204,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
             at += length
 
 
-def _unpacked(content: bytes) -> bytes:
+def _decompress_chunk(content: bytes) -> bytes:
     """Return the uncompressed records of a chunk (a compressed part of an MCAP file).
 
     Args:
@@ -248,7 +248,7 @@ def _unpacked(content: bytes) -> bytes:
     return data
 
 
-def _records(
+def _iterate_records(
     data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
     """Yield the messages in the uncompressed records of an MCAP file's chunk.
@@ -276,11 +276,11 @@ def _records(
                 content = data[at + _MESSAGE_HEAD.size : at + length]
                 yield BagEntry(channel.topic, channel.type, log_ns, publish_ns, sequence, content)
         else:
-            yield from _record(code, data[at : at + length], channels, schemas)
+            yield from _process_record(code, data[at : at + length], channels, schemas)
         at += length
 
 
-def _record(
+def _process_record(
     code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
     """Process one record of an MCAP file, and yield the message or attached file that it holds.
@@ -309,7 +309,7 @@ def _record(
             raise ValueError(f"more than {MAX_CHANNELS} channels")
     elif code == _MESSAGE:
         head = _RECORD_HEAD.pack(_MESSAGE, len(content))
-        yield from _records(head + content, channels, schemas)
+        yield from _iterate_records(head + content, channels, schemas)
     elif code == _ATTACHMENT:
         found = Attachment.read(stream)
         log_ns = found.log_time

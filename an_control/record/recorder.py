@@ -84,7 +84,7 @@ CLOSE_S = 3.0
 
 
 Note = tuple[Any, ...]
-"""The kind of what is to be recorded, and the values that `NodeRecorder._entry` makes a message of.
+"""The kind of what is recorded, and the values of which `NodeRecorder._make_entry` makes a message.
 
 The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
 as its bytes, and numbers with the name of their topic instead of the object that writes them."""
@@ -126,7 +126,7 @@ class _ModelFile:
         return {"path": self.path, "sha256": self.sha256}
 
 
-def missing_package() -> str:
+def describe_missing_package() -> str:
     """Return the command that installs what recording needs, or "" if it is installed."""
     return "" if find_spec("mcap") else "pip install 'an_control[record]'"
 
@@ -188,8 +188,8 @@ class NodeRecorder:
         self.path = ""
         """Folder of the recording; "" if there is none."""
         if options.folder is not None:
-            self.path = str(_free_folder(options.folder, node))
-            self._writer = self._start()
+            self.path = str(_find_free_folder(options.folder, node))
+            self._writer = self._start_writer()
         elif options.black_box_s > 0.0:
             # Both now: an import and the start of a thread hold up the watchdog and the ticks.
             import_module("an_control.record.writer")
@@ -197,24 +197,24 @@ class NodeRecorder:
                 target=self._write_boxes, name="black box", daemon=True
             )
             self._box_thread.start()
-        self._begin(settings)
+        self._note_session(settings)
 
-    def _start(self) -> Writer:
+    def _start_writer(self) -> Writer:
         """Return a writer that writes the recording on a thread of its own."""
         from an_control.record.writer import BagFolder, Writer
 
         def head() -> FileHead:
             """Return the content at the start of a new file; the first file needs none."""
             first, self._begun = not self._begun, True
-            return FileHead((), {}) if first else self._head()
+            return FileHead((), {}) if first else self._make_file_head()
 
         def make() -> BagFolder:
             """Return a new folder of the recording."""
             return BagFolder(Path(self.path), head, self._options.limits)
 
-        return Writer(make, self._failed)
+        return Writer(make, self._log_failure)
 
-    def _begin(self, settings: Mapping[str, Any]) -> None:
+    def _note_session(self, settings: Mapping[str, Any]) -> None:
         """Note what is recorded once: the session's settings, the model and the wiring.
 
         Args:
@@ -222,13 +222,13 @@ class NodeRecorder:
         """
         controller = self._controller
         model = self.read_model(controller.acting.model_path)
-        self._attach(model, None)
+        self._note_model_file(model, None)
         self.event(
             "session",
             format=FORMAT,
             node=self._node,
             offset_ns=self._offset_ns,
-            versions=_versions(),
+            versions=_collect_versions(),
             settings=dict(settings),
             engine=controller.acting.policy.engine,
             seed=0,
@@ -327,7 +327,7 @@ class NodeRecorder:
             self._policy = newest.policy
             known = self._models.get(newest.path)
             about = {"path": newest.path, "sha256": ""} if known is None else known.about()
-            self._attach(known, now_ns)
+            self._note_model_file(known, now_ns)
             self.event("model", now_ns=now_ns, **about)
         numbers = (
             self._ticks,
@@ -413,7 +413,7 @@ class NodeRecorder:
         """
         self._notes.append((_EVENT, kind, values, now_ns))
 
-    def _attach(self, model: _ModelFile | None, now_ns: int | None) -> None:
+    def _note_model_file(self, model: _ModelFile | None, now_ns: int | None) -> None:
         """Note that a model file is to be attached to the recording, if its content is kept.
 
         Args:
@@ -438,28 +438,28 @@ class NodeRecorder:
         self._flushed_tick = self._ticks
         try:
             self._note_moves()
-            self._flush()
+            self._flush_notes()
         finally:
             self._flushing.release()
 
-    def _flush(self) -> None:
+    def _flush_notes(self) -> None:
         """Hand all notes to the writer, or to the black box."""
         if self._writer is None:
-            self._keep()
+            self._move_to_black_box()
             return
         entries = []
         size = 0
         notes = self._notes
         while notes:
             note = notes.popleft()
-            entry = self._entry(note)
+            entry = self._make_entry(note)
             if note[0] == _EVENT:
-                self._remember(note)
+                self._keep_event(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
-        self._writer.put(entries, size)
+        self._writer.enqueue(entries, size)
 
-    def _keep(self) -> None:
+    def _move_to_black_box(self) -> None:
         """Move all notes into the black box, and remove the oldest that exceed its bounds.
 
         Messages become bytes. A note without a time gets that of the next note that has one.
@@ -470,23 +470,23 @@ class NodeRecorder:
             if note[0] == _MESSAGE:
                 note = (_BYTES, *note[1:3], self._serialize(note[3]), *note[4:])
             elif note[-1] is None:
-                note = (*note[:-1], self._next_ns())
+                note = (*note[:-1], self._find_next_time_ns())
             box.append(note)
-            size += _size_of(note)
+            size += _estimate_size(note)
         until_ns = box[-1][-1] - int(self._options.black_box_s * 1e9) if box else 0
         while box and (box[0][-1] < until_ns or size > MAX_BOX_BYTES):
             note = box.popleft()
-            size -= _size_of(note)
+            size -= _estimate_size(note)
             if note[0] == _EVENT:
-                self._remember(note)
+                self._keep_event(note)
         self._box_bytes = size
 
-    def _next_ns(self) -> int:
+    def _find_next_time_ns(self) -> int:
         """Return the time of the next note that has one, else that of the last tick or now."""
         following = (note[-1] for note in list(self._notes) if note[-1] is not None)
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
-    def _remember(self, note: Note) -> None:
+    def _keep_event(self, note: Note) -> None:
         """Keep the state that an event changed, for the start of a file without the event.
 
         Args:
@@ -508,7 +508,7 @@ class NodeRecorder:
         state.pop(kind, None)
         state[kind] = event
 
-    def _head(self) -> FileHead:
+    def _make_file_head(self) -> FileHead:
         """Return what a new file starts with: events that are still in force, and model files."""
         now_ns = time.time_ns()
         topic = self._topics[EVENTS]
@@ -530,7 +530,7 @@ class NodeRecorder:
         }
         return FileHead(entries, models)
 
-    def _entry(self, note: Note) -> BagEntry:
+    def _make_entry(self, note: Note) -> BagEntry:
         """Return the message or the attachment that represents a note."""
         kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
         if kind in (_MESSAGE, _BYTES):
@@ -550,7 +550,7 @@ class NodeRecorder:
             name, data = EVENTS, write_event(note[1], note[2])
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
-    def save(self, reason: str) -> str:
+    def save_black_box(self, reason: str) -> str:
         """Request that the black box is written, because the robot stopped without a request.
 
         The call waits neither for the disk nor for another thread, as the watchdog makes it. It may
@@ -570,13 +570,13 @@ class NodeRecorder:
             return ""
         box, now_s = self._newest_box, time.monotonic()
         if box is None or now_s - box[1] > QUIET_S:
-            folder = self._options.black_box_folder / _unique_name(f"black_box{self._node}")
+            folder = self._options.black_box_folder / _make_unique_name(f"black_box{self._node}")
             box = self._newest_box = str(folder), now_s
-            self._boxes.put(box[0])
+            self._boxes.enqueue(box[0])
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
     def _write_boxes(self) -> None:
-        """Write the black boxes that `save` requests, until the recorder is closed."""
+        """Write the black boxes that `save_black_box` requests, until the recorder is closed."""
         while (path := self._boxes.get()) is not None:
             self._write_box(path)
 
@@ -590,26 +590,26 @@ class NodeRecorder:
 
         self._save_now.wait(AFTER_S)
         with self._flushing:
-            self._flush()
+            self._flush_notes()
             notes = list(self._box)
-            head = self._head()
+            head = self._make_file_head()
         try:
             _delete_oldest(Path(path).parent)
             bag = BagFolder(Path(path), lambda: head)
             try:
                 for start in range(0, len(notes), BATCH):
-                    bag.write([self._entry(note) for note in notes[start : start + BATCH]])
+                    bag.write([self._make_entry(note) for note in notes[start : start + BATCH]])
                     time.sleep(PAUSE_S)
             finally:
                 bag.close()
         except Exception as error:
             self._log(f"the black box could not be written: {error}")
 
-    def _failed(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         """Log that recording has stopped because of an error."""
         self._log(f"recording has ended: {reason}")
 
-    def status(self) -> tuple[str, bool, dict[str, Any]]:
+    def get_status(self) -> tuple[str, bool, dict[str, Any]]:
         """Return the state of recording for the diagnostics.
 
         Returns:
@@ -642,7 +642,7 @@ class NodeRecorder:
         if self._writer is not None:
             self._writer.close()
         if self._box_thread is not None:
-            self._boxes.put(None)
+            self._boxes.enqueue(None)
             self._box_thread.join(CLOSE_S)
 
 
@@ -652,7 +652,7 @@ _UNCHANGED = (0, 0, 0, 0)
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
 
 
-def _size_of(note: Note) -> int:
+def _estimate_size(note: Note) -> int:
     """Return the approximate memory in bytes of a note in the black box."""
     kind = note[0]
     if kind == _NUMBERS:
@@ -663,7 +663,7 @@ def _size_of(note: Note) -> int:
     return OVERHEAD_BYTES + len(note[2] if kind == _ATTACHMENT else str(note[2]))
 
 
-def _versions() -> dict[str, str]:
+def _collect_versions() -> dict[str, str]:
     """Return the versions of Python, of packages and of ROS 2, by name."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     found["platform"] = sys.platform
@@ -675,7 +675,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _free_folder(parent: Path, name: str) -> Path:
+def _find_free_folder(parent: Path, name: str) -> Path:
     """Return the path of a folder that does not exist yet, named by a node and the time of day.
 
     Args:
@@ -690,7 +690,7 @@ def _free_folder(parent: Path, name: str) -> Path:
     return path
 
 
-def _unique_name(name: str) -> str:
+def _make_unique_name(name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
     The disk is not accessed.

@@ -174,7 +174,7 @@ class SessionReplay:
         self.controller: Controller | None = None
         self._files: dict[str, Path] = {}
         self._node = ""
-        self._clear()
+        self._clear_session()
 
     def __enter__(self) -> SessionReplay:
         return self
@@ -187,7 +187,7 @@ class SessionReplay:
     ) -> None:
         self._stack.close()
 
-    def _clear(self) -> None:
+    def _clear_session(self) -> None:
         """Discard the state of the present session (one run of the node), before the next one."""
         self.controller = None
         self._session: dict[str, Any] | None = None
@@ -215,7 +215,7 @@ class SessionReplay:
         self._own: dict[str, str] = {}
         for entry in self._bag.entries():
             try:
-                command = self._take(entry)
+                command = self._process_entry(entry)
             except (BagError, WiringError, ModelError):
                 raise
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -231,32 +231,32 @@ class SessionReplay:
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 
-    def _take(self, entry: BagEntry) -> ReplayedCommand | None:
+    def _process_entry(self, entry: BagEntry) -> ReplayedCommand | None:
         """Process one entry of the recording; return the command if the entry is one, else None."""
         if entry.type == ATTACHMENT:
             self._keep_file(entry)
             return None
         name = self._own.get(entry.topic)
         if name is None:
-            name = self._own[entry.topic] = self._own_name(entry)
+            name = self._own[entry.topic] = self._find_name_below_node(entry)
         if name == EVENTS:
-            self._event(read_event(entry.data), head=entry.sequence == 1)
+            self._process_event(read_event(entry.data), head=entry.sequence == 1)
         elif self.controller is None:
             return None
         elif name == "message":
-            self._store(entry)
+            self._store_message(entry)
         elif name == TICK_TOPIC:
-            self._end(entry.log_ns)
-            self._step(TICK_NUMBERS.read(entry.data))
+            self._extend_end(entry.log_ns)
+            self._repeat_tick(TICK_NUMBERS.read(entry.data))
         elif name == STORE:
-            self._store_again(STORED_NUMBERS.read(entry.data))
+            self._store_message_again(STORED_NUMBERS.read(entry.data))
         elif name == GATE_TOPIC:
             self._gate = GATE_NUMBERS.read(entry.data)
         elif name == COMMAND:
-            return self._command(entry)
+            return self._compare_command(entry)
         return None
 
-    def _own_name(self, entry: BagEntry) -> str:
+    def _find_name_below_node(self, entry: BagEntry) -> str:
         """Return a topic's name below the node's name, or "message" for the topic of a source."""
         for name, type_ in TYPES.items():
             if entry.topic.endswith(f"/{name}") and entry.type == type_:
@@ -277,7 +277,7 @@ class SessionReplay:
             path.write_bytes(entry.data)
             self._files[digest] = path
 
-    def _end(self, log_ns: int) -> None:
+    def _extend_end(self, log_ns: int) -> None:
         """Extend the period that the summary gives for the recording, so that it holds a time.
 
         The first call also sets the beginning of the period.
@@ -289,14 +289,14 @@ class SessionReplay:
         summary.begin_ns = summary.begin_ns or log_ns
         summary.end_ns = max(summary.end_ns, log_ns)
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         """Add a remark to the summary, unless it has it already or has too many."""
         if text not in self.summary.notes and len(self.summary.notes) < 50:
             self.summary.notes.append(text)
 
     # Changes of state
 
-    def _event(self, event: dict[str, Any], *, head: bool) -> None:
+    def _process_event(self, event: dict[str, Any], *, head: bool) -> None:
         """Process a change of state.
 
         Args:
@@ -307,14 +307,14 @@ class SessionReplay:
         if head and self._session is not None and not self._head_only:
             return  # repeated at the beginning of a further file
         if kind == "session":
-            self._begin(event, head=head)
+            self._start_session(event, head=head)
         elif self._session is None:
             return
         if not head:
             self.summary.events[kind] += 1
-        self._apply(kind, event)
+        self._apply_event(kind, event)
 
-    def _begin(self, event: dict[str, Any], *, head: bool) -> None:
+    def _start_session(self, event: dict[str, Any], *, head: bool) -> None:
         """Start a new session (one run of the node).
 
         Args:
@@ -331,11 +331,11 @@ class SessionReplay:
                 " can be replayed"
             )
         if self.summary.ticks:
-            self._note("several sessions, one after the other")
-        self._clear()
+            self._add_note("several sessions, one after the other")
+        self._clear_session()
         self._session, self._head_only = event, head
 
-    def _apply(self, kind: str, event: dict[str, Any]) -> None:
+    def _apply_event(self, kind: str, event: dict[str, Any]) -> None:
         """Apply a change of state to the controller.
 
         Args:
@@ -345,11 +345,11 @@ class SessionReplay:
         if kind == "wiring":
             self._set_wiring(event)
         elif kind == "rewire":
-            self._rewire(event["values"])
+            self._apply_rewiring(event["values"])
         elif kind == "model":
             self._swaps.append(event)
         elif kind == "failed":
-            self._fail(event)
+            self._repeat_failed_tick(event)
         elif kind == "session" and event["estop"]:
             self._estop.latch(str(event["estop"]))
         elif kind == "estop":
@@ -397,7 +397,7 @@ class SessionReplay:
         self._recovery = None if settings["recovery"] < 0.0 else float(settings["recovery"])
         self.controller = Controller(
             str(wiring),
-            str(self._other_model or self._model_file(self._session["model"])),
+            str(self._other_model or self._find_model_file(self._session["model"])),
             self._engine,
             monitor=self._monitor,
             recovery=self._recovery,
@@ -409,7 +409,7 @@ class SessionReplay:
         self.summary.actuators = tuple(self.controller.wiring.command.names)
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
-    def _model_file(self, about: dict[str, Any]) -> Path:
+    def _find_model_file(self, about: dict[str, Any]) -> Path:
         """Return the path of a recorded model: the attached file, or the unchanged original.
 
         Args:
@@ -428,7 +428,7 @@ class SessionReplay:
             f" {digest[:12]}...); give a model with --model"
         )
 
-    def _rewire(self, values: dict[str, Any]) -> None:
+    def _apply_rewiring(self, values: dict[str, Any]) -> None:
         """Apply new topics, sources or fields to the controller.
 
         Args:
@@ -439,24 +439,24 @@ class SessionReplay:
         if self._other_wiring is None:
             self.controller.rewire(self.controller.make_rewired_table(self._wiring))
         elif self.summary.ticks:
-            self._note("rewires are not replayed, as --wiring is given")
+            self._add_note("rewires are not replayed, as --wiring is given")
 
-    def _swap(self) -> None:
+    def _load_new_models(self) -> None:
         """Load the models that replaced the previous one before this tick."""
         assert self.controller is not None
         for event in self._swaps:
             if self._other_model is not None:
-                self._note("swaps of the model are not replayed, as --model is given")
+                self._add_note("swaps of the model are not replayed, as --model is given")
                 continue
-            path = self._model_file(event)
+            path = self._find_model_file(event)
             policy = make_policy(
                 read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
             )
             dry_run(policy)
-            self.controller.acting.swap(str(path), policy)
+            self.controller.acting.start_swap(str(path), policy)
         self._swaps.clear()
 
-    def _fail(self, event: dict[str, Any]) -> None:
+    def _repeat_failed_tick(self, event: dict[str, Any]) -> None:
         """Repeat a tick that failed in the node, and note whether it fails here as well.
 
         Args:
@@ -468,13 +468,13 @@ class SessionReplay:
         try:
             self.controller.tick(int(event["tick_ns"]), stamp_ns, None)
         except Exception as error:
-            self._note(f"a tick failed, as recorded: {event['why']} ({error!r})")
+            self._add_note(f"a tick failed, as recorded: {event['why']} ({error!r})")
         else:
-            self._note(f"a tick that failed does not fail here: {event['why']}")
+            self._add_note(f"a tick that failed does not fail here: {event['why']}")
 
     # Messages and ticks
 
-    def _store(self, entry: BagEntry) -> None:
+    def _store_message(self, entry: BagEntry) -> None:
         """Deserialise a source's message, and pass it to the channel table.
 
         Raises:
@@ -501,9 +501,9 @@ class SessionReplay:
         held = self._count, message, stamp_of(message), arrival_ns
         self._newest[entry.topic] = held
         if entry.sequence:
-            self._feed(entry.sequence, held)
+            self._pass_to_source(entry.sequence, held)
 
-    def _store_again(self, numbers: tuple[int, ...]) -> None:
+    def _store_message_again(self, numbers: tuple[int, ...]) -> None:
         """Pass an earlier message to another source that reads it as well.
 
         Args:
@@ -513,11 +513,11 @@ class SessionReplay:
         wanted = self._count - back
         for held in self._newest.values():
             if held[0] == wanted:
-                self._feed(place, held)
+                self._pass_to_source(place, held)
                 return
-        self._note("a message that counts for another source came before the recording begins")
+        self._add_note("a message that counts for another source came before the recording begins")
 
-    def _feed(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
+    def _pass_to_source(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
         """Pass a message to the source at an index of the recorded wiring.
 
         With another wiring, the sources of the same name get it, else those that read the same
@@ -546,7 +546,7 @@ class SessionReplay:
         for name in names:
             self.controller.table.store_message(name, *held[1:])
 
-    def _step(self, numbers: tuple[int, ...]) -> None:
+    def _repeat_tick(self, numbers: tuple[int, ...]) -> None:
         """Repeat a tick up to the policy's decision; its command follows in the recording.
 
         Args:
@@ -555,26 +555,26 @@ class SessionReplay:
         assert self.controller is not None
         number, now_ns, stamp, _, previous, stepped, _ = numbers
         if self._head_only and not self.summary.ticks:
-            self._note(
+            self._add_note(
                 "begins in the middle of a session: what policy and monitor knew before is missing"
             )
         self.summary.ticks += 1
         self._number = number
-        self._swap()
+        self._load_new_models()
         last, newest = self._last, self._last.known
         if stepped and previous != (NONE if newest is None else newest[2]):
             last.known = self._commands.get(previous)
             if last.known is None and previous != NONE:
-                self._note("the command before a tick is not recorded")
+                self._add_note("the command before a tick is not recorded")
         try:
             readings = self.controller.tick(now_ns, None if stamp == NONE else stamp, None)
         except Exception as error:
-            self._note(f"tick {number} fails: {error!r}")
+            self._add_note(f"tick {number} fails: {error!r}")
             readings = None
         last.known = newest
         self._tick = _Pending(number, readings)
 
-    def _command(self, entry: BagEntry) -> ReplayedCommand | None:
+    def _compare_command(self, entry: BagEntry) -> ReplayedCommand | None:
         """Compute a command again and compare it; then set the recorded one as sent.
 
         Returns:
@@ -594,16 +594,16 @@ class SessionReplay:
         except ValueError:
             raise BagError(f"{self._bag.path}: a command of unknown kind {kind_number}") from None
         try:
-            replayed = self._decided(kind, None if decided == NONE else decided)
+            replayed = self._compute_decided_command(kind, None if decided == NONE else decided)
         except BringUpError as error:
-            self._note(str(error))
+            self._add_note(str(error))
             replayed = np.full(len(self.summary.actuators), np.nan)
-        recorded = self._ordered(names, recorded)
+        recorded = self._reorder_command(names, recorded)
         if number != NONE:
-            values = recorded if self._exact else self._filled(recorded)
+            values = recorded if self._is_exact else self._round_to_fields(recorded)
             self._last.known = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
-        self._end(entry.log_ns)
+        self._extend_end(entry.log_ns)
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:
@@ -615,7 +615,9 @@ class SessionReplay:
         self._count_command(command)
         return command
 
-    def _decided(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
+    def _compute_decided_command(
+        self, kind: CommandKind, decided_ns: int | None
+    ) -> np.ndarray | None:
         """Return the command (A,) that the controller decides on; None for that of another node.
 
         Args:
@@ -635,12 +637,12 @@ class SessionReplay:
         return controller.gate.reset_to_safe_command()
 
     @property
-    def _exact(self) -> bool:
+    def _is_exact(self) -> bool:
         """Whether the fields of all command messages hold every float64 exactly."""
         assert self.controller is not None
         return all(one.is_exact for one in self.controller.messages)
 
-    def _filled(self, values: np.ndarray) -> np.ndarray:
+    def _round_to_fields(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,) rounded to what the fields of its messages can hold."""
         assert self.controller is not None
         command = self.controller.wiring.command
@@ -648,7 +650,7 @@ class SessionReplay:
             message.fill(values[span], 0)
         return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 
-    def _ordered(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
+    def _reorder_command(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
         """Return a recorded command (A,) in the actuators' order of this wiring.
 
         Args:

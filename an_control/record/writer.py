@@ -20,7 +20,7 @@ import yaml
 from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 
-from an_control.record.definitions import definition
+from an_control.record.definitions import format_definition
 from an_control.record.layout import ATTACHMENT, BagEntry, FileHead, Limits
 from an_control.system.files import write_file
 
@@ -89,16 +89,16 @@ class BagFolder:
     def write(self, entries: Iterable[BagEntry]) -> None:
         """Write messages, into a new file if the present one has reached a limit."""
         for entry in entries:
-            if not self._files or self._is_long():
+            if not self._files or self._is_file_full():
                 self._begin_file(entry.log_ns)
-            self._add(entry)
+            self._write_entry(entry)
 
     def flush(self) -> None:
         """Pass written messages to the operating system, and update the metadata if it is old."""
         if not self._files:
             return
         self._mcap.flush()
-        self._measure()
+        self._update_sizes()
         if time.monotonic() - self._metadata_s > METADATA_S:
             self._write_metadata()
 
@@ -110,7 +110,7 @@ class BagFolder:
             finally:
                 self._write_metadata()
 
-    def _is_long(self) -> bool:
+    def _is_file_full(self) -> bool:
         """Return whether the present file has reached a limit of size or duration."""
         file, limits = self._files[-1], self._limits
         seconds = time.monotonic() - self._since_s
@@ -136,22 +136,22 @@ class BagFolder:
         self._since_s = time.monotonic()
         head = self._head()
         for name, content in head.attachments.items():
-            self._attach(name, content, now_ns)
+            self._write_attachment(name, content, now_ns)
         for entry in head.entries:
-            self._add(entry)
+            self._write_entry(entry)
         self._mcap.flush()
-        self._measure()
+        self._update_sizes()
         self._write_metadata()
 
-    def _add(self, entry: BagEntry) -> None:
+    def _write_entry(self, entry: BagEntry) -> None:
         """Write one message or attached file into the present file."""
         if entry.type == ATTACHMENT:
-            self._attach(entry.topic, entry.data, entry.log_ns)
+            self._write_attachment(entry.topic, entry.data, entry.log_ns)
             return
         key = entry.topic, entry.type
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = self._register(*key)
+            channel = self._channels[key] = self._register_topic(*key)
         self._mcap.add_message(channel, entry.log_ns, entry.data, entry.publish_ns, entry.sequence)
         file = self._files[-1]
         file.messages += 1
@@ -160,7 +160,7 @@ class BagFolder:
         file.bytes += len(entry.data)
         self._counts[key] += 1
 
-    def _attach(self, name: str, content: bytes, now_ns: int) -> None:
+    def _write_attachment(self, name: str, content: bytes, now_ns: int) -> None:
         """Write an attached file into the present file.
 
         Args:
@@ -170,10 +170,10 @@ class BagFolder:
         """
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
-    def _register(self, topic: str, type_: str) -> int:
+    def _register_topic(self, topic: str, type_: str) -> int:
         """Register a topic in the present file, and return its number there."""
         if type_ not in self._schemas:
-            text = definition(type_).encode()
+            text = format_definition(type_).encode()
             self._schemas[type_] = self._mcap.register_schema(type_, "ros2msg", text)
         about = {"offered_qos_profiles": ""}
         return self._mcap.register_channel(topic, "cdr", self._schemas[type_], about)
@@ -184,9 +184,9 @@ class BagFolder:
             self._mcap.finish()
         finally:
             self._stream.close()
-        self._measure()
+        self._update_sizes()
 
-    def _measure(self) -> None:
+    def _update_sizes(self) -> None:
         """Update the sizes of the present file and of all files."""
         file = self._files[-1]
         file.bytes = file.path.stat().st_size
@@ -218,7 +218,7 @@ class BagFolder:
         about = {
             "version": METADATA_VERSION,
             "storage_identifier": "mcap",
-            **_span(begin_ns, end_ns),
+            **_format_time_span(begin_ns, end_ns),
             "message_count": sum(one.messages for one in self._files),
             "topics_with_message_count": topics,
             "compression_format": "",
@@ -227,7 +227,7 @@ class BagFolder:
             "files": [
                 {
                     "path": one.path.name,
-                    **_span(one.begin_ns, one.end_ns),
+                    **_format_time_span(one.begin_ns, one.end_ns),
                     "message_count": one.messages,
                 }
                 for one in self._files
@@ -237,7 +237,7 @@ class BagFolder:
         write_file(self.folder / METADATA, text)
 
 
-def _span(begin_ns: int, end_ns: int) -> dict[str, Any]:
+def _format_time_span(begin_ns: int, end_ns: int) -> dict[str, Any]:
     """Return the metadata of a time span.
 
     Args:
@@ -286,7 +286,7 @@ class Writer:
         """Size in bytes of the messages that wait to be written."""
         return self._waiting_bytes
 
-    def put(self, entries: Sequence[BagEntry], size: int) -> None:
+    def enqueue(self, entries: Sequence[BagEntry], size: int) -> None:
         """Queue messages for writing; callable from any thread, without waiting.
 
         If too many bytes wait, recording stops, as the disk is too slow.
@@ -298,7 +298,7 @@ class Writer:
         if self.stopped or not entries:
             return
         if self._waiting_bytes + size > MAX_WAITING_BYTES:
-            self._stop(
+            self._stop_with_error(
                 f"the disk is too slow: {self._waiting_bytes / 2**20:.0f} MiB wait to be written"
             )
             return
@@ -320,7 +320,7 @@ class Writer:
         self._wake.set()
         self._thread.join(limit_s)
 
-    def _stop(self, reason: str) -> None:
+    def _stop_with_error(self, reason: str) -> None:
         """Stop recording because of an error, and discard the queued messages."""
         if not self.stopped:
             self.stopped = reason
@@ -335,17 +335,17 @@ class Writer:
         bag: BagFolder | None = None
         try:
             bag = self._make()
-            self._write(bag)
+            self._write_queued(bag)
         except Exception as error:
-            self._stop(_reason(error))
+            self._stop_with_error(_describe_error(error))
         finally:
             try:
                 if bag is not None:
                     bag.close()
             except Exception as error:
-                self._stop(_reason(error))
+                self._stop_with_error(_describe_error(error))
 
-    def _write(self, bag: BagFolder) -> None:
+    def _write_queued(self, bag: BagFolder) -> None:
         """Write queued messages until the writer is closed."""
         flushed_s = time.monotonic()
         while not self.stopped:
@@ -371,7 +371,7 @@ class Writer:
                 return
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return why writing failed, as text for a log line."""
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{os.fspath(error.filename)}: "

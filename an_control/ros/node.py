@@ -158,7 +158,7 @@ class ModelSwap:
             if isinstance(built, str):
                 self._controller.acting.new_model = f"refused: {built}"
             else:
-                self._controller.acting.swap(path, built)
+                self._controller.acting.start_swap(path, built)
         if isinstance(built, str):
             self._failed(built)
 

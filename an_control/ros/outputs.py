@@ -142,7 +142,7 @@ class CommandOutput:
 
     def forget_commands(self) -> None:
         """Forget the commands of the episode that has ended."""
-        self._last.forget()
+        self._last.forget_command()
         self._heard[:] = np.nan
 
     def publish(

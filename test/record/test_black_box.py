@@ -135,7 +135,9 @@ def test_only_the_newest_black_boxes_stay(tmp_path: Path) -> None:
 def test_without_mcap_a_node_acts_and_cannot_record(
     stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("an_control.ros.recording.missing_package", lambda: "pip install it")
+    monkeypatch.setattr(
+        "an_control.ros.recording.describe_missing_package", lambda: "pip install it"
+    )
     node = stand.start()
     stand.step(0)
     assert node._recorder is None

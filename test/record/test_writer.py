@@ -51,7 +51,7 @@ def test_all_that_was_put_is_in_the_file_and_in_order(tmp_path: Path) -> None:
     failures = Failures()
     writer = Writer(lambda: BagFolder(tmp_path / "bag", lambda: NOTHING), failures)
     for number in range(1000):
-        writer.put([text(number)], len(TEXT))
+        writer.enqueue([text(number)], len(TEXT))
     writer.close()
     assert [one.sequence for one in Bag(tmp_path / "bag").entries()] == list(range(1000))
     assert failures == []
@@ -138,12 +138,12 @@ def test_a_full_disk_ends_the_recording_and_what_is_there_can_be_read(tmp_path: 
     writer = Writer(make, failures)
     number = 0
     while not writer.stopped and number < 10_000:
-        writer.put([text(number)], len(TEXT))
+        writer.enqueue([text(number)], len(TEXT))
         number += 1
         time.sleep(0.002)
     assert failures.wait() == "No space left on device"
     assert writer.stopped == "No space left on device"
-    writer.put([text(0)], len(TEXT))
+    writer.enqueue([text(0)], len(TEXT))
     assert writer.waiting_bytes == 0
     writer.close()
     bag = Bag(tmp_path / "bag")
@@ -163,7 +163,7 @@ def test_a_disk_of_50_ms_a_write_holds_up_nobody(tmp_path: Path) -> None:
     longest_s = 0.0
     for number in range(100):
         begin_s = time.thread_time()
-        writer.put([text(number)], len(TEXT))
+        writer.enqueue([text(number)], len(TEXT))
         longest_s = max(longest_s, time.thread_time() - begin_s)
         time.sleep(0.01)
     writer.close(20.0)
@@ -187,7 +187,7 @@ def test_a_disk_that_hangs_ends_the_recording(
         lambda: BagFolder(tmp_path / "bag", lambda: NOTHING, open_file=Hanging), failures
     )
     for number in range(1000):
-        writer.put([text(number, 1000)], 1000)
+        writer.enqueue([text(number, 1000)], 1000)
     assert "the disk is too slow" in failures.wait()
     assert writer.waiting_bytes == 0
     hangs.set()
@@ -277,7 +277,7 @@ data = b"\\0\\1\\0\\0\\6\\0\\0\\0hello\\0"
 writer = Writer(lambda: BagFolder(Path(sys.argv[1]), lambda: FileHead((), {})), print)
 while True:
     now_ns = time.time_ns()
-    writer.put([BagEntry("/text", "std_msgs/msg/String", now_ns, now_ns, 0, data)] * 10, 200)
+    writer.enqueue([BagEntry("/text", "std_msgs/msg/String", now_ns, now_ns, 0, data)] * 10, 200)
     print(now_ns, flush=True)
     time.sleep(0.005)
 """

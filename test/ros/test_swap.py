@@ -200,9 +200,9 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
         def acting(self):
             return self
 
-        def check(self, path, model): ...
+        def check_model(self, path, model): ...
 
-        def swap(self, path, policy):
+        def start_swap(self, path, policy):
             if path == first:
                 threading.Thread(target=swapping.start, args=[last]).start()
                 both.wait(0.5)

@@ -261,7 +261,7 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
             gate.safe_command.record_positions(measured.values)
             gate.reset()
     for up in ups:
-        up.start()
+        up.start_motion()
     for tick in range(50):
         command = 400.0 * rng.normal(size=len(wiring.command.names))
         command[0] = np.nan if tick == 20 else command[0]

@@ -93,7 +93,7 @@ def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str
     step_s = float(np.median(np.diff(series.times_s)))
     ticks = max(2, round(WINDOW_S / step_s)) if step_s > 0.0 else 2
     moved = {p: _compute_changes(series, p, ticks) for p, _ in pairs}
-    turned = {v: _integrate(series, v, ticks) for _, v in pairs}
+    turned = {v: _compute_integral(series, v, ticks) for _, v in pairs}
     said, names = [], series.ids
     for position, velocity in pairs:
         change, integral = moved[position], turned[velocity]
@@ -104,12 +104,12 @@ def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str
             said.append(f"channel {names[velocity]}: always reads the same while"
                         f" {names[position]} moves")  # fmt: skip
             continue
-        together = _correlate(change, integral)
+        together = _compute_correlation(change, integral)
         if together < -MIN_CORRELATION:
             said.append(f"channel {names[velocity]}: has the opposite sign of the change of"
                         f" {names[position]}: one of the two is reversed")  # fmt: skip
         elif together < MAX_CORRELATION:
-            others = {v: _correlate(change, turned[v]) for v in turned if v != velocity}
+            others = {v: _compute_correlation(change, turned[v]) for v in turned if v != velocity}
             best = max(others, key=lambda v: abs(others[v]), default=None)
             if best is not None and abs(others[best]) > MIN_CORRELATION:
                 said.append(f"channel {names[velocity]}: is not the rate of {names[position]};"
@@ -134,7 +134,7 @@ def _compute_changes(series: Series, place: int, ticks: int) -> np.ndarray:
     return found
 
 
-def _integrate(series: Series, place: int, ticks: int) -> np.ndarray:
+def _compute_integral(series: Series, place: int, ticks: int) -> np.ndarray:
     """Return the integral of a rate over windows of `ticks`."""
     values, step_s = series.raw[:, place], np.diff(series.times_s)
     area = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * step_s))
@@ -148,7 +148,7 @@ def _measure_size(changes: np.ndarray) -> float:
     return float(np.median(sizes[len(sizes) // 2 :]))
 
 
-def _correlate(one: np.ndarray, other: np.ndarray) -> float:
+def _compute_correlation(one: np.ndarray, other: np.ndarray) -> float:
     """Return the correlation of two series, 0 if too few values are known or one is constant."""
     known = ~np.isnan(one) & ~np.isnan(other)
     one, other = one[known], other[known]

@@ -88,7 +88,7 @@ class Repair:
                     continue
                 if other.source != config.source:
                     self._set_value(path, "source", other.source)
-                self._set_value(path, "field", _quote(other.field))
+                self._set_value(path, "field", _quote_for_yaml(other.field))
             if changed:
                 if not np.isclose(factor[0], 1.0):
                     self._set_value(
@@ -133,11 +133,11 @@ class Repair:
                 return
             own, field = by_name[name], by_name[other].field
             if field is None:
-                field = _element_path(message.field or "", other, list(by_name).index(other))
+                field = _format_element_path(message.field or "", other, list(by_name).index(other))
             path: tuple[Any, ...] = (
                 ("command", place) if len(command.messages) > 1 else ("command",)
             )
-            self._set_value((*path, "actuators", own.name), "field", _quote(field))
+            self._set_value((*path, "actuators", own.name), "field", _quote_for_yaml(field))
 
     def _set_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
         """Write `key: value` into the mapping at `path` of the YAML text."""
@@ -164,7 +164,7 @@ class Repair:
         self.text = self.text[:end] + addition + self.text[end:]
 
 
-def _element_path(field: str, name: str, place: int) -> str:
+def _format_element_path(field: str, name: str, place: int) -> str:
     """Return the path of one actuator's value in a field that several actuators share."""
     if "*" in field:
         return field.replace("*", name)
@@ -176,7 +176,7 @@ def _element_path(field: str, name: str, place: int) -> str:
     return f"{field}[{name}]" if named else f"{field}[{place}]"
 
 
-def _quote(text: str) -> str:
+def _quote_for_yaml(text: str) -> str:
     """Return the text in quotes if YAML needs them."""
     return f"'{text}'" if any(one in text for one in "[]{}*,&") else text
 

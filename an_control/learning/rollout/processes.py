@@ -251,11 +251,11 @@ def _initialise_worker() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
-EngineName = Literal["auto", "fused", "processes", "dask"]
+RolloutEngineName = Literal["auto", "fused", "processes", "dask"]
 
 
 def make_engine(
-    name: EngineName,
+    name: RolloutEngineName,
     env: gymnasium.Env[Any, Any],
     environment: str,
     channels: Sequence[str],
