@@ -96,7 +96,7 @@ class Listener:
     def reset(self) -> None:
         self.episodes.append([])
 
-    def start(self, modes: Sequence[str]) -> None:
+    def start_episode(self, modes: Sequence[str]) -> None:
         self.reset()
 
     def note_sent(self, action: np.ndarray) -> None:

@@ -194,7 +194,7 @@ def test_a_recipes_faults_are_read_by_their_words(tmp_path):
 
 
 def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
-    still = SimpleNamespace(start=lambda modes: None, act=lambda readings: np.zeros(1))
+    still = SimpleNamespace(start_episode=lambda modes: None, act=lambda readings: np.zeros(1))
     env = make_environment(CART)
     now, late = (
         record_episodes(env, still, 40, np.random.default_rng(0), faults)[0].readings
