@@ -40,7 +40,7 @@ def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
 
 def random_policies(form, codes):
     vectors = form.vector_scales * np.random.default_rng(2).standard_normal((3, form.vector_size))
-    vectors[:, form.own.size :] *= codes
+    vectors[:, form.own.vector_size :] *= codes
     return vectors
 
 
@@ -65,7 +65,7 @@ def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
     vectors = random_policies(form, codes=0.0)
     code = np.random.default_rng(4).standard_normal(form.array_shapes["codes"][1])
     biased, told = vectors.copy(), vectors.copy()
-    told[:, form.own.size :] = np.tile(code, 5)
+    told[:, form.own.vector_size :] = np.tile(code, 5)
     ends = np.cumsum([np.prod(shape) for shape in form.array_shapes.values()]).astype(int)
     bias = list(form.array_shapes).index("neuron.bias")
     first, output, new = np.split(code, [len(code) // 2, 3 * len(code) // 4])

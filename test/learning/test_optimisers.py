@@ -67,7 +67,7 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
 @pytest.mark.parametrize("stack", [0, 4])
 def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
     raw, reduced = AuthorsRaw(stack=stack), Authors(stack=stack)
-    model = raw.make_model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), Task(), {})
+    model = raw.make_model(np.random.default_rng(0).normal(0.0, 0.5, raw.vector_size), Task(), {})
     for form in (raw, reduced):
         again = form.make_model(form.to_vector(model), Task(), {})
         one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")

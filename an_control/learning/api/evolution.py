@@ -410,7 +410,7 @@ def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm,
         raise ValueError("--hints: only for policies in the paper's attention form")
     hinted = Hinted(form, channels)
     if start is not None:
-        start = np.concatenate([start, np.zeros(hinted.size - form.vector_size)])
+        start = np.concatenate([start, np.zeros(hinted.vector_size - form.vector_size)])
     return hinted, start
 
 

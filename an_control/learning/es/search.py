@@ -102,7 +102,7 @@ class Hinted(PolicyForm):
     @property
     def vector_scales(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector (size,)."""
-        codes = np.full(self.vector_size - self.own.size, CODE_SCALE)
+        codes = np.full(self.vector_size - self.own.vector_size, CODE_SCALE)
         return np.concatenate([self.own.vector_scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -130,7 +130,7 @@ class Hinted(PolicyForm):
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
-        codes = vectors[:, self.own.size :].reshape(-1, *self.array_shapes["codes"])
+        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.array_shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
@@ -434,7 +434,7 @@ class Search:
         settings: Settings of the search, such as its numbers of generations, candidates and
             episodes.
         seed: Seed of all random numbers of the run.
-        start: Initial mean (form.size,); None if the search starts at zeros or at random vectors.
+        start: Initial mean (form.vector_size,); None if the search starts at zeros or at random vectors.
         curriculum: Function that returns the disturbances of a generation, given its number; None
             if they are always those in `settings.mixture`.
 
