@@ -17,10 +17,10 @@ from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.recovery import RecoveringPolicy, resolve_recovery
 from an_control.policy.attention_neuron import AttentionNeuron
+from an_control.policy.interface import Policy
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
 from an_control.policy.onnx_policy import OnnxPolicy
-from an_control.policy.protocol import Policy
 from an_control.policy.reference import Reference
 from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN

@@ -17,11 +17,11 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from an_control.ros import settings
+from an_control.ros import parameter_table
 from an_control.view.process import make_page_action
 
 BOOLEANS = ["true", "false"]
-PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
+PARAMETERS = {**parameter_table.PARAMETERS, "use_sim_time": parameter_table.USE_SIM_TIME}
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -87,7 +87,7 @@ def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
     ]
 
 
-def list_choices(parameter: settings.Parameter) -> list[str] | None:
+def list_choices(parameter: parameter_table.Parameter) -> list[str] | None:
     """Return the values that a parameter's launch argument may have, or None if any is allowed.
 
     The empty text "" is one of the values, and leaves the parameter unset.

@@ -22,7 +22,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.load import load_policy
-from an_control.ros.settings import PARAMETERS
+from an_control.ros.parameter_table import PARAMETERS
 from an_control.system.share import find_share_path
 from an_control.view.process import make_page_action
 from an_control.wiring import Wiring, load_wiring

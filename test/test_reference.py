@@ -10,7 +10,7 @@ pytest.importorskip("sphinx", reason="needs the docs extra")
 
 from an_control.cli.help import OFFERS, VERBS
 from an_control.disturbance.settings import SETTINGS
-from an_control.ros.settings import PARAMETERS
+from an_control.ros.parameter_table import PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -13,7 +13,7 @@ import tyro
 from an_control.cli.common import InputError, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.settings import PARAMETERS, make_parameter_values
+from an_control.ros.parameter_table import PARAMETERS, make_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 

@@ -31,7 +31,7 @@ from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
-from an_control.ros.settings import make_parameter_values
+from an_control.ros.parameter_table import make_parameter_values
 from an_control.system.interrupts import INTERRUPTED, bind_to_parent, exit_on_signal
 from an_control.system.priority import raise_process_priority
 from an_control.system.share import find_share_path

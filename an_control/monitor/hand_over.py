@@ -15,7 +15,7 @@ import numpy as np
 
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.settings import HAND_OVER, HandOverSettings
-from an_control.policy.protocol import MonitorReport, Policy, WrappingPolicy
+from an_control.policy.interface import MonitorReport, Policy, WrappingPolicy
 
 
 class HandOverPolicy(WrappingPolicy):

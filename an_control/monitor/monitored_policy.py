@@ -22,7 +22,7 @@ from an_control.monitor.assignment import Assignment
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.settings import MONITOR, NeuronStateSettings
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.protocol import (
+from an_control.policy.interface import (
     ChannelState,
     MonitorReport,
     Policy,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from an_control.monitor.settings import RECOVERY, RecoverySettings
+from an_control.policy.interface import Policy, WrappingPolicy
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, WrappingPolicy
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.task import MAX_RECOVERY
 

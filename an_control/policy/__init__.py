@@ -18,6 +18,7 @@ Example:
 """
 
 from an_control.policy.attention_neuron import AttentionNeuron
+from an_control.policy.interface import ChannelState, MonitorReport, Policy
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import (
     Model,
@@ -26,7 +27,6 @@ from an_control.policy.model_file import (
     read_model,
     write_model,
 )
-from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 from an_control.policy.sizes import (
     AttentionSizes,
     ForeignSizes,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_sum_shifter
+from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.sizes import AttentionSizes
 
 JUMP_LIMIT = 0.18

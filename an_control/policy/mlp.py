@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
+from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
+from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
 from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
-from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique_ids
 
 F32 = np.float32
 

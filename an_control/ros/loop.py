@@ -34,8 +34,8 @@ from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
 from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput, InsightOutput, set_stamp
+from an_control.ros.parameter_table import Trigger
 from an_control.ros.recording import LoopRecord
-from an_control.ros.settings import Trigger
 from an_control.ros.ticking import (
     LockstepTicker,
     LoopClock,

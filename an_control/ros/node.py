@@ -45,9 +45,9 @@ from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
 from an_control.ros.graph import QuietNode, describe_similar_topic
 from an_control.ros.loop import Loop, prepare_first_ticks
+from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
-from an_control.ros.settings import Settings
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular
 from an_control.system.priority import collect_new_garbage, freeze_garbage, raise_process_priority
@@ -269,7 +269,8 @@ SHOWN = 8
 class PolicyNode(QuietNode, SteadyLifecycleNode):
     """The lifecycle node that controls a robot with a policy.
 
-    Its parameters are described in `an_control.ros.parameters` and `an_control.ros.settings`.
+    Its parameters are described in `an_control.ros.parameters` and
+    `an_control.ros.parameter_table`.
 
     Args:
         options: Options of `rclpy.lifecycle.LifecycleNode`, such as `namespace`.

@@ -29,7 +29,7 @@ from std_srvs import srv
 
 from an_control.ros.graph import create_temporary_node
 from an_control.ros.outputs import list_shadow_topics
-from an_control.ros.settings import PARAMETERS, USE_SIM_TIME, Settings
+from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import shorten_error
 from an_control.wiring.config import check_no_loops

@@ -15,7 +15,7 @@ from rclpy.serialization import serialize_message
 from an_control.control.controller import Controller
 from an_control.record.layout import CommandKind, Limits
 from an_control.record.recorder import NodeRecorder, RecordOptions, describe_missing_package
-from an_control.ros.settings import Settings
+from an_control.ros.parameter_table import Settings
 from an_control.ros.ticking import LoopClock
 from an_control.wiring import Readings, Wiring
 

@@ -18,7 +18,7 @@ from rclpy.timer import Timer
 from an_control.ros.inputs import Arrivals
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.pace import TickSchedule
-from an_control.ros.settings import Trigger
+from an_control.ros.parameter_table import Trigger
 
 OnTick = Callable[[int | None], object]
 """A function that makes one tick. Its argument is the stamp in ns of the readings to use in

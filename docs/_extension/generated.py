@@ -78,7 +78,7 @@ def _make_option_row(action: Any) -> str:
 
 def make_parameters_page() -> str:
     """Return a markdown table of the policy node's parameters."""
-    from an_control.ros.settings import PARAMETERS, USE_SIM_TIME
+    from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME
 
     when = {"start": "at the start", "unconfigured": "until configured", "always": "at any time"}
     lines = ["| parameter | default | can be set | what it does |", "|---|---|---|---|"]

@@ -16,7 +16,7 @@ pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
 
 from an_control.disturbance import SETTINGS
-from an_control.ros.settings import Settings
+from an_control.ros.parameter_table import Settings
 from an_control.system.share import find_share_path
 from an_control_sim.bridge.simulator_node import SimulatorSettings
 

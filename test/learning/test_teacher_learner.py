@@ -16,7 +16,7 @@ pytest.importorskip("sb3_contrib", reason="needs the train extra")
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
-from an_control.learning.teacher.library import CLIP, REPLAY
+from an_control.learning.teacher.sb3_algorithm import CLIP, REPLAY
 from an_control.learning.teacher.settings import (
     choose_teacher_settings,
     make_contender_settings,

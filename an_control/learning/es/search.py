@@ -434,7 +434,8 @@ class Search:
         settings: Settings of the search, such as its numbers of generations, candidates and
             episodes.
         seed: Seed of all random numbers of the run.
-        start: Initial mean (form.vector_size,); None if the search starts at zeros or at random vectors.
+        start: Initial mean (form.vector_size,); None if the search starts at zeros or at random
+            vectors.
         curriculum: Function that returns the disturbances of a generation, given its number; None
             if they are always those in `settings.mixture`.
 

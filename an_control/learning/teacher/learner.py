@@ -21,7 +21,7 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.runs.run_folder import find_units
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.library import (
+from an_control.learning.teacher.sb3_algorithm import (
     LibraryAlgorithm,
     centre_logits,
     fold_normalisation,

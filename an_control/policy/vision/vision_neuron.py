@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from an_control.policy.interface import Policy, PreviousAction, check_unique_ids
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, check_unique_ids
 from an_control.policy.sizes import TopPatchesSizes, VisionSizes
 from an_control.policy.vision.heads import ConvolutionHead, TopPatchesHead
 from an_control.policy.vision.kernels import Kernels
