@@ -149,18 +149,18 @@ def _read_settings(run: Path) -> Settings:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _check_same_settings(where: str, settings: Settings, asked: Settings) -> None:
+def _check_same_settings(where: str, settings: Settings, expected: Settings) -> None:
     """Check that a run has the settings of the table.
 
     Args:
         where: The run, for the error text.
         settings: The settings of the run.
-        asked: The settings of the table; None for a setting that is not known.
+        expected: The settings of the table; None for a setting that is not known.
 
     Raises:
         SettingsMismatchError: A setting differs.
     """
-    for name, value in asked.items():
+    for name, value in expected.items():
         before = settings.get(name)
         if None not in (before, value) and before != value:
             raise SettingsMismatchError(f"{where}: {name} was {before}, not {value}")

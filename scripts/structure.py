@@ -178,14 +178,14 @@ def compute_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
     return found
 
 
-def format_table(found: Mapping[str, Room]) -> str:
+def format_table(rooms: Mapping[str, Room]) -> str:
     """Return a markdown table of the rooms (folders of modules).
 
     Args:
-        found: The rooms, by name.
+        rooms: The rooms, by name.
     """
     lines = ["| room | files | lines | imports |", "|---|---|---|---|"]
-    for name, room in sorted(found.items()):
+    for name, room in sorted(rooms.items()):
         lines.append(
             f"| `{_format_room_name(name)}` | {room.files} | {room.lines} |"
             f" {', '.join(sorted(_format_room_name(one) for one in room.imports))} |"
@@ -193,13 +193,13 @@ def format_table(found: Mapping[str, Room]) -> str:
     return "\n".join(lines)
 
 
-def draw_rooms(found: Mapping[str, Room], path: Path, title: str) -> None:
+def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
     """Draw each folder of modules ("room") as a box, and the imports between rooms as arrows.
 
     A room stands one floor above the rooms that it imports, and is wider with more lines.
 
     Args:
-        found: The rooms, by name.
+        rooms: The rooms, by name.
         path: The picture to write.
         title: Title of the picture.
     """
@@ -208,27 +208,27 @@ def draw_rooms(found: Mapping[str, Room], path: Path, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    graph = {name: room.imports for name, room in found.items()}
+    graph = {name: room.imports for name, room in rooms.items()}
     try:
         floor = compute_floors(graph)
     except CycleError as error:
         floor = _compute_floors_without_cycles(graph)
         title += f" (a cycle: {' -> '.join(_format_room_name(str(one)) for one in error.args[1])})"
     levels: dict[int, list[str]] = defaultdict(list)
-    for name in sorted(found):
+    for name in sorted(rooms):
         levels[floor[name]].append(name)
     figure, axes = pyplot.subplots(figsize=(16, len(levels) + 1), layout="constrained")
     place: dict[str, tuple[float, float]] = {}
     right = 0.0
     for level, names in levels.items():
-        widths = [1.1 + found[name].lines ** 0.5 / 30 for name in names]
+        widths = [1.1 + rooms[name].lines ** 0.5 / 30 for name in names]
         left, gap = 0.0, max(0.1, (16 - sum(widths)) / (len(names) + 1))
         for name, width in zip(names, widths, strict=True):
             left += gap
             box = pyplot.Rectangle((left, level), width, 0.5, facecolor="#dce9f5", edgecolor="#456")
             axes.add_patch(box)
             folder = _format_room_name(name).removeprefix("an_control/")
-            label = f"{folder}\n{found[name].files} files, {found[name].lines} lines"
+            label = f"{folder}\n{rooms[name].files} files, {rooms[name].lines} lines"
             axes.text(left + width / 2, level + 0.25, label, ha="center", va="center", fontsize=7)
             place[name] = left + width / 2, level
             left += width

@@ -50,12 +50,12 @@ _PATH_PARTS = re.compile(r"[\[\]().]+")
 _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
 
-def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None = None) -> Draft:
+def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None = None) -> Draft:
     """Draft the wiring file of a robot.
 
     Args:
         robot: The name of the robot.
-        found: The topics of the robot.
+        survey: The topics of the robot.
         namespace: The robot's namespace, which is left out of topic names.
         model: A model that will control the robot; the draft gets the channel ids and the control
             rate of this model. None for names after the robot's topics.
@@ -63,9 +63,9 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
     Raises:
         ValueError: No topic with numbers was found.
     """
-    topics = [one for one in found.topics if one.ranges]
+    topics = [one for one in survey.topics if one.ranges]
     if not topics:
-        others = ", ".join(one.name for one in found.topics) or "none"
+        others = ", ".join(one.name for one in survey.topics) or "none"
         raise ValueError(f"no topic with numbers was heard (topics: {others})")
     names = _name_sources(topics)
     channels: list[Entry] = []
@@ -82,8 +82,8 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
                 constant.append(f"{names[topic.name]}: {config.field}  (always {low:.6g})")
     if not channels:
         channels, constant = [(one.config, one.comment) for one in heard], []
-    (command, actuators), *more = _draft_commands(topics, found.subscribed, namespace)
-    rate_hz, aside = _choose_rate(topics), _describe_unused(found, constant)
+    (command, actuators), *more = _draft_commands(topics, survey.subscribed, namespace)
+    rate_hz, aside = _choose_rate(topics), _describe_unused(survey, constant)
     about: tuple[str, ...] = (
         f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
         "Rename the ids to those of your model (an-control check compares them), scale and",
@@ -96,7 +96,7 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
             raise ValueError(
                 f"nothing that was heard is like a channel of the model ({known}, ...)"
             )
-        channels, aside = match.channels, _describe_match(match, model, found)
+        channels, aside = match.channels, _describe_match(match, model, survey)
         actuators = match_actuators(
             actuators, next((value for key, value, _ in command if key == "field"), ""), model
         )
@@ -321,35 +321,35 @@ def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig
     return one, "SET scale, limits and safe"
 
 
-def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
+def _describe_unused(survey: Survey, constant: Sequence[str]) -> list[str]:
     """Return comments on topics and numbers that the drafted wiring does not use.
 
     Args:
-        found: The topics of the robot.
+        survey: The topics of the robot.
         constant: Descriptions of numbers that did not change while they were observed.
     """
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
-        for one in found.topics
+        for one in survey.topics
         if one.type in IMAGES
     ]
-    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
+    aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]
     if constant:
         aside += [UNCHANGED]
         aside += [f"  {one}" for one in constant]
     return aside
 
 
-def _describe_match(match: Match, model: Model, found: Survey) -> list[str]:
+def _describe_match(match: Match, model: Model, survey: Survey) -> list[str]:
     """Return comments on the model's channels and the robot's fields that have no match.
 
     Args:
         match: The matches between channels and fields.
         model: The model.
-        found: The topics of the robot.
+        survey: The topics of the robot.
     """
     aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
-    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
+    aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]
     aside += [f"The model's actuators: {', '.join(model.task.actuators)}"]
     if match.unused:
         aside += [UNUSED]

@@ -132,6 +132,6 @@ def compute_attention_shares(
     return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 
-def _repeat_elements(values: NDArray[Any], by: int) -> NDArray[Any]:
-    """Enlarge a picture (H, W, ...) by repeating every element `by` times along both axes."""
-    return np.repeat(np.repeat(values, by, axis=0), by, axis=1)
+def _repeat_elements(values: NDArray[Any], times: int) -> NDArray[Any]:
+    """Enlarge a picture (H, W, ...) by repeating every element `times` times along both axes."""
+    return np.repeat(np.repeat(values, times, axis=0), times, axis=1)

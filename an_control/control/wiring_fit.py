@@ -249,26 +249,26 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         raise WiringError(wiring.file, "channels", without, allowed)
 
 
-def describe_differences(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
+def describe_differences(names: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
     """Return sentences on how a wiring's channels differ from the model's, and what follows.
 
     Args:
-        found: The differences, as `compare_channels` returns them.
+        names: The differences, as `compare_channels` returns them.
         model_path: The model file, for the text.
         watched: Whether the identity monitor, which detects rewired sensors, is on.
     """
     said = []
-    if found.unknown:
+    if names.unknown:
         monitor = "; the identity monitor does not watch them" if watched else ""
         said.append(
-            f"channels that {model_path} does not know: {join_names(found.unknown)}; the policy"
+            f"channels that {model_path} does not know: {join_names(names.unknown)}; the policy"
             f" reads them as additional channels{monitor}"
         )
-    if found.missing:
+    if names.missing:
         monitor = "; the identity monitor counts them as missing" if watched else ""
         said.append(
-            f"{len(found.missing)} of the {found.of} channels of {model_path} are not wired:"
-            f" {join_names(found.missing)}; the policy acts without them{monitor}"
+            f"{len(names.missing)} of the {names.of} channels of {model_path} are not wired:"
+            f" {join_names(names.missing)}; the policy acts without them{monitor}"
         )
     return tuple(said)
 

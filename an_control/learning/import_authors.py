@@ -69,29 +69,29 @@ class _AttentionLayout:
             self.actions, self.queries, self.hidden_layers, self.neuron, self.key
         )
 
-    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
         """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader that cuts the next array from the parameter vector at each call.
+            reader: Reader that cuts the next array from the parameter vector at each call.
         """
         gates, d, key = 4 * self.neuron, self.neuron, self.key
-        inputs = take(gates, 1 + self.actions)
+        inputs = reader(gates, 1 + self.actions)
         arrays = {
             "neuron.input": inputs[:, :1],
             "neuron.action": inputs[:, 1:],
-            "neuron.hidden": take(gates, d),
-            "neuron.bias": take(gates) + take(gates),
+            "neuron.hidden": reader(gates, d),
+            "neuron.bias": reader(gates) + reader(gates),
         }
-        query = take(key, d)
-        query_bias = take(key) if self.bias else np.zeros(key)
+        query = reader(key, d)
+        query_bias = reader(key) if self.bias else np.zeros(key)
         arrays["attention.queries"] = (
             make_positional_table(self.queries, d) @ query.T + query_bias
         ) / self.scale
-        arrays["attention.key"] = take(key, d)
-        arrays["attention.key_bias"] = take(key) if self.bias else np.zeros(key)
+        arrays["attention.key"] = reader(key, d)
+        arrays["attention.key_bias"] = reader(key) if self.bias else np.zeros(key)
         return arrays | _read_head_arrays(
-            take, [self.queries] * (self.hidden_layers + 1), self.actions
+            reader, [self.queries] * (self.hidden_layers + 1), self.actions
         )
 
 
@@ -116,22 +116,22 @@ class _MlpLayout:
         """Return the sizes of the policy's layers."""
         return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
-    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
         """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader that cuts the next array from the parameter vector at each call.
+            reader: Reader that cuts the next array from the parameter vector at each call.
         """
-        return _read_head_arrays(take, [self.channels, *self.hidden], self.actions)
+        return _read_head_arrays(reader, [self.channels, *self.hidden], self.actions)
 
 
 def _read_vision_arrays(
-    take: _ParameterReader, sizes: VisionSizes, frames_last: bool
+    reader: _ParameterReader, sizes: VisionSizes, frames_last: bool
 ) -> dict[str, np.ndarray]:
     """Return the weights of the queries, keys and values of a policy for image patches.
 
     Args:
-        take: Reader that cuts the next array from the parameter vector at each call.
+        reader: Reader that cuts the next array from the parameter vector at each call.
         sizes: Sizes of the policy's layers.
         frames_last: Whether the weights of the keys expect the numbers of a patch in the order
             (row, column, frame), in which the frame varies fastest.
@@ -139,23 +139,26 @@ def _read_vision_arrays(
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
     arrays = {
-        "query.weight": take(message, sizes.positions),
-        "query.bias": take(message),
+        "query.weight": reader(message, sizes.positions),
+        "query.bias": reader(message),
     }
-    key = take(message, changes * pixels + actions)
+    key = reader(message, changes * pixels + actions)
     change = key[:, :-actions]
     if frames_last:
         change = change.reshape(message, pixels, changes).transpose(0, 2, 1)
     arrays |= {
         "key.change": change.reshape(message, -1),
         "key.action": key[:, -actions:],
-        "key.bias": take(message),
-        "value.weight": take(message, sizes.stack * pixels),
-        "value.bias": take(message),
+        "key.bias": reader(message),
+        "value.weight": reader(message, sizes.stack * pixels),
+        "value.bias": reader(message),
     }
     if sizes.norm_weights:
-        arrays["value_norm.weight"], arrays["value_norm.bias"] = take(pixels), take(pixels)
-        arrays["message_norm.weight"], arrays["message_norm.bias"] = take(message), take(message)
+        arrays["value_norm.weight"], arrays["value_norm.bias"] = reader(pixels), reader(pixels)
+        arrays["message_norm.weight"], arrays["message_norm.bias"] = (
+            reader(message),
+            reader(message),
+        )
     return arrays
 
 
@@ -174,28 +177,28 @@ class _TopPatchesLayout:
         """Return the sizes of the policy's layers."""
         return CAR_RACING_SIZES
 
-    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
         """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader that cuts the next array from the parameter vector at each call.
+            reader: Reader that cuts the next array from the parameter vector at each call.
         """
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
-        arrays = _read_vision_arrays(take, sizes, frames_last=True)
+        arrays = _read_vision_arrays(reader, sizes, frames_last=True)
         for name in ("query", "key"):
-            arrays[f"self_attention.{name}"] = take(sizes.self_attention, message)
-            arrays[f"self_attention.{name}_bias"] = take(sizes.self_attention)
+            arrays[f"self_attention.{name}"] = reader(sizes.self_attention, message)
+            arrays[f"self_attention.{name}_bias"] = reader(sizes.self_attention)
         return arrays | {
-            "memory.input": take(4 * hidden, 2 * sizes.top),
-            "memory.hidden": take(4 * hidden, hidden),
-            "memory.bias": take(4 * hidden) + take(4 * hidden),
-            "action.weight": take(actions, hidden),
-            "action.bias": take(actions),
-            "mixing.0.weight": take(hidden, hidden + actions),
-            "mixing.0.bias": take(hidden),
-            "mixing.1.weight": take(1, hidden),
-            "mixing.1.bias": take(1),
+            "memory.input": reader(4 * hidden, 2 * sizes.top),
+            "memory.hidden": reader(4 * hidden, hidden),
+            "memory.bias": reader(4 * hidden) + reader(4 * hidden),
+            "action.weight": reader(actions, hidden),
+            "action.bias": reader(actions),
+            "mixing.0.weight": reader(hidden, hidden + actions),
+            "mixing.0.bias": reader(hidden),
+            "mixing.1.weight": reader(1, hidden),
+            "mixing.1.bias": reader(1),
         }
 
 
@@ -214,15 +217,15 @@ class _ConvolutionLayout:
         """Return the sizes of the policy's layers."""
         return PONG_SIZES
 
-    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
         """Return the policy's weights as a mapping from their names in a model file to arrays.
 
         Args:
-            take: Reader that cuts the next array from the parameter vector at each call.
+            reader: Reader that cuts the next array from the parameter vector at each call.
         """
-        arrays = _read_vision_arrays(take, self.sizes, frames_last=False)
+        arrays = _read_vision_arrays(reader, self.sizes, frames_last=False)
         return arrays | {
-            name: take(*shape) for name, shape in self.sizes.list_head_shapes().items()
+            name: reader(*shape) for name, shape in self.sizes.list_head_shapes().items()
         }
 
 
@@ -331,17 +334,17 @@ def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def _read_head_arrays(
-    take: _ParameterReader, widths: list[int], actions: int
+    reader: _ParameterReader, widths: list[int], actions: int
 ) -> dict[str, np.ndarray]:
     """Return the weights of a stack of dense layers, by their names in a model file.
 
     Args:
-        take: Reader that cuts the next array from the parameter vector at each call.
+        reader: Reader that cuts the next array from the parameter vector at each call.
         widths: Number of inputs of each layer.
         actions: Number of outputs of the last layer.
     """
     arrays = {}
     for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
-        arrays[f"head.{layer}.weight"] = take(width_out, width_in)
-        arrays[f"head.{layer}.bias"] = take(width_out)
+        arrays[f"head.{layer}.weight"] = reader(width_out, width_in)
+        arrays[f"head.{layer}.bias"] = reader(width_out)
     return arrays

@@ -195,12 +195,16 @@ class ForwardModel:
 
     @one_blas_thread
     def impute_missing(
-        self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
+        self,
+        previous_signals: np.ndarray,
+        action: np.ndarray,
+        readings: np.ndarray,
+        missing: np.ndarray,
     ) -> np.ndarray:
         """Return the readings with estimates in place of the missing ones.
 
         Args:
-            before: (..., N) the result for the tick before.
+            previous_signals: (..., N) the result for the tick before.
             action: (..., A) the action after that tick.
             readings: (..., N) the readings in the model's order of channels, NaN where missing.
             missing: (..., N) True for the missing ones.
@@ -208,8 +212,8 @@ class ForwardModel:
         Returns:
             (..., N) the readings without gaps.
         """
-        given = np.where(missing, before, readings)
-        x = np.concatenate([before, given, missing, action], -1).astype(F32)
+        given = np.where(missing, previous_signals, readings)
+        x = np.concatenate([previous_signals, given, missing, action], -1).astype(F32)
         *hidden, (weight, bias) = self._imputation
         for hidden_weight, hidden_bias in hidden:
             x = _apply_silu(x @ hidden_weight + hidden_bias)

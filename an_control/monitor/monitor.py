@@ -233,7 +233,7 @@ class IdentityMonitor:
         self,
         assignment: Assignment,
         readings: np.ndarray,
-        before: np.ndarray,
+        previous_readings: np.ndarray,
         expectation: Expectation,
     ) -> Assignment:
         """Return the assignment after this tick's readings were compared with the expected ones.
@@ -241,7 +241,7 @@ class IdentityMonitor:
         Args:
             assignment: The assignment so far (which input slot feeds which channel).
             readings: (N,) by input slot.
-            before: (N,) the readings of the tick before.
+            previous_readings: (N,) the readings of the tick before.
             expectation: The expected signals.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
@@ -260,7 +260,12 @@ class IdentityMonitor:
         self.fit.count_tick(detector.excess, known=known)
         found = search.step(
             assignment,
-            TickRecord(zero_missing(before), expectation.action, readings - before, readings),
+            TickRecord(
+                zero_missing(previous_readings),
+                expectation.action,
+                readings - previous_readings,
+                readings,
+            ),
             prediction,
             unexplained=detector.surprise > detector.max_surprise,
             surprising=detector.is_surprised,
@@ -481,7 +486,7 @@ class IdentityMonitor:
         self,
         assignment: Assignment,
         readings: np.ndarray,
-        before: np.ndarray,
+        previous_readings: np.ndarray,
         prediction: Prediction,
     ) -> bool:
         """Return whether a sensor that should change its reading is newly found to be stuck.
@@ -492,15 +497,17 @@ class IdentityMonitor:
         Args:
             assignment: The present assignment (which input slot feeds which channel).
             readings: (N,) by input slot.
-            before: (N,) the readings of the tick before.
+            previous_readings: (N,) the readings of the tick before.
             prediction: The prediction for this tick.
         """
         judged = self._settled
         if not self._sensors.has_suspect(judged.slots[self._should_move]):
             return False
-        excess = self._compute_slot_excess(judged.slots, readings, before, prediction)
+        excess = self._compute_slot_excess(judged.slots, readings, previous_readings, prediction)
         if assignment.slots is not judged.slots and not assignment.lost:
-            present = self._compute_slot_excess(assignment.slots, readings, before, prediction)
+            present = self._compute_slot_excess(
+                assignment.slots, readings, previous_readings, prediction
+            )
             moving = self._sensors.changed_slots
             if float((excess - present)[moving].sum()) > self._settings.stuck.better:
                 judged, excess = assignment, present
@@ -510,19 +517,23 @@ class IdentityMonitor:
         return self._sensors.update_stuck(excess, judged.slots[self._may_stand_still])
 
     def _compute_slot_excess(
-        self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
+        self,
+        slots: np.ndarray,
+        readings: np.ndarray,
+        previous_readings: np.ndarray,
+        prediction: Prediction,
     ) -> np.ndarray:
         """Return how far each slot's cost (N,) is above its channel's usual cost, in nats.
 
         Args:
             slots: (N,) the slot that is assumed to feed each channel.
             readings: (N,) by input slot.
-            before: (N,) the readings of the tick before.
+            previous_readings: (N,) the readings of the tick before.
             prediction: The prediction for this tick.
         """
         excess = np.empty(len(slots))
         excess[slots] = self._costs.compute_excess_costs(
-            (readings - before)[slots], readings[slots], prediction
+            (readings - previous_readings)[slots], readings[slots], prediction
         )
         excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused
         return excess

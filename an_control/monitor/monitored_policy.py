@@ -156,7 +156,9 @@ class MonitoredPolicy(WrappingPolicy):
             given = np.concatenate([given, values[self._unknown].astype(np.float32)])
         return self.policy.step_array(given, ids)
 
-    def _move_state(self, state: ChannelState, before: Assignment, assignment: Assignment) -> None:
+    def _move_state(
+        self, state: ChannelState, previous: Assignment, assignment: Assignment
+    ) -> None:
         """Keep each channel's neuron state with its signal, and undo what wrong signals did to it.
 
         Wrong signals have a lasting effect; because of them, a walker would still stand after the
@@ -165,10 +167,10 @@ class MonitoredPolicy(WrappingPolicy):
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            before: The assignment before this tick (which input slot feeds which channel).
+            previous: The assignment before this tick (which input slot feeds which channel).
             assignment: The assignment after it.
         """
-        outputs = before.outputs
+        outputs = previous.outputs
         if assignment.renames is not None:
             self._rename_states(state, *assignment.renames)
             outputs = assignment.renames[1]
@@ -217,31 +219,33 @@ class MonitoredPolicy(WrappingPolicy):
             there = np.flatnonzero(~np.isnan(values))
             state.advance_channels([names[c] for c in again[there]], values[there], action)
 
-    def _rename_states(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
+    def _rename_states(
+        self, state: ChannelState, previous_slots: np.ndarray, now: np.ndarray
+    ) -> None:
         """Move each signal's neuron state to the signal's own channel id, which is now known.
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            before: (N,) the input slot whose signal each id got so far.
+            previous_slots: (N,) the input slot whose signal each id got so far.
             now: (N,) the slot whose signal each id gets from now on.
         """
-        if (now == before).all():
+        if (now == previous_slots).all():
             return
-        old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
+        old, new = np.argsort(previous_slots), np.argsort(now)  # the channel of each slot
         names = self.nominal_ids
         new_names = {names[a]: names[b] for a, b in zip(old, new, strict=True)}
         state.rename_channels(new_names)
         self._saved = {new_names.get(one, one): saved for one, saved in self._saved.items()}
 
-    def _reset_moved_states(self, before: np.ndarray, now: np.ndarray) -> None:
+    def _reset_moved_states(self, previous_slots: np.ndarray, now: np.ndarray) -> None:
         """Reset the neuron state of each channel whose slot now feeds another channel.
 
         Args:
-            before: (N,) the slot that fed each channel before this tick.
+            previous_slots: (N,) the slot that fed each channel before this tick.
             now: (N,) the input slot that feeds each channel now.
         """
-        if self._state is not None and now is not before:
-            moved = now[now != before]
+        if self._state is not None and now is not previous_slots:
+            moved = now[now != previous_slots]
             self._state.reset_channels([self.nominal_ids[slot] for slot in moved])
 
     @property

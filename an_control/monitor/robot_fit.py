@@ -105,19 +105,19 @@ class RobotFit:
         elif known and long and self.excess <= largest:
             self._seen = True
 
-    def count_repeats(self, same: np.ndarray, readings: np.ndarray) -> None:
+    def count_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
         """Count which input slots repeat their readings, to find sensors that are too slow.
 
         Args:
-            same: (N,) True for slots that read the same as at the last tick.
+            unchanged: (N,) True for slots that read the same as at the last tick.
             readings: (N,) the readings.
         """
         if self.limits is None:
             return
-        changed = ~same
+        changed = ~unchanged
         self._changes += changed
         self._repeats += changed & self._before
-        self._before = same
+        self._before = unchanged
         self._left -= 1
         if self._left:
             return

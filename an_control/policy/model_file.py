@@ -404,22 +404,22 @@ def _read_array(
     return array
 
 
-def _check_names(found: Collection[str], shapes: Shapes) -> None:
+def _check_names(names: Collection[str], shapes: Shapes) -> None:
     """Check that the arrays found are exactly those of `shapes`.
 
     Raises:
         ValueError: An array is missing or unknown.
     """
-    if missing := sorted(shapes.keys() - found):
+    if missing := sorted(shapes.keys() - names):
         raise ValueError(f"array {missing[0]!r} is missing")
-    if extra := sorted(set(found) - shapes.keys()):
+    if extra := sorted(set(names) - shapes.keys()):
         raise ValueError(f"array {short(extra[0])} is unknown, allowed are {', '.join(shapes)}")
 
 
-def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Check the shape of an array; raise ValueError if it is not the wanted one."""
-    if shape != wanted:
-        raise ValueError(f"array {name!r} has shape {shape}, its sizes say {wanted}")
+    if shape != expected:
+        raise ValueError(f"array {name!r} has shape {shape}, its sizes say {expected}")
 
 
 def _check_values(name: str, array: np.ndarray) -> None:

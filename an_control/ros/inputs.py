@@ -109,16 +109,20 @@ def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
     )
 
 
-def describe_rivals(one: str, other: str, channels: Sequence[str]) -> str:
+def describe_rivals(first: str, second: str, channels: Sequence[str]) -> str:
     """Return a warning that two nodes send values for the same channels.
 
     Args:
-        one: The full name of one node.
-        other: The full name of the other node.
+        first: The full name of one node.
+        second: The full name of the other node.
         channels: The ids of the channels.
     """
     shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
-    who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
+    who = (
+        f"two publishers of {first} both send"
+        if first == second
+        else f"{first} and {second} both send"
+    )
     return f"{who} {shown}: stop one of them, or give it a topic of its own"
 
 
@@ -471,8 +475,8 @@ class Inputs:
     def _fetch_latched(
         self,
         topic: str,
-        mine: Subscription[Any],
-        before: Iterable[TopicEndpointInfo],
+        subscription: Subscription[Any],
+        previous_infos: Iterable[TopicEndpointInfo],
         infos: Iterable[TopicEndpointInfo],
     ) -> None:
         """Fetch the kept messages of publishers that are new on a topic.
@@ -484,22 +488,22 @@ class Inputs:
 
         Args:
             topic: The topic.
-            mine: This node's subscription to the topic.
-            before: The topic's publishers at the previous look at the ROS graph.
+            subscription: This node's subscription to the topic.
+            previous_infos: The topic's publishers at the previous look at the ROS graph.
             infos: The topic's publishers now.
         """
-        known = {bytes(one.endpoint_gid) for one in before}
+        known = {bytes(one.endpoint_gid) for one in previous_infos}
         new = [one for one in infos if is_latched(one) and bytes(one.endpoint_gid) not in known]
         fetcher, looks = self._fetching.pop(topic, (None, 0))
-        if new and not is_latched(mine):
+        if new and not is_latched(subscription):
             if fetcher is None:
                 qos = QoSProfile(
-                    depth=mine.qos_profile.depth,
-                    reliability=mine.qos_profile.reliability,
+                    depth=subscription.qos_profile.depth,
+                    reliability=subscription.qos_profile.reliability,
                     durability=DurabilityPolicy.TRANSIENT_LOCAL,
                 )
                 fetcher = self._node.create_subscription(
-                    mine.msg_type, topic, partial(self._store_latched, topic), qos
+                    subscription.msg_type, topic, partial(self._store_latched, topic), qos
                 )
             looks = FETCH_LOOKS
         if fetcher is not None and looks:
@@ -553,9 +557,9 @@ def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
     return list(node.get_publishers_info_by_topic(topic))
 
 
-def is_latched(one: TopicEndpointInfo | Subscription[Any]) -> bool:
+def is_latched(endpoint: TopicEndpointInfo | Subscription[Any]) -> bool:
     """Return whether a publisher keeps its last messages, or a subscription asks for them."""
-    return bool(one.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
+    return bool(endpoint.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:

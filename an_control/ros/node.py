@@ -451,13 +451,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         response.success = True
         return response
 
-    def _set_estop(self, how: str) -> None:
+    def _set_estop(self, reason: str) -> None:
         """Set the e-stop, send the safe command at once, and log it.
 
         Args:
-            how: How the e-stop was requested, for the log: "by topic" or "by service".
+            reason: How the e-stop was requested, for the log: "by topic" or "by service".
         """
-        if self._estop.latch(f"e-stop {how}"):
+        if self._estop.latch(f"e-stop {reason}"):
             where = ""
             if self._recorder is not None:
                 self._recorder.event("estop", reason=self._estop.reason)

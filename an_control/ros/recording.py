@@ -148,10 +148,10 @@ class LoopRecord:
             number = self._controller.gate.last.count + 1 if counts else None
             self.recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
-    def record_wiring(self, wiring: Wiring, before: Wiring) -> None:
+    def record_wiring(self, wiring: Wiring, previous: Wiring) -> None:
         """Record that another wiring is used from now on."""
         if self.recorder is not None:
-            self.record_event("rewire", values=wiring.list_changed_settings(before))
+            self.record_event("rewire", values=wiring.list_changed_settings(previous))
             self.recorder.wiring(wiring)
 
     def record_event(self, kind: str, **values: Any) -> None:

@@ -62,43 +62,43 @@ class CommandHandlers:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
-    async def read_robot(self, found: RobotGraph, *, new: bool) -> bool:
+    async def read_robot(self, graph: RobotGraph, *, new: bool) -> bool:
         """Read the parameters of a robot's nodes; return whether they could be read.
 
         Args:
-            found: The robot's nodes.
+            graph: The robot's nodes.
             new: Whether the policy node is newly found.
         """
         async with self._turn:
-            return await self._read_robot(found, new=new)
+            return await self._read_robot(graph, new=new)
 
-    async def _read_robot(self, found: RobotGraph, *, new: bool) -> bool:
+    async def _read_robot(self, graph: RobotGraph, *, new: bool) -> bool:
         """Read the parameters for `read_robot`, which makes sure that no command runs meanwhile.
 
         Args:
-            found: The robot's nodes.
+            graph: The robot's nodes.
             new: Whether the policy node is newly found.
         """
-        policy = found.policy
+        policy = graph.policy
         try:
             wiring = await self._calls.get_parameters_below(policy, REWIRABLE)
             shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
             settings, robot = dict[str, object](), dict[str, object]()
-            if found.scrambler:
-                settings = await self._calls.get_parameters(found.scrambler, SETTINGS)
+            if graph.scrambler:
+                settings = await self._calls.get_parameters(graph.scrambler, SETTINGS)
                 # A separate call: a node that lacks one of several parameters returns none.
-                robot = await self._calls.get_parameters(found.scrambler, ["wiring"])
+                robot = await self._calls.get_parameters(graph.scrambler, ["wiring"])
         except UnansweredCallError:
             return False
         new = new or policy != self.found.policy
-        self.found = found
+        self.found = graph
         self.lockstep = shape.get("mode") == "lockstep"
         self.model = str(shape.get("model", "")).rpartition("/")[2]
         # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
         self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
         self.settings = {name: _to_number(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
-        self.panel.set_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
+        self.panel.set_wiring(texts, SCRAMBLED if graph.scrambler else "", new=new)
         return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:

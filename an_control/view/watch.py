@@ -77,12 +77,12 @@ class RobotWatch:
         self._keys, self._looks = KeyProjection(), 0
         self._forgotten = True
 
-    def follow_robot(self, found: RobotGraph) -> None:
+    def follow_robot(self, graph: RobotGraph) -> None:
         """Listen to the topics of a robot from now on."""
-        if found.policy != self.found.policy:
+        if graph.policy != self.found.policy:
             self.forget_robot()
-        self.found = found
-        self._listener.subscribe_to_topics(found.topics)
+        self.found = graph
+        self._listener.subscribe_to_topics(graph.topics)
 
     def set_wiring(self, path: str) -> None:
         """Look up the robot's drawing again; its own drawing is in the folder of its wiring file.
@@ -271,19 +271,19 @@ def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
     return schema.DrawingUpdate("dials" if skeleton is None else "skeleton", joints, skeleton)
 
 
-def _compute_mean_reward(before: dict[str, float], now: dict[str, float]) -> float | None:
+def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -> float | None:
     """Return the mean reward per step between two samples of an episode's numbers.
 
     Return None if the numbers are unknown or of different episodes.
 
     Args:
-        before: A mapping from a name, such as "return" or "step", to a number of the first sample.
-        now: The same mapping of the second sample.
+        previous: A mapping from a name, such as "return" or "step", to a number of the older one.
+        newest: The same mapping of the second sample.
     """
-    if not before or not now or before.get("episode") != now.get("episode"):
+    if not previous or not newest or previous.get("episode") != newest.get("episode"):
         return None
-    steps = now["step"] - before["step"]
-    return round((now["return"] - before["return"]) / steps, 4) if steps > 0 else None
+    steps = newest["step"] - previous["step"]
+    return round((newest["return"] - previous["return"]) / steps, 4) if steps > 0 else None
 
 
 def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:

@@ -200,8 +200,8 @@ class _PositionReader:
         self._places = np.array([places[name] for name in found], np.intp)
         self._row = np.full(len(found), np.nan)
 
-    def read(self, message: Any, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a copy of the positions `before` (A,), updated with those in this message."""
+    def read(self, message: Any, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a copy of the positions `positions` (A,), updated with those in this message."""
         start = 0
         try:
             for names in self._names:
@@ -210,8 +210,8 @@ class _PositionReader:
                 reader.read(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
         except Exception:  # the feed reports why the message cannot be read
-            return before
-        values, finite = before.copy(), np.isfinite(self._row)
+            return positions
+        values, finite = positions.copy(), np.isfinite(self._row)
         values[self._places[finite]] = self._row[finite]
         return values
 
@@ -275,13 +275,13 @@ class Conversion:
             again.
     """
 
-    def __init__(self, readers: Sequence[Reader], like: Conversion | None) -> None:
+    def __init__(self, readers: Sequence[Reader], previous: Conversion | None) -> None:
         configs = [config for reader in readers for config in reader.configs]
         clips = [config.clip or (-np.inf, np.inf) for config in configs]
         self.ids = tuple(id_ for reader in readers for id_ in reader.ids)
         """Ids (N,) of all channels, present or not."""
-        if like is not None and like.ids == self.ids:
-            self.ids = like.ids
+        if previous is not None and previous.ids == self.ids:
+            self.ids = previous.ids
         self.raw = np.full(len(self.ids), np.nan)
         """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
@@ -343,10 +343,12 @@ class ChannelTable:
         self,
         wiring: Wiring,
         resolve: Resolver = import_message_class,
-        like: ChannelTable | None = None,
+        previous: ChannelTable | None = None,
     ) -> None:
         self.wiring = wiring
-        self._sources: Sources = Sources(wiring, resolve, None if like is None else like._sources)
+        self._sources: Sources = Sources(
+            wiring, resolve, None if previous is None else previous._sources
+        )
         self._feeds = self._sources.feeds
         self.measured: MeasuredPositions | None = None
         """Positions of the actuators, if the wiring says where they are measured."""
@@ -354,27 +356,29 @@ class ChannelTable:
             self.measured = MeasuredPositions(
                 wiring.command, self.message_classes, resolve, wiring.file
             )
-            if like is not None and like.measured is not None:
-                self.measured.values = like.measured.values
+            if previous is not None and previous.measured is not None:
+                self.measured.values = previous.measured.values
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
         self._missing = MissingReport(self._feeds.values())
-        self._number_channels(like)
+        self._number_channels(previous)
 
-    def _number_channels(self, like: ChannelTable | None) -> None:
+    def _number_channels(self, previous: ChannelTable | None) -> None:
         """Assign every channel an index in the arrays.
 
         Args:
-            like: An earlier table or None. What it knows of a channel is copied to the channel with
-                the same id.
+            previous: An earlier table or None. What it knows of a channel is copied to the channel
+                with the same id.
         """
         feeds = self._feeds.values()
         readers = [reader for feed in feeds for reader in feed.readers]
         self._conversion: Conversion = Conversion(
-            readers, None if like is None else like._conversion
+            readers, None if previous is None else previous._conversion
         )
-        self._missing.number_channels(self.ids, self._missing if like is None else like._missing)
+        self._missing.number_channels(
+            self.ids, self._missing if previous is None else previous._missing
+        )
         stop = 0
         for feed in feeds:
             stop = feed.number_channels(stop, self._conversion.raw)

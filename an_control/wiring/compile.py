@@ -290,7 +290,7 @@ class Sources:
         WiringError: A message type is not installed, or a field path leads to no number.
     """
 
-    def __init__(self, wiring: Wiring, resolve: Resolver, like: Sources | None) -> None:
+    def __init__(self, wiring: Wiring, resolve: Resolver, previous: Sources | None) -> None:
         self.resolve, self._file = resolve, wiring.file
         self.message_classes: dict[str, Any] = {}
         """The message class of each source, by the source's name."""
@@ -304,9 +304,9 @@ class Sources:
         self._open = len(self._taken) < len(wiring.channels)
         """Whether there are entries with a `*`, so that messages decide which channels there
         are."""
-        self.feeds = {one.name: self._make_feed(one, wiring, like) for one in wiring.sources}
+        self.feeds = {one.name: self._make_feed(one, wiring, previous) for one in wiring.sources}
 
-    def _make_feed(self, source: SourceConfig, wiring: Wiring, like: Sources | None) -> Feed:
+    def _make_feed(self, source: SourceConfig, wiring: Wiring, previous: Sources | None) -> Feed:
         """Return the runtime object of a source, with its state from an earlier wiring.
 
         If any channel id has a `*`, every `Feed` is made anew, because the ids that one makes are
@@ -315,7 +315,7 @@ class Sources:
         Args:
             source: Settings of the source.
             wiring: The robot's wiring.
-            like: The sources of the earlier wiring, or None.
+            previous: The sources of the earlier wiring, or None.
         """
         try:
             cls = self.resolve(source.type)
@@ -325,18 +325,22 @@ class Sources:
             raise WiringError(self._file, key, source.type, allowed) from None
         self.message_classes[source.name] = cls
         channels = self._channels[source.name]
-        old = None if like is None else like.feeds.get(source.name)
-        if like is not None and old is not None and not (self._open or like._open):
-            before = like._channels[source.name]
+        old = None if previous is None else previous.feeds.get(source.name)
+        if previous is not None and old is not None and not (self._open or previous._open):
+            before = previous._channels[source.name]
             same = len(before) == len(channels) and all(map(is_, before, channels))
             if same and source == replace(old.config, topic=source.topic):
-                self._number_fields |= {id(one): like._number_fields[id(one)] for one in channels}
+                self._number_fields |= {
+                    id(one): previous._number_fields[id(one)] for one in channels
+                }
                 return old.with_config(source)
         if wiring.images:
             feed = Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
         else:
             found = [
-                one for channel in channels for one in self._find_number_fields(channel, cls, like)
+                one
+                for channel in channels
+                for one in self._find_number_fields(channel, cls, previous)
             ]
             feed = Feed(source, *make_readers(found, self._taken))
         if old is not None and old.config.type == source.type:
@@ -344,10 +348,10 @@ class Sources:
         return feed
 
     def _find_number_fields(
-        self, channel: ChannelConfig, cls: Any, like: Sources | None
+        self, channel: ChannelConfig, cls: Any, previous: Sources | None
     ) -> list[NumberField]:
-        """Return the number fields of a channel. Take them from `like` if nothing differs."""
-        known = None if like is None else like._number_fields.get(id(channel))
+        """Return the number fields of a channel. Take them from `previous` if nothing differs."""
+        known = None if previous is None else previous._number_fields.get(id(channel))
         if known is None or known[1] is not cls:
             known = channel, cls, find_number_fields(channel, cls, self.resolve, self._file)
         self._number_fields[id(channel)] = known

@@ -237,33 +237,34 @@ class Wiring:
         check_no_loops(self.file, sources.values(), self.command.topic_keys)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
-    def list_changed_settings(self, before: Wiring) -> dict[str, str]:
+    def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
         """Return the settings in which this wiring differs from an earlier one.
 
-        They are topics of sources, and sources and fields of channels. If this wiring and `before`
-        come from one file, `before.with_changes` with the returned values gives this wiring.
+        They are topics of sources, and sources and fields of channels. If this wiring and
+        `previous` come from one file, `before.with_changes` with the returned values gives this
+        wiring.
 
         Args:
-            before: The earlier wiring.
+            previous: The earlier wiring.
 
         Returns:
             The values in this wiring, by key as in `rewirable`.
         """
-        kept = {*map(id, before.sources), *map(id, before.channels)}
+        kept = {*map(id, previous.sources), *map(id, previous.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
         channels = tuple(one for one in self.channels if id(one) not in kept)
         return replace(self, sources=sources, channels=channels).rewirable
 
-    def describe_changes(self, before: Wiring) -> list[str]:
-        """Return which topics, sources and fields changed since `before`, as texts for a log line.
+    def describe_changes(self, previous: Wiring) -> list[str]:
+        """Return which topics, sources and fields changed since `previous`, as texts for the log.
 
         Args:
-            before: An earlier wiring of the same robot.
+            previous: An earlier wiring of the same robot.
         """
-        kept = {*map(id, self.channels)} & {*map(id, before.channels)}
+        kept = {*map(id, self.channels)} & {*map(id, previous.channels)}
         new, old = (
             replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
-            for one in (self, before)
+            for one in (self, previous)
         )
         changes = [f"{key} = {value}" for key, value in new.items() if old.get(key) != value]
         return changes + [f"without {key}" for key in old if key not in new]

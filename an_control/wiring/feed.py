@@ -206,22 +206,22 @@ class ChannelAges:
         self._stamps = np.full(len(self.limits), _NO_STAMP)
 
     def set_arrival(
-        self, mine: NDArray[np.bool_], stored: StoredMessage, before: StoredMessage | None
+        self, mask: NDArray[np.bool_], stored: StoredMessage, previous: StoredMessage | None
     ) -> None:
         """Set the arrival time of some channels to that of a message.
 
         Args:
-            mine: Which of the source's n channels come from the message, as bools.
+            mask: Which of the source's n channels come from the message, as bools.
             stored: The message.
-            before: The message that was read before this one, or None.
+            previous: The message that was read before this one, or None.
         """
-        if not self.partial and before is not None:
-            self.arrivals[:] = before[2]
-            self._stamps[:] = before[1] or _NO_STAMP
+        if not self.partial and previous is not None:
+            self.arrivals[:] = previous[2]
+            self._stamps[:] = previous[1] or _NO_STAMP
         stamp_ns, arrival_ns = stored[1] or _NO_STAMP, stored[2]
-        new = mine & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
+        new = mask & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
         self.arrivals[new] = arrival_ns
-        self._stamps[mine] = stamp_ns
+        self._stamps[mask] = stamp_ns
         self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
 
 

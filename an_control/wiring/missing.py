@@ -113,15 +113,15 @@ class MissingReport:
         """Time of the newest read in real time; None in lockstep."""
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
-    def number_channels(self, ids: tuple[str, ...], like: MissingReport) -> None:
+    def number_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
         """Report on the channels with these ids from now on.
 
         Args:
             ids: Ids of the N channels.
-            like: An earlier report. What it knows of a channel is copied to the channel with the
-                same id.
+            previous: An earlier report. What it knows of a channel is copied to the channel with
+                the same id.
         """
-        known = dict(zip(like._ids, like._fine.tolist(), strict=True))
+        known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
         self._ids, self._ok, self._last = ids, np.zeros(len(ids), bool), None
 

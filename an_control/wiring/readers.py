@@ -173,29 +173,29 @@ class Presence:
         self.complete = True
         """Whether the newest message has all elements."""
 
-    def record_elements(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
+    def record_elements(self, present: NDArray[np.bool_] | None, now_ns: int) -> None:
         """Record which elements a message has.
 
         Args:
-            there: For each of the n elements, whether the message has it; None means that it has
+            present: For each of the n elements, whether the message has it; None means that it has
                 all.
             now_ns: Time of the message in ns.
         """
-        if there is None and self._is_settled and self.complete:
+        if present is None and self._is_settled and self.complete:
             self._now_ns = now_ns
             return
         if self.complete:
             self._last_ns[:] = self._now_ns
         before_ns, self._now_ns = self._now_ns, now_ns
-        self.complete = there is None
-        if there is None:
-            there = np.ones(len(self.expected), bool)
-        again = there & (self._last_ns != before_ns) & self._find_gone()
+        self.complete = present is None
+        if present is None:
+            present = np.ones(len(self.expected), bool)
+        again = present & (self._last_ns != before_ns) & self._find_gone()
         self._since_ns[again] = now_ns
-        self._last_ns[there] = now_ns
+        self._last_ns[present] = now_ns
         if self._proves:
             self.expected |= self._last_ns - self._since_ns >= PROVEN_NS
-        self.count = int(np.count_nonzero(self.expected | there))
+        self.count = int(np.count_nonzero(self.expected | present))
 
     def find_stale(self) -> NDArray[np.bool_]:
         """Return, for each element, whether it may be dropped.
@@ -328,11 +328,11 @@ class Reader(ABC):
         """
         row[where] = numbers if self._repairs is None else self._repairs(numbers, where)
 
-    def record_presence(self, there: Mask | None, time_ns: int) -> None:
+    def record_presence(self, present: Mask | None, time_ns: int) -> None:
         """Record which channels a message has.
 
         Args:
-            there: For each of the N channels, whether the message has it; None means that it has
+            present: For each of the N channels, whether the message has it; None means that it has
                 all.
             time_ns: Time of the message in ns.
         """
@@ -560,16 +560,16 @@ class GrowingReader(Reader):
             time_ns: Time of the message in ns.
         """
 
-    def record_presence(self, there: Mask | None, time_ns: int) -> None:
+    def record_presence(self, present: Mask | None, time_ns: int) -> None:
         """Record which channels a message has.
 
         Args:
-            there: For each of the N channels, whether the message has it; None means that it has
+            present: For each of the N channels, whether the message has it; None means that it has
                 all.
             time_ns: Time of the message in ns.
         """
         if self.wildcard:
-            self._presence.record_elements(there, time_ns)
+            self._presence.record_elements(present, time_ns)
 
     def set_gone_after(self, limit_ns: int) -> None:
         """Set for how many ns an element must be missing before it may be dropped."""

@@ -142,27 +142,29 @@ def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> C
     return candidate
 
 
-def is_wiring_right(found: CandidateWiring, right: CandidateWiring, recording: Recording) -> bool:
+def is_wiring_right(
+    diagnosed: CandidateWiring, expected: CandidateWiring, recording: Recording
+) -> bool:
     """Return whether a corrected wiring that was found is right, to the accuracy that matters.
 
     Args:
-        found: The wiring that the doctor found.
-        right: The right wiring.
+        diagnosed: The wiring that the doctor found.
+        expected: The right wiring.
         recording: A recording, which shows how large the readings are.
     """
     for name in ("slots", "delay", "unusable", "motors"):
-        if (getattr(found, name) != getattr(right, name)).any():
+        if (getattr(diagnosed, name) != getattr(expected, name)).any():
             return False
-    usable = ~right.unusable
-    ratio = (found.scale / right.scale)[usable]
-    signals = recording.raw[:, right.slots] * right.scale
+    usable = ~expected.unusable
+    ratio = (diagnosed.scale / expected.scale)[usable]
+    signals = recording.raw[:, expected.slots] * expected.scale
     spread = np.maximum(np.nan_to_num(np.nanstd(signals, axis=0)), 0.01)
-    shift = (np.abs(found.offset - right.offset) / spread)[usable]
-    dead = right.gain == 0.0
+    shift = (np.abs(diagnosed.offset - expected.offset) / spread)[usable]
+    dead = expected.gain == 0.0
     motors = np.where(
         dead,
-        np.abs(found.gain) < 0.1,
-        np.abs(found.gain / np.where(dead, 1.0, right.gain) - 1.0) < 0.4,
+        np.abs(diagnosed.gain) < 0.1,
+        np.abs(diagnosed.gain / np.where(dead, 1.0, expected.gain) - 1.0) < 0.4,
     )
     return bool((np.abs(ratio - 1.0) < 0.1).all() and (shift < 0.5).all() and motors.all())
 

@@ -231,14 +231,14 @@ def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
     return found
 
 
-def print_costs(found: dict[str, Any]) -> None:
+def print_costs(results: dict[str, Any]) -> None:
     """Print a table of the CPU times that `measure_costs` returned.
 
     Args:
-        found: The result of `measure_costs`.
+        results: The result of `measure_costs`.
     """
-    print(f"{found['ticks']} ticks of each")
-    for one in found["kinds"]:
+    print(f"{results['ticks']} ticks of each")
+    for one in results["kinds"]:
         low, high = one["more_percent_quarters"]
         print(
             f"{one['kind']:>10}: {one['core_percent']:.2f} % of a core,"

@@ -126,17 +126,17 @@ def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str
     return said
 
 
-def _compute_changes(series: Series, place: int, ticks: int) -> np.ndarray:
+def _compute_changes(series: Series, column: int, ticks: int) -> np.ndarray:
     """Return a channel's changes over windows of `ticks`, NaN where an angle jumps by a turn."""
-    values = series.raw[:, place]
+    values = series.raw[:, column]
     found: np.ndarray = values[ticks:] - values[:-ticks]
     found[np.abs(found) > np.pi] = np.nan  # an angle that jumps by a turn
     return found
 
 
-def _compute_integral(series: Series, place: int, ticks: int) -> np.ndarray:
+def _compute_integral(series: Series, column: int, ticks: int) -> np.ndarray:
     """Return the integral of a rate over windows of `ticks`."""
-    values, step_s = series.raw[:, place], np.diff(series.times_s)
+    values, step_s = series.raw[:, column], np.diff(series.times_s)
     area = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * step_s))
     found: np.ndarray = area[ticks:] - area[:-ticks]
     return found
@@ -148,13 +148,13 @@ def _measure_size(changes: np.ndarray) -> float:
     return float(np.median(sizes[len(sizes) // 2 :]))
 
 
-def _compute_correlation(one: np.ndarray, other: np.ndarray) -> float:
+def _compute_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Return the correlation of two series, 0 if too few values are known or one is constant."""
-    known = ~np.isnan(one) & ~np.isnan(other)
-    one, other = one[known], other[known]
-    if len(one) < MIN_WINDOWS or not one.std() or not other.std():
+    known = ~np.isnan(first) & ~np.isnan(second)
+    first, second = first[known], second[known]
+    if len(first) < MIN_WINDOWS or not first.std() or not second.std():
         return 0.0
-    return float(np.corrcoef(one, other)[0, 1])
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def _find_quantised(series: Series) -> list[str]:

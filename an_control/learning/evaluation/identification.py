@@ -251,23 +251,23 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     return "\n".join(rows)
 
 
-def plot_identification(found: IdentifiedShares, channels: Sequence[str]) -> Figure:
+def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
     """Plot how soon each channel is identified, and which channels were taken for which.
 
     Args:
-        found: Shares of the channels that the policy has identified.
+        shares: Shares of the channels that the policy has identified.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
     for axis, share, title in (
-        (axes[0], found.first, "identified, by steps since the reset"),
-        (axes[1], found.later, "by steps since a reshuffle on the way"),
+        (axes[0], shares.first, "identified, by steps since the reset"),
+        (axes[1], shares.later, "by steps since a reshuffle on the way"),
     ):
         axis.imshow(share.T, aspect="auto", vmin=0.0, vmax=1.0, interpolation="nearest")
         axis.set_title(title)
         axis.set_xlabel("steps")
-    times = found.confusion.sum(1, keepdims=True)
-    share = np.where(times, found.confusion / np.maximum(times, 1), np.nan)
+    times = shares.confusion.sum(1, keepdims=True)
+    share = np.where(times, shares.confusion / np.maximum(times, 1), np.nan)
     axes[2].imshow(share, aspect="auto", vmin=0.0, vmax=1.0, interpolation="nearest")
     axes[2].set_title("taken for, in the later half of the steps")
     names = [*channels, "none"]

@@ -97,24 +97,24 @@ class PongPlayer:
         self._stick = float(seen.paddle)
         self.last = seen
 
-    def is_approaching(self, seen: ConsoleState) -> bool:
+    def is_approaching(self, state: ConsoleState) -> bool:
         """Return whether the ball approaches; call it before `choose_move`."""
-        return bool(self.last.x) and seen.x > self.last.x
+        return bool(self.last.x) and state.x > self.last.x
 
-    def choose_move(self, seen: ConsoleState, done: int) -> int:
+    def choose_move(self, state: ConsoleState, done: int) -> int:
         """Return the next move: UP, DOWN or STILL.
 
         Args:
-            seen: The values in the console's memory now.
+            state: The values in the console's memory now.
             done: The move that was really made in the previous step, by the teacher or the student.
         """
-        comes, paddle = self.is_approaching(seen), float(self.last.paddle)
+        comes, paddle = self.is_approaching(state), float(self.last.paddle)
         for _ in range(2):
             paddle += (self._stick - paddle) / 2.0
             self._stick = min(max(self._stick + done * STICK / 2.0, HIGHEST), LOWEST)
-        self._stick += CORRECTION * (seen.paddle - paddle)
-        self.last = seen
-        if not comes or seen.x < self.aim.begin or self.aim.target == LOWEST:
+        self._stick += CORRECTION * (state.paddle - paddle)
+        self.last = state
+        if not comes or state.x < self.aim.begin or self.aim.target == LOWEST:
             return DOWN
         off = self.aim.target - self._stick
         return STILL if abs(off) <= STICK / 2.0 else DOWN if off > 0.0 else UP
@@ -157,7 +157,7 @@ class PongTeacher:
         return action
 
     def _find_best_aim(
-        self, player: PongPlayer, seen: ConsoleState, done: int, leg: int
+        self, player: PongPlayer, state: ConsoleState, done: int, leg: int
     ) -> tuple[PaddleAim, float]:
         """Try several plans for the approaching ball on the console; return the best and its value.
 
@@ -166,11 +166,11 @@ class PongTeacher:
 
         Args:
             player: The player before the return.
-            seen: The values in the console's memory now.
+            state: The values in the console's memory now.
             done: The move that was made in the previous step.
             leg: The number of the return (a hit of the ball by the paddle), 1 for the next one.
         """
-        here, arrives = self._console.cloneState(), self._predict_arrival(player.last, seen)
+        here, arrives = self._console.cloneState(), self._predict_arrival(player.last, state)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
         best = (
             PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
@@ -181,7 +181,7 @@ class PongTeacher:
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._evaluate_aim(tried, seen, done, leg)
+                value = self._evaluate_aim(tried, state, done, leg)
                 if value > best[1]:
                     best = aim, value
                 if value == 1.0 / leg:
@@ -191,25 +191,25 @@ class PongTeacher:
         self._console.restoreState(here)
         return best
 
-    def _predict_arrival(self, last: ConsoleState, seen: ConsoleState) -> float:
+    def _predict_arrival(self, last: ConsoleState, state: ConsoleState) -> float:
         """Return the row of the ball when it reaches the paddle.
 
         Args:
             last: The values in the console's memory one step before.
-            seen: The values in the console's memory now.
+            state: The values in the console's memory now.
         """
         here = self._console.cloneState()
-        while last.x < seen.x < CONTACT_X:
-            last, before = seen, last
+        while last.x < state.x < CONTACT_X:
+            last, before = state, last
             self._play_step(STILL)
-            seen = ConsoleState.from_console(self._console)
+            state = ConsoleState.from_console(self._console)
         self._console.restoreState(here)
-        if seen.x < last.x:  # the paddle has hit the ball
-            last, seen = before, last
-        share = (CONTACT_X - last.x) / max(seen.x - last.x, 1)
-        return _reflect_row(last.y + share * (seen.y - last.y))
+        if state.x < last.x:  # the paddle has hit the ball
+            last, state = before, last
+        share = (CONTACT_X - last.x) / max(state.x - last.x, 1)
+        return _reflect_row(last.y + share * (state.y - last.y))
 
-    def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
+    def _evaluate_aim(self, player: PongPlayer, state: ConsoleState, done: int, leg: int) -> float:
         """Return the value of a player's plan.
 
         It is the value of a point if the return scores or loses one, else the value of the next
@@ -217,20 +217,22 @@ class PongTeacher:
 
         Args:
             player: The player with its plan.
-            seen: The values in the console's memory now.
+            state: The values in the console's memory now.
             done: The move that was made in the previous step.
             leg: The number of the return (a hit of the ball by the paddle), by which the value of a
                 point is divided.
         """
         away = False
         for _ in range(LONGEST_RETURN):
-            done = player.choose_move(seen, done)
+            done = player.choose_move(state, done)
             if points := self._play_step(done):
                 return points / leg
-            seen = ConsoleState.from_console(self._console)
-            comes = player.is_approaching(seen)
+            state = ConsoleState.from_console(self._console)
+            comes = player.is_approaching(state)
             if away and comes:
-                return self._find_best_aim(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
+                return (
+                    self._find_best_aim(player, state, done, leg + 1)[1] if leg < RETURNS else 0.0
+                )
             away = away or not comes
         return 0.0
 
