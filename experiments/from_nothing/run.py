@@ -105,7 +105,7 @@ class SearchedTask:
             seed: The seed.
         """
         result = self.make_result_path(folder, kind, seed)
-        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.command_words}")]
+        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
         words += ["--minutes", f"{self.minutes:g}"]
         if self.score is not None:
             words += ["--score", f"{self.score:g}"]

@@ -40,7 +40,7 @@ class MonitorOptions:
     take: Path | None = None
     """Copy the forward model from this model file instead of training one; its channels and
     actuators must be the same."""
-    validate_monitor: bool = False
+    validate: bool = False
     """Train nothing: only validate the monitor that the model already has, and write the result
     into the file. Pass the --disturb that it was trained with."""
     task: str | None = None
