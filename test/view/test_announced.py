@@ -32,7 +32,7 @@ class Nodes(ServiceCalls):
     """The two nodes of a robot as the page calls them, each answering when the other was asked."""
 
     def __init__(self, refusing: str = "", silent: str = "") -> None:
-        self.order, self.files_read = dict(STRAIGHT), dict(STRAIGHT)
+        self.order, self.reads = dict(STRAIGHT), dict(STRAIGHT)
         self.asked: list[str] = []
         self._refusing, self._silent = refusing, silent
 
@@ -48,7 +48,7 @@ class Nodes(ServiceCalls):
             if key == "order":
                 self.order.update(entry.split("=") for entry in value)
             else:
-                self.files_read[key.split(".")[1]] = value.removeprefix("position[").removesuffix(
+                self.reads[key.split(".")[1]] = value.removeprefix("position[").removesuffix(
                     "]"
                 )
         return ""
