@@ -535,7 +535,7 @@ class GrowingReader(Reader):
     @property
     def adds_by_name(self) -> bool:
         """Whether elements are added by their names."""
-        return self.wildcard is not None and self.wildcard.adds_by_name
+        return self.wildcard is not None and self.wildcard.by_name
 
     @property
     def expected(self) -> int:
