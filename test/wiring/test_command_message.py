@@ -260,17 +260,17 @@ def test_a_message_of_others_is_read_by_name_and_as_a_whole(tmp_path: Path) -> N
 
     joints = carrier(tmp_path, "sensor_msgs/msg/JointState", **two("effort"))
     other = JointState(name=["knee", "x", "hip"], effort=[1.0, 2.0, 3.0])
-    assert joints.read(other).tolist() == [3.0, 1.0]
+    assert joints.read_values(other).tolist() == [3.0, 1.0]
     for wrong, why in (
         (JointState(name=["knee"], effort=[1.0]), "actuator hip is not among the names"),
         (JointState(name=["knee", "hip"], effort=[1.0]), "1 values for the names"),
         (JointState(name=["knee", "hip"], effort=[1.0, np.nan]), "not finite"),
     ):
         with pytest.raises(ValueError, match=why):
-            joints.read(wrong)
+            joints.read_values(wrong)
     group = carrier(tmp_path, "std_msgs/msg/Float64MultiArray", **two("data"))
     with pytest.raises(ValueError, match="3 values for 2 actuators"):
-        group.read(Float64MultiArray(data=[1.0, 2.0, 3.0]))
+        group.read_values(Float64MultiArray(data=[1.0, 2.0, 3.0]))
     path = carrier(tmp_path, "trajectory_msgs/msg/JointTrajectory", **two("points[0].positions"))
     with pytest.raises(ValueError, match=r"no points\[0\]"):
         path.read_values(JointTrajectory(joint_names=["hip", "knee"]))
