@@ -192,7 +192,7 @@ def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tm
         message, patches = frame(tick)
         stamp_ns = message.header.stamp.nanosec
         before.store_message("eye", message, stamp_ns, 0)
-        out.fill(before.read(0, stamp_ns), scramble, stamp_ns)
+        out.fill_message(before.read(0, stamp_ns), scramble, stamp_ns)
         behind.store_message("scrambled", out.message, stamp_ns, 0)
         seen = behind.read(0, stamp_ns)
         assert len(seen.ids) == 9 and seen.expected == 15
@@ -228,7 +228,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
         stamp_ns = message.header.stamp.nanosec
         before.store_message("eye", message, stamp_ns, 0)
         readings = before.read(0, stamp_ns)
-        out.fill(readings, over_ros, stamp_ns)
+        out.fill_message(readings, over_ros, stamp_ns)
         values, ids = patches.disturb(readings.values, tuple(channels))
         assert over_ros.has_arrived == alone.has_arrived
         if over_ros.has_arrived:
@@ -242,10 +242,10 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
 
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
     out = make_scrambled_message(seer)
-    out.check(DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})])
-    out.check(DisturbanceSettings(delay=3, lose=0.1, repeat=0.1))
+    out.check_settings(DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})])
+    out.check_settings(DisturbanceSettings(delay=3, lose=0.1, repeat=0.1))
     for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*shuffle, swap, missing"):
-            out.check(DisturbanceSettings(**bad))
+            out.check_settings(DisturbanceSettings(**bad))
     with pytest.raises(ValueError, match=r"nan: 0\.5"):
-        out.check(DisturbanceSettings(), [Change(5, {"nan": 0.5})])
+        out.check_settings(DisturbanceSettings(), [Change(5, {"nan": 0.5})])

@@ -101,13 +101,13 @@ def test_more_signals_than_a_robot_has_channels_cannot_move(name, count):
     from an_control_sim.scrambler.messages import make_scrambled_message
 
     out = make_scrambled_message(load_wiring(find_share_path(f"config/{name}.yaml")))
-    out.check(DisturbanceSettings(swap=count))
+    out.check_settings(DisturbanceSettings(swap=count))
     for settings, schedule in (
         (DisturbanceSettings(swap=count + 1), ()),
         (DisturbanceSettings(), [Change(3, {"swap": count + 1})]),
     ):
         with pytest.raises(ValueError, match=f"swap: {count + 1} .*0 to {count}"):
-            out.check(settings, schedule)
+            out.check_settings(settings, schedule)
 
 
 def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
