@@ -38,7 +38,7 @@ def test_signals_are_moved_cut_and_copied_and_the_ids_stay_one_tuple():
 def test_noise_is_another_number_at_each_tick_and_the_same_by_its_seed():
     first, second = SignalRouting(IDS, 3), SignalRouting(IDS, 3)
     for one in first, second:
-        one.connect({"b": "noise"})
+        one.change_signals({"b": "noise"})
     drawn = [carried(first)["b"] for _ in range(50)]
     assert drawn == [carried(second)["b"] for _ in range(50)]
     assert len(set(drawn)) == 50 and 0.5 < np.std(drawn) < 2.0

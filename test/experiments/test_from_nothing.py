@@ -113,9 +113,11 @@ def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(tmp_path):
 
 
 def test_results_of_other_settings_are_not_mixed_in(tmp_path):
-    nothing.SearchedTask("CartPole-v1", minutes=0.01, workers=1).train(tmp_path, "mlp", seed=1)
+    nothing.SearchedTask("CartPole-v1", minutes=0.01, workers=1).run_training(
+        tmp_path, "mlp", seed=1
+    )
     with pytest.raises(subprocess.CalledProcessError):
-        nothing.SearchedTask("CartPole-v1", minutes=0.01, workers=1, score=9.0).train(
+        nothing.SearchedTask("CartPole-v1", minutes=0.01, workers=1, score=9.0).run_training(
             tmp_path, "mlp", 1
         )
 

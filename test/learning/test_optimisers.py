@@ -61,7 +61,7 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
     assert form.vector_size == free
     lstm, projections = 32 * (1 + actions + 8 + 2), 2 * 8 * 32
     assert lstm + projections + queries * actions + actions == theirs
-    assert AuthorsRaw(actions, queries, layers).size == theirs
+    assert AuthorsRaw(actions, queries, layers).vector_size == theirs
 
 
 @pytest.mark.parametrize("stack", [0, 4])

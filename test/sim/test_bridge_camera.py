@@ -242,7 +242,9 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
 
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
     out = make_scrambled_message(seer)
-    out.check_settings(DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})])
+    out.check_settings(
+        DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})]
+    )
     out.check_settings(DisturbanceSettings(delay=3, lose=0.1, repeat=0.1))
     for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*shuffle, swap, missing"):

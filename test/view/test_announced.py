@@ -48,9 +48,7 @@ class Nodes(ServiceCalls):
             if key == "order":
                 self.order.update(entry.split("=") for entry in value)
             else:
-                self.reads[key.split(".")[1]] = value.removeprefix("position[").removesuffix(
-                    "]"
-                )
+                self.reads[key.split(".")[1]] = value.removeprefix("position[").removesuffix("]")
         return ""
 
 
