@@ -208,7 +208,7 @@ def listen_to_bag(
         tuple(heard.values()),
         ranges,
         reads + 1,
-        table.explain_missing(now_ns),
+        table.explain_missing_channels(now_ns),
         wiring.rate_hz,
         commands=commands,
         wrong_commands=(),

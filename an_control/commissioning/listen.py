@@ -235,7 +235,7 @@ def _listen_with_node(
     for one in heard.values():
         _record_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
-    missing = table.explain_missing(time.monotonic_ns())
+    missing = table.explain_missing_channels(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
     inputs.close()
     if recorder is not None:

@@ -572,7 +572,7 @@ class NodeRecorder:
         if box is None or now_s - box[1] > QUIET_S:
             folder = self._options.black_box_folder / _make_unique_name(f"black_box{self._node}")
             box = self._newest_box = str(folder), now_s
-            self._boxes.enqueue(box[0])
+            self._boxes.put(box[0])
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
     def _write_boxes(self) -> None:
@@ -642,7 +642,7 @@ class NodeRecorder:
         if self._writer is not None:
             self._writer.close()
         if self._box_thread is not None:
-            self._boxes.enqueue(None)
+            self._boxes.put(None)
             self._box_thread.join(CLOSE_S)
 
 

@@ -148,7 +148,7 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
         disturber.reset(number)
         heard = []
         for step in range(STEPS):
-            message.fill(Readings(RECORDED[step], CHANNELS, N, True, 0), disturber, step)
+            message.fill_message(Readings(RECORDED[step], CHANNELS, N, True, 0), disturber, step)
             if disturber.has_arrived:
                 names, readings = message.message.name, message.message.position
                 heard.append(by_slot(np.array(readings), tuple(names)))

@@ -34,5 +34,5 @@ def test_a_stopped_run_is_drawn_with_the_validations_that_it_has(tmp_path):
 
 def test_each_seed_is_a_run_of_its_own_with_the_asked_number_of_generations():
     first, judged, second, _ = make_steps([1, 2], 7)
-    assert first.makes != second.makes and first.makes in judged.reads
+    assert first.makes != second.makes and first.makes in judged.files_read
     assert "--generations 7 --seed 1" in first.command and "--seed 2" in second.command

@@ -107,7 +107,7 @@ def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(tmp_path):
     task = nothing.SearchedTask("CartPole-v1", minutes=0.01, workers=1)
     task.run_training(tmp_path / "new", "mlp", seed=1)
     (result,) = task.read_results(tmp_path / "new", "mlp")
-    assert nothing.final_returns([result])[0] > 0.0 and len(
+    assert nothing.get_final_returns([result])[0] > 0.0 and len(
         nothing.read_validation_curve(map(json.dumps, result["metrics"]))[0]
     )
 

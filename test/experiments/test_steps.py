@@ -82,7 +82,7 @@ def test_a_smoke_run_of_the_tables_plays_an_episode_into_a_folder_of_its_own(tmp
 
 def test_a_smoke_run_of_the_camera_tables_is_one_episode_of_each_first_protocol():
     for table in camera_tables.TABLES:
-        words = table.make_smoke_step(Path("runs/smoke")).words
+        words = table.make_smoke_step(Path("runs/smoke")).command_words
         assert words[words.index("--episodes") + 1] == "1"
         assert words[words.index("--table") + 1 :] == [table.protocols[0]]
         assert not any(word.startswith("docs") for word in words)

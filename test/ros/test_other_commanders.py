@@ -86,7 +86,7 @@ class Arm:
     def take_over(self) -> None:
         self.node.set_parameters([Parameter("shadow", value=False)])
         self.connect()
-        self.stand.commands.clear_commands()
+        self.stand.commands.clear()
 
     def answers(self, count: int) -> np.ndarray:
         """(count, 6) the node's commands of as many steps of lockstep."""
@@ -151,7 +151,7 @@ def test_configured_again_with_narrower_limits_the_commands_stay_within_them(sta
     arm.heard([20.0] * 6)
     arm.node.trigger_activate()
     arm.connect()
-    stand.commands.clear_commands()
+    stand.commands.clear()
     sent = arm.answers(30)
     assert sent.min() >= -0.1 and sent.max() <= 0.2
 

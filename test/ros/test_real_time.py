@@ -95,7 +95,7 @@ def test_in_shadow_it_proposes_commands_nothing_and_takes_what_others_send_as_it
     stand.until(lambda: stand.peer.count_publishers("commands") == 2, "the node can command")
     (publisher,) = [one for one in node.publishers if one.topic_name == "/commands"]
     stand.until(publisher.get_subscription_count, "the robot hears the node")
-    stand.commands.clear_commands()
+    stand.commands.clear()
     stand.send(6)
     expected = reference.step(6)
     stand.until(lambda: stand.commands, "the first command")

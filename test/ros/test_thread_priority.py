@@ -107,7 +107,7 @@ def test_at_real_time_priority_the_estop_its_reset_and_the_parameters_answer(sta
         later = [one for one in stand.commands if nanoseconds(one) > stopped_ns]
         assert all(list(one.effort) == SAFE for one in later)
         assert stand.call(Trigger, "policy/reset_estop").success
-        stand.commands.clear_commands()
+        stand.commands.clear()
         feed(stand, 20)
         assert any(list(one.effort) != SAFE for one in stand.commands)
         stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command, unfed")

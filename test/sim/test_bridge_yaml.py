@@ -269,7 +269,7 @@ def test_a_picture_becomes_an_image_message(tmp_path):
 
 def test_a_command_becomes_the_action_by_scale_and_offset(tmp_path):
     one = robot(tmp_path)
-    read = one.commands.read
+    read = one.commands.read_commands
     assert read(Float64MultiArray(data=[2.0])).tolist() == [0.5]
     assert one.commands.safe.tolist() == [0.0]
     assert one.commands.make_action(np.array([7.0])).tolist() == [1.0], "within the action space"

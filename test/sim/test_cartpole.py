@@ -97,7 +97,7 @@ def test_the_compiled_step_is_the_papers_physics(env):
         cart = -0.6 * spin**2 * sin + 14.73 * sin * cos + 4.0 * (force - drag)
         pole = -0.9 * spin**2 * sin * cos + 58.92 * sin + 6.0 * (force - drag) * cos
         rates = [velocity, cart / (4.0 - 1.5 * cos**2), spin, pole / (2.4 - 0.9 * cos**2)]
-        batch.advance_rows(state, push, reward, ended)
+        batch.advance(state, push, reward, ended)
         np.testing.assert_allclose(state[:4], before + 0.01 * np.array(rates), rtol=1e-9, atol=1e-9)
         closeness = np.cos(state[0] * np.pi / 4.8)
         np.testing.assert_allclose(reward, (np.cos(state[2]) + 1.0) / 2.0 * closeness, atol=1e-9)

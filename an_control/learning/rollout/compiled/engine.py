@@ -225,7 +225,7 @@ class FusedEngine:
             candidates,
             hints,
             self.batch.observe,
-            self.batch.advance_rows,
+            self.batch.advance,
             states,
             len(self.channels),
             self.actions,
