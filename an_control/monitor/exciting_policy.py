@@ -64,8 +64,6 @@ class ExcitingPolicy(WrappingPolicy):
         policy.step_array(np.zeros(len(policy.nominal_ids)), policy.nominal_ids)  # compiles it
         self._motion, self._settings = excitation.motion, settings
         self._matcher = ResponseMatcher(excitation, settings)
-        self._unsure_pairs: np.ndarray | None = None
-        """(N, N) the pairs of channels that neither the motions nor the monitor told apart."""
         self._ticks = 0
         """The number of ticks in which the policy acted, in this episode."""
         self.order_known = False
@@ -78,11 +76,9 @@ class ExcitingPolicy(WrappingPolicy):
         self._interruptions = 0
         self._restart_motion()
         monitor = self.policy.monitor
-        if not monitor.lost:
-            self._unsure_pairs = None
         lost = monitor.lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_from(monitor.slots, self._unsure_pairs)
+            self.policy.start_from(monitor.slots)
         else:
             self.order_known = False
             self.policy.reset()
@@ -139,8 +135,7 @@ class ExcitingPolicy(WrappingPolicy):
         self._tries += 1
         if not found.problem:
             self.order_known = True
-            self._unsure_pairs = self._matcher.alike
-            self.policy.start_from(found.slots, self._unsure_pairs)
+            self.policy.start_from(found.slots)
             return
         last = self._readings[-1]
         self._restart_motion()

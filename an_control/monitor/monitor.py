@@ -128,19 +128,15 @@ class IdentityMonitor:
         self._sensors.reset()
         self._costs.noise_sd = 0.0
 
-    def start_from(self, slots: np.ndarray, unsure_pairs: np.ndarray | None = None) -> None:
+    def start_from(self, slots: np.ndarray) -> None:
         """Start an episode with another assumption than `reset`.
 
         The policy gets each signal under the id of its channel from the first tick on.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
-            unsure_pairs: (N, N) True for pairs of channels whose slots are as likely exchanged, and
-                on the diagonal; None: there are no such pairs.
         """
         self.reset()
-        if unsure_pairs is not None:
-            self._search.unsure_pairs = unsure_pairs
         assumed = Assignment(slots, slots, slots, slots, pinned=False)
         self.assignment = self._settled = self._judged = assumed
         self._known = slots

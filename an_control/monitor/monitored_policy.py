@@ -76,15 +76,14 @@ class MonitoredPolicy(WrappingPolicy):
         """A pair: the last tick's assignment, and for each id the index (N,) of the channel whose
         signal it gets."""
 
-    def start_from(self, slots: np.ndarray, unsure_pairs: np.ndarray | None = None) -> None:
+    def start_from(self, slots: np.ndarray) -> None:
         """Start an episode with another assumption than `reset`; see `IdentityMonitor.start_from`.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
-            unsure_pairs: (N, N) the pairs of channels whose slots are as likely exchanged.
         """
         self.reset()
-        self.monitor.start_from(slots, unsure_pairs)
+        self.monitor.start_from(slots)
 
     def ignore_next_tick(self) -> None:
         """Exclude the next tick as evidence, because no action in [-1, 1] describes the command."""

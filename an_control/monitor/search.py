@@ -191,9 +191,6 @@ class AssignmentSearch:
         """Start an episode."""
         self.rewires = 0
         """The number of detected moves and corrections of the assignment since the last reset."""
-        self.unsure_pairs = np.eye(len(self._all), dtype=bool)
-        """(N, N) True for pairs of channels whose slots are as likely exchanged at the start of the
-        episode; the diagonal is True."""
         self.suspend()
 
     def suspend(self) -> None:
@@ -223,7 +220,7 @@ class AssignmentSearch:
                 is evidence.
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
-        prior[assignment.slots] = np.where(self.unsure_pairs, 0.0, prior[assignment.slots])
+        prior[assignment.slots, self._all] = 0.0
         self.phase, self._moved = Phase.VERIFY_START, False
         return self._restart_verification(assignment, prior, assignment.slots)
 
