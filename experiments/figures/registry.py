@@ -347,7 +347,6 @@ WITHOUT_FIGURES: dict[tuple[str, str], str] = {
     ("README.md", "Where it runs"): "scripts/support.py",
     ("docs/how-to/cameras.md", "Wire a camera"): "what is read",
     ("docs/how-to/cameras.md", "Train"): "what the environments are",
-    ("docs/how-to/recording.md", "What a recording holds"): "defaults",
     ("docs/how-to/train.md", "Train a policy"): "names",
     ("docs/how-to/wire.md", "Commands"): "names",
     ("docs/reference/disturbances.md", "Columns of a table"): "definitions",
