@@ -237,7 +237,7 @@ FIGURES: tuple[PageFigure, ...] = (
     ),
     PageFigure(
         "docs/how-to/foreign-policies.md",
-        "Your policy survives rewiring",
+        "Use a policy from another tool",
         (
             FigureCommand("an-control export models/ant_teacher.safetensors --onnx teacher.onnx"),
             FigureCommand("an-control train-monitor teacher.onnx --take models/ant.safetensors"),
