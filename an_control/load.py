@@ -11,6 +11,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from an_control.monitor.excitation import Excitation, read_excitation
+from an_control.monitor.exciting_policy import ExcitingPolicy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.hand_over import HandOverPolicy
 from an_control.monitor.monitor import IdentityMonitor
@@ -138,6 +140,8 @@ def make_policy(
             model.
     """
     setting = resolve_monitor(model, monitor)
+    if setting == "off" and monitor is None:
+        _check_start(model)
     policy = _make_unmonitored_policy(model, engine, keep_ticks)
     if least_change := resolve_recovery(model, recovery):
         policy = RecoveringPolicy(policy, least_change)
@@ -146,8 +150,12 @@ def make_policy(
     ordered = not policy.permutation_invariant
     watching = IdentityMonitor(ForwardModel(model), ordered=ordered)
     monitored = MonitoredPolicy(policy, watching, setting)
+    if setting != "match":
+        return monitored
+    if excitation := _read_excitation(model):
+        return ExcitingPolicy(monitored, excitation)
     student = _find_student_path(model)
-    if student is None or setting != "match":
+    if student is None:
         return monitored
     return HandOverPolicy(monitored, make_policy(read_model(student), "off", engine=engine))
 
@@ -161,6 +169,31 @@ def _find_student_path(model: Model) -> Path | None:
     if model.network is None or not model.network.layout.hand_over:
         return None
     return Path(model.network.file).parent / model.network.layout.hand_over
+
+
+def _check_start(model: Model) -> None:
+    """Check that a model without a monitor does not need one to find the order at the start.
+
+    Raises:
+        ValueError: It does; the message names the key that says so.
+    """
+    layout = None if model.network is None else model.network.layout
+    for key in ("hand_over", "excitation"):
+        if layout is not None and getattr(layout, key):
+            raise ValueError(
+                f"{key}: needs a monitor that is on (an-control train-monitor makes one;"
+                " with the monitor set to 'off' the policy acts at once)"
+            )
+
+
+def _read_excitation(model: Model) -> Excitation | None:
+    """Return the motions from which the policy finds the order of its channels, or None.
+
+    A policy that needs its channels in a fixed order may name a file with such motions.
+    """
+    if model.network is None or not model.network.layout.excitation:
+        return None
+    return read_excitation(Path(model.network.file).parent / model.network.layout.excitation)
 
 
 def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:

@@ -47,6 +47,7 @@ GROUPS = {
         "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC, TD3 or TQC",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
+        "record-excitation": "record small motions, by which a policy finds its channels' order",
         "new-model": "write a small random policy for a robot, for its bring-up",
         "import": "convert a policy of Stable-Baselines3 or TorchScript to ONNX",
         "import-authors": "convert the weights of the AttentionNeuron authors",

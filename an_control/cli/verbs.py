@@ -107,6 +107,10 @@ def load_verb_class(verb: str) -> type[Any]:
             from an_control.cli.train_monitor import TrainMonitorCommand
 
             return TrainMonitorCommand
+        case "record-excitation":
+            from an_control.cli.record_excitation import RecordExcitationCommand
+
+            return RecordExcitationCommand
         case "new-model":
             from an_control.cli.new_model import NewModelCommand
 

@@ -128,6 +128,19 @@ class IdentityMonitor:
         self._sensors.reset()
         self._costs.noise_sd = 0.0
 
+    def start_from(self, slots: np.ndarray) -> None:
+        """Start an episode with another assumption than `reset`.
+
+        The policy gets each signal under the id of its channel from the first tick on.
+
+        Args:
+            slots: (N,) the input slot that is assumed to feed each channel.
+        """
+        self.reset()
+        assumed = Assignment(slots, slots, slots, slots, pinned=False)
+        self.assignment = self._settled = self._judged = assumed
+        self._known = slots
+
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
     ) -> np.ndarray:

@@ -76,6 +76,15 @@ class MonitoredPolicy(WrappingPolicy):
         """A pair: the last tick's assignment, and for each id the index (N,) of the channel whose
         signal it gets."""
 
+    def start_from(self, slots: np.ndarray) -> None:
+        """Start an episode with another assumption than `reset`; see `IdentityMonitor.start_from`.
+
+        Args:
+            slots: (N,) the input slot that is assumed to feed each channel.
+        """
+        self.reset()
+        self.monitor.start_from(slots)
+
     def ignore_next_tick(self) -> None:
         """Exclude the next tick as evidence, because no action in [-1, 1] describes the command."""
         self._evidence = False
@@ -91,10 +100,8 @@ class MonitoredPolicy(WrappingPolicy):
             (A,) float32 the action, in [-1, 1].
         """
         values = check_readings(values, len(ids))
-        if ids is not self._ids:
-            self._map_ids(check_unique_ids(ids))
         before = self.monitor.assignment
-        readings = self._arrange_by_slot(values)
+        readings = self.arrange_by_slot(values, ids)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
         assignment, self._evidence = self.monitor.assignment, True
         if self.setting == "match":
@@ -113,6 +120,27 @@ class MonitoredPolicy(WrappingPolicy):
         """Do work for the next tick that depends on no reading; see `Policy.prepare_next_tick`."""
         self.monitor.prepare_next_tick(self._action)
 
+    def arrange_by_slot(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """Return the readings (N,) in the order of input slots, NaN where absent or invalid.
+
+        Args:
+            values: The readings in the order of `ids`, as `check_readings` returns them.
+            ids: The channel id of each reading.
+
+        Raises:
+            ValueError: An id occurs twice.
+        """
+        if ids is not self._ids:
+            self._map_ids(check_unique_ids(ids))
+        own = values if self._nominal else values[self._from]
+        if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
+            own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
+        if self._nominal:
+            return own.astype(np.float32)
+        readings = np.full(len(self.nominal_ids), np.nan, np.float32)
+        readings[self._to] = own
+        return readings
+
     def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Store where each reading goes, for all ticks until other channel ids come."""
         known = [name in self._slot for name in ids]
@@ -123,21 +151,6 @@ class MonitoredPolicy(WrappingPolicy):
         self._given = self.nominal_ids + self._unknown_ids
         self._nominal = ids == self.nominal_ids
         self._ids = ids
-
-    def _arrange_by_slot(self, values: np.ndarray) -> np.ndarray:
-        """Return the readings (N,) in the order of input slots, NaN where absent or invalid.
-
-        Args:
-            values: The readings in the order of the call.
-        """
-        own = values if self._nominal else values[self._from]
-        if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
-            own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
-        if self._nominal:
-            return own.astype(np.float32)
-        readings = np.full(len(self.nominal_ids), np.nan, np.float32)
-        readings[self._to] = own
-        return readings
 
     def _step_policy(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return the inner policy's action (A,) for the present signals and the unknown channels.

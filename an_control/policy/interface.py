@@ -202,6 +202,8 @@ class MonitorReport(NamedTuple):
     misfit: str
     """Description of how the robot differs from the one that the model was trained on, which is why
     the monitor moves no signal; "" if the robot fits."""
+    waiting: str = ""
+    """Why the policy does not act yet, although it computes the actions; "" if it acts."""
 
 
 def check_readings(values: np.ndarray, count: int) -> np.ndarray:

@@ -111,6 +111,8 @@ class Layout:
         task: The name of the task that the network was trained for; "" if unknown.
         hand_over: The name of a model file beside the YAML file, whose policy acts until the order
             of the channels is known; "" if there is none.
+        excitation: The name of a file beside the YAML file, with motions from which the order of
+            the channels is found; "" if there is none.
     """
 
     terms: tuple[Term, ...]
@@ -122,6 +124,7 @@ class Layout:
     step_s: float | None
     task: str
     hand_over: str = ""
+    excitation: str = ""
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -194,8 +197,11 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         offset,
         _resolve_step(beside.get("step_s"), metadata),
         _resolve_task(beside.get("task"), metadata),
-        _parse_hand_over(beside.get("hand_over")),
+        _parse_file_beside(beside.get("hand_over")),
+        _parse_file_beside(beside.get("excitation")),
     )
+    if layout.hand_over and layout.excitation:
+        raise beside["excitation"].make_error("only one of excitation and hand_over")
     _check_unique_channels(layout, where)
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
         raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
@@ -238,7 +244,7 @@ def _read_fields(file: str) -> dict[str, Entry]:
     """
     known = (
         *("observation", "history", "actuators", "action", "states", "inputs"),
-        *("step_s", "task", "hand_over"),
+        *("step_s", "task", "hand_over", "excitation"),
     )
     fields = read_yaml(file).read_fields(("an_control_policy",), known)
     if fields["an_control_policy"].value != FORMAT:
@@ -608,8 +614,8 @@ def _resolve_task(entry: Entry | None, metadata: _Metadata) -> str:
     return metadata.text("task") if entry is None else entry.read_text("the name of a task", _NAME)
 
 
-def _parse_hand_over(entry: Entry | None) -> str:
-    """Return the name of the model file whose policy acts first, or "" without such an entry."""
+def _parse_file_beside(entry: Entry | None) -> str:
+    """Return the name of a file beside the YAML file, or "" without such an entry."""
     if entry is None:
         return ""
     name = entry.read_text("the name of a .safetensors file beside this one", _NAME)

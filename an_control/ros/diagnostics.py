@@ -226,7 +226,9 @@ class DiagnosticsReport:
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
         level, text = OK, "all signals are where they are wired"
-        if report.misfit:
+        if report.waiting:
+            level, text = WARN, report.waiting
+        elif report.misfit:
             level, text = (
                 WARN,
                 f"its model does not fit this robot: {report.misfit}; signals are left as they are",
@@ -544,7 +546,7 @@ class EventLog:
         self._moved: dict[str, str] = {}
         """The rewired sensors as logged last: a mapping from the channel on which readings arrive
         to the channel whose readings they are."""
-        self._misfit = False
+        self._misfit, self._policy_waits = False, ""
         self.reset(0.0)
         self._log_names(0.0)
 
@@ -605,6 +607,10 @@ class EventLog:
         report = self._controller.acting.policy.monitor_report
         if report is None:
             return
+        if report.waiting != self._policy_waits:
+            self._policy_waits = report.waiting
+            if self._policy_waits:
+                self._logger.warning(self._policy_waits)
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
             if self._misfit and self._throttle.allow(MONITOR, now_s):

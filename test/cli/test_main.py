@@ -165,6 +165,7 @@ NEEDED = {
     "train": ["cartpole", "--out", "run"],
     "train-teacher": ["ant", "--out", "run"],
     "distill": ["cartpole", "--out", "run"],
+    "record-excitation": ["policy.onnx", "--amplitude", "0.3"],
     "import-authors": ["a.npz", "--kind", "ant_pi", "--out", "m"],
 }
 

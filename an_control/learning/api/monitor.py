@@ -151,6 +151,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         raise ValueError(f"--disturb: {error}") from error
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
+    model = _without_start(model)
     written = path
     if model.network is not None:
         written = get_monitor_path(path)
@@ -288,6 +289,17 @@ def _make_forward_model_settings(
         minutes=options.minutes,
         faults=faults,
     )
+
+
+def _without_start(model: Model) -> Model:
+    """Return a policy that acts at once, without a student or an excitation before it.
+
+    A monitor is trained and validated with the policy alone.
+    """
+    if model.network is None:
+        return model
+    layout = replace(model.network.layout, hand_over="", excitation="")
+    return replace(model, network=replace(model.network, layout=layout))
 
 
 def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:

@@ -1,0 +1,61 @@
+"""The verb ``an-control record-excitation POLICY.onnx --amplitude A``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from an_control.cli.common import InputError, OutputFile, require_packages
+from an_control.cli.terminal import ProgressLine, RunAtTerminal
+from an_control.learning.excitation import ExcitationOptions, record_excitation
+from an_control.learning.runs.progress import RunProgress
+from an_control.monitor.excitation import ResponseMatcher, write_excitation
+from an_control.policy import read_model
+from an_control.policy.onnx_file import SUFFIX, is_onnx
+from an_control.policy.onnx_layout import make_yaml_name
+from an_control.system.files import WriteError
+
+
+@dataclass(frozen=True)
+class RecordExcitationCommand(ExcitationOptions):
+    """Record how a robot answers small motions, so that a policy can find its channels' order.
+
+    The motions are played in the simulator, in the known order of the channels. If the order is
+    unknown at the start, they are played on the robot, and the policy acts once their effects have
+    shown which channel is which. It needs a monitor (an-control train-monitor).
+    """
+
+    model: tyro.conf.Positional[Path]
+    out: OutputFile | None = None
+    """The file to write; by default NAME.excitation.safetensors beside the policy."""
+
+    def run(self) -> int:
+        """Record the motions, write the file, print what it tells apart, and return the status."""
+        require_packages("sim", "gymnasium")
+        if not is_onnx(self.model):
+            raise InputError(
+                f"{self.model}: must end in {SUFFIX} (an-control export MODEL --onnx POLICY.onnx)"
+            )
+        out = self.out or self.model.with_name(f"{self.model.stem}.excitation.safetensors")
+        if out.suffix != ".safetensors":
+            raise InputError(f"--out {out}: must end in .safetensors")
+        model = read_model(self.model, monitor=False)
+        with RunAtTerminal(ProgressLine(None)) as terminal:
+            terminal.report_progress(RunProgress("begin", unit="run", steps=self.runs))
+            excitation = record_excitation(self, model, lambda done: self._report(terminal, done))
+        try:
+            write_excitation(out, excitation)
+        except WriteError as error:
+            raise InputError(f"--out {error}") from error
+        for alike in ResponseMatcher(excitation).groups_alike():
+            print(f"not told apart, which the monitor must do later: {', '.join(alike)}")
+        print(f"{out}: name it in {Path(make_yaml_name(str(self.model))).name}: excitation: {out.name}")
+        return 0
+
+    def _report(self, terminal: RunAtTerminal, done: int) -> None:
+        """Show the number of runs that were played."""
+        share = done / self.runs
+        progress = RunProgress("step", unit="run", done=done, steps=self.runs, share=share)
+        terminal.report_progress(progress)
