@@ -250,28 +250,31 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
             robots[name] = Robot(file, wiring)
         return robots[name]
 
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     if "table" in options.studies:
-        for seed in range(options.seeds):
+        for seed in seeds:
             for name, mistakes in TABLE.items():
                 if not options.rows or any(word in name for word in options.rows):
                     yield (
                         f"table/{name}/{seed}",
                         lambda m=mistakes, s=seed: run_trial(
-                            get_robot("ant"), m, s, returns=s < options.returns
+                            get_robot("ant"), m, s, returns=s in seeds[: options.returns]
                         ),
                     )
     if "robots" in options.studies:
-        for seed in range(options.seeds):
+        for seed in seeds:
             for name in options.robots:
-                for word in OTHERS:
+                for word in options.others:
                     if name == "base" and word.startswith(("mass", "friction")):
                         continue
                     yield (
                         f"robots/{name}/{word}/{seed}",
-                        lambda n=name, w=word, s=seed: run_healthy_trial(get_robot(n), w, s),
+                        lambda n=name, w=word, s=seed: run_healthy_trial(
+                            get_robot(n), w, s, options.seconds
+                        ),
                     )
     if "random" in options.studies:
-        for number in range(options.trials):
+        for number in range(options.first_trial, options.first_trial + options.trials):
             for name in options.robots:
                 yield (
                     f"random/{name}/{options.mistakes}/{number}",
@@ -279,16 +282,17 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
                 )
 
 
-def run_healthy_trial(robot: Robot, word: str, seed: int) -> dict[str, Any]:
+def run_healthy_trial(robot: Robot, word: str, seed: int, seconds: float) -> dict[str, Any]:
     """Run a robot whose wiring is right, and return what the doctor finds.
 
     Args:
         robot: The robot.
         word: A disturbance such as "delay=1", or "none".
         seed: The seed of the episodes.
+        seconds: The length of the recording.
     """
     settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
-    ticks = round(SECONDS[-1] / robot.step_s)
+    ticks = round(seconds / robot.step_s)
     recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
     diagnosis = diagnose(recording, robot.forward)
     findings = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
@@ -322,12 +326,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trials that are missing, print counts of the outcomes, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
-    parser.add_argument("--seeds", type=int, default=10, help="of each row of the table")
+    parser.add_argument("--first-seed", type=int, default=0, help="of each row and robot")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds of each of them")
     parser.add_argument("--returns", type=int, default=10, help="seeds with returns, too")
     parser.add_argument("--rows", nargs="*", default=(), help="words in the names of rows")
+    parser.add_argument("--first-trial", type=int, default=0, help="of the random ones")
     parser.add_argument("--trials", type=int, default=75, help="random trials of each robot")
     parser.add_argument("--mistakes", type=int, default=1, help="at once, of random trials")
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=list(ROBOTS))
+    parser.add_argument("--others", nargs="+", default=list(OTHERS), help="of right wirings")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of right wirings")
     parser.add_argument("--models", type=Path, default=Path(), help="where other models are")
     parser.add_argument("--json", type=Path, default=HERE / "results.json")
     options = parser.parse_args(arguments)

@@ -9,9 +9,11 @@ import pytest
 
 from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
 from an_control.commissioning.doctor.hypotheses import find_groups, iterate_exchanges
+from an_control.commissioning.doctor.kinematics import find_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
 from an_control.wiring import load_wiring
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
+from experiments.doctor.run import TABLE
 
 WIRING = MODELS.parent / "config/mobile_base.yaml"
 TICKS = 200
@@ -137,3 +139,31 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
     repair.write(candidate.with_scale_factor(left[:1], -1.0))
     assert repair.diff == "" and "need a line of their own" in repair.left[0]
+
+
+@pytest.fixture(scope="module")
+def ant():
+    return Robot(MODELS / "ant.safetensors", MODELS.parent / "config/ant.yaml")
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [("sign of its position and velocity", "sign"), ("all positions in degrees", "scale")],
+)
+def test_a_robot_that_falls_at_once_still_shows_its_one_mistake(ant, row, kind):
+    recording, _ = ant.play(TABLE[row], seed=10, ticks=600)
+    diagnosis = diagnose(recording, ant.forward)
+    (found,) = diagnosis.findings
+    assert found.kind == kind and found.members == TABLE[row][0].members
+    if kind == "scale":
+        assert "degrees instead of radians" in found.text
+
+
+def test_a_position_is_paired_with_its_rate_whatever_their_scales_and_signs():
+    rng = np.random.default_rng(0)
+    rate = np.cumsum(rng.standard_normal(300)) * 0.1
+    position = np.append(0.0, np.cumsum((rate[1:] + rate[:-1]) / 2.0)) * 0.02
+    readings = np.stack([57.3 * position, -rate, rng.standard_normal(300)], 1)
+    recording = Recording.from_readings(readings, ("angle", "rate", "noise"), np.zeros((300, 1)))
+    (pair,) = find_rate_pairs(recording, np.ones(3, bool))
+    assert pair[:2] == (0, 1) and pair.ratio == pytest.approx(-57.3 * 0.02)

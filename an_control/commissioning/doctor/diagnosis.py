@@ -26,6 +26,7 @@ from an_control.commissioning.doctor.hypotheses import (
     find_groups,
     iterate_exchanges,
 )
+from an_control.commissioning.doctor.kinematics import estimate_factor
 from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.monitor.forward_model import ForwardModel
 
@@ -61,6 +62,15 @@ class DoctorSettings:
     """Share of the present excess that a mistake must explain. On a robot whose physics differ from
     the model's, many mistakes explain a little.
     """
+    restored_ticks: int = 6
+    """Number of neighbouring ticks that are judged together as restored."""
+    restored_excess: float = 0.2
+    """Excess in nats a tick and channel up to which ticks count as restored: the model explains
+    them as in its validation."""
+    min_restored: float = 40.0
+    """Nats beyond the penalty that a mistake without a fitted number must gain in restored ticks,
+    to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
+    ticks that the model can explain, but those decide."""
     min_certain_share: float = 0.06
     """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
     certain_sigma: float = 5.0
@@ -142,6 +152,8 @@ MIN_BLOCK, FEWEST_BLOCKS = 4, 10
 """Ticks of a block at least, and blocks of a short recording."""
 FITTED = ("offset", "scale", "delay", "unusable")
 """Kinds of mistakes that always explain a little, because a number is fitted."""
+NUMBERS = ("offset", "scale", "delay")
+"""Kinds of mistakes of a channel that have a number."""
 MAX_LOG_FACTOR = float(np.log(3e4))
 
 
@@ -416,7 +428,7 @@ class _Search:
         effects = self._likelihood.estimate_motor_effects(
             candidate, self._likelihood.select_ticks(400)
         )
-        usual = float(np.clip(np.median(effects), 0.3, 1.0))
+        usual = _find_usual_effect(effects)
         for m in motors:
             factor = float(effects[m]) / usual
             if m in self._judged:
@@ -468,11 +480,12 @@ class _Search:
             for one, cost in zip(refined, costs_of, strict=True)
         ]
         order = np.argsort(scores)[::-1]
-        excess = max(0.0, float(likelihood.compute_excess(candidate, ticks).sum()))
+        excess = float(likelihood.compute_excess(candidate, ticks).sum())
+        usual = float(now.mean()) - excess
         accepted = [
             number
             for number in map(int, order)
-            if self._is_significant(now - costs_of[number], refined[number], excess)
+            if self._is_acceptable(now - usual, costs_of[number] - usual, refined[number])
         ]
         for number in list(accepted):
             if refined[number].is_motor and not self._agrees_with_effects(
@@ -516,8 +529,21 @@ class _Search:
         same = one.is_motor is other.is_motor
         return same and bool(set(one.members) & set(other.members))
 
-    def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
+    def _is_acceptable(self, now: np.ndarray, then: np.ndarray, one: Hypothesis) -> bool:
         """Return whether a hypothesis explains enough to be accepted.
+
+        Args:
+            now: (K,) excess of each tick without the correction, in nats.
+            then: (K,) excess of each tick with the correction.
+            one: The hypothesis.
+        """
+        if self._is_significant(now - then, one, max(0.0, float(now.mean()))):
+            return True
+        least = self._settings.min_restored + one.penalty
+        return one.kind not in FITTED and self._compute_restored(now, then) >= least
+
+    def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
+        """Return whether a hypothesis explains enough of the present excess.
 
         Args:
             gain: (K,) nats that it explains in each tick.
@@ -532,6 +558,9 @@ class _Search:
         weak = one.kind in FITTED or (self._found and not one.is_motor)
         if weak and mean < settings.min_fitted_gain:
             return False
+        left = excess - mean
+        if one.kind in NUMBERS and self._found and left > settings.poor_fit * len(self._fixed):
+            return False  # almost any number explains a little of what the model does not know
         if one.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
             return mean >= share * excess and self._is_clear(gain, settings.fitted_sigma)
@@ -539,14 +568,33 @@ class _Search:
             share = settings.min_certain_share
         return mean >= share * excess and self._is_clear(gain)
 
+    def _compute_restored(self, now: np.ndarray, then: np.ndarray) -> float:
+        """Return the nats gained in ticks that the model then explains as in its validation.
+
+        Args:
+            now: (K,) excess of each tick without a correction, in nats.
+            then: (K,) excess of each tick with the correction.
+        """
+        settings = self._settings
+        length = settings.restored_ticks
+        count = len(now) // length
+        level = settings.restored_excess * len(self._recording.ids)
+        before, after = (
+            np.minimum(values[: count * length].reshape(count, length).mean(1), level)
+            for values in (now, then)
+        )
+        return float((before - after).sum()) * length
+
     def _agrees_with_effects(
         self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
     ) -> bool:
         """Return whether a hypothesis about motors agrees with their measured effects."""
         settings, members = self._settings, list(one.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
-        others = np.delete(before, members)
-        usual = float(np.clip(np.median(others), 0.3, 1.0)) if len(others) else 1.0
+        usual = _find_usual_effect(np.delete(before, members))
+        members = [m for m in members if not np.isnan(before[m])]
+        if not members:
+            return True  # no sensor shows their effects
         before = before[members] / usual
         if np.abs(before - 1.0).max() < settings.min_effect:
             return False
@@ -573,7 +621,7 @@ class _Search:
         if bent or excess < settings.misfit * len(candidate.slots):
             return None, []
         effects = self._likelihood.estimate_motor_effects(candidate, ticks)
-        alive = candidate.gain != 0.0
+        alive = (candidate.gain != 0.0) & ~np.isnan(effects)
         alive[list(self._judged)] = False
         if not alive.any():
             return None, []
@@ -617,8 +665,8 @@ class _Search:
                 continue
             crossed = candidate.with_permuted_motors([motor, other], [other, motor])
             effects = self._likelihood.estimate_motor_effects(crossed, ticks)
-            usual = float(np.clip(np.median(effects), 0.3, 1.0))
-            if effects[[motor, other]].min() < self._settings.crossed_effect * usual:
+            least = self._settings.crossed_effect * _find_usual_effect(effects)
+            if not effects[[motor, other]].min() >= least:
                 continue
             if (
                 self._likelihood.compute_total_costs([crossed], ticks)[0]
@@ -703,17 +751,23 @@ class _Search:
         bounds = -MAX_LOG_FACTOR, MAX_LOG_FACTOR
         log = self._minimize_on_line(with_scale, float(np.log(abs(first))), 0.5, bounds)
         fitted = with_scale(log)
-        near = min((*UNITS, *ROUND), key=lambda unit: abs(log + np.log(unit)))
-        if abs(log + np.log(near)) < self._settings.near_unit:
-            named = with_scale(-np.log(near))
-            now, as_named, as_fitted = self._likelihood.compute_total_costs(
-                [candidate, named, fitted], ticks
-            )
-            excess = float(self._likelihood.compute_excess(fitted, ticks).mean())
-            poor = excess > self._settings.poor_fit
-            share = self._settings.poor_unit_share if poor else self._settings.unit_share
-            if now - as_named > share * (now - as_fitted):
-                fitted = named
+        share = self._settings.unit_share
+        if self._likelihood.compute_excess(fitted, ticks).mean() > self._settings.poor_fit:
+            share = self._settings.poor_unit_share
+            factor = estimate_factor(self._forward, self._recording, candidate, members)
+            if factor is not None:
+                log, share = float(np.log(factor)), 0.0
+                fitted = with_scale(log)
+        near = [
+            with_scale(-np.log(unit))
+            for unit in (*UNITS, *ROUND)
+            if abs(log + np.log(unit)) < self._settings.near_unit
+        ]
+        now, as_fitted, *as_named = self._likelihood.compute_total_costs(
+            [candidate, fitted, *near], ticks
+        )
+        if near and now - min(as_named) > share * (now - as_fitted):
+            fitted = near[int(np.argmin(as_named))]
         return one._replace(candidate=fitted)
 
     def _minimize_on_line(
@@ -756,6 +810,7 @@ class _Search:
     ) -> CandidateWiring:
         """Return the candidate without changes that explain nothing beside the others."""
         cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
+        usual = float(cost.mean() - self._likelihood.compute_excess(candidate, ticks).sum())
         for one in found:
             if one.what == "gain":
                 continue  # judged by its effect
@@ -765,6 +820,9 @@ class _Search:
                 gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
                 if some == one.members:
                     needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
+                    if np.allclose(np.abs(without.scale), np.abs(candidate.scale)):
+                        restored = self._compute_restored(cost + gain - usual, cost - usual)
+                        needed |= restored >= self._settings.min_restored
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
                 if not needed:
@@ -953,6 +1011,12 @@ FIELDS = {
 """Fields of `CandidateWiring` that belong to each `_Change.what`."""
 
 
+def _find_usual_effect(effects: np.ndarray) -> float:
+    """Return the median of motor effects, limited to a plausible range; NaN is left out."""
+    known = effects[~np.isnan(effects)]
+    return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
+
+
 def _copy_entries(
     candidate: CandidateWiring, other: CandidateWiring, what: str, members: Sequence[int]
 ) -> CandidateWiring:
@@ -1013,7 +1077,7 @@ def _describe_scale_and_offset(
         times = 1.0 / abs(factor)
         texts.append(f"reads {times:.3g} times too much" if times > 1.0 else
                      f"reads {1 / times:.3g} times too little")  # fmt: skip
-        units = [text for unit, text in UNITS.items() if abs(np.log(times / unit)) < 0.02]
+        units = [text for unit, text in UNITS.items() if abs(np.log(times / unit)) < 0.01]
         texts += units[:1]
         if factor < 0:
             texts.append("with the wrong sign")
