@@ -481,12 +481,18 @@ class _Search:
         ]
         order = np.argsort(scores)[::-1]
         excess = float(likelihood.compute_excess(candidate, ticks).sum())
-        usual = float(now.mean()) - excess
+        restored = [
+            self._compute_restored(now, cost, candidate, one.candidate, excess)
+            for one, cost in zip(refined, costs_of, strict=True)
+        ]
         accepted = [
             number
             for number in map(int, order)
-            if self._is_acceptable(now - usual, costs_of[number] - usual, refined[number])
+            if self._is_acceptable(
+                now - costs_of[number], refined[number], max(0.0, excess), restored[number]
+            )
         ]
+        accepted = self._put_restoring_first(accepted, refined, restored)
         for number in list(accepted):
             if refined[number].is_motor and not self._agrees_with_effects(
                 refined[number], candidate, ticks
@@ -529,18 +535,41 @@ class _Search:
         same = one.is_motor is other.is_motor
         return same and bool(set(one.members) & set(other.members))
 
-    def _is_acceptable(self, now: np.ndarray, then: np.ndarray, one: Hypothesis) -> bool:
-        """Return whether a hypothesis explains enough to be accepted.
+    def _put_restoring_first(
+        self, accepted: list[int], refined: Sequence[Hypothesis], restored: Sequence[float]
+    ) -> list[int]:
+        """Return the accepted hypotheses with that first which restores clearly more than the best.
 
         Args:
-            now: (K,) excess of each tick without the correction, in nats.
-            then: (K,) excess of each tick with the correction.
-            one: The hypothesis.
+            accepted: Indices of the accepted hypotheses, the most likely first.
+            refined: All compared hypotheses.
+            restored: Nats that each of them gains in restored ticks.
         """
-        if self._is_significant(now - then, one, max(0.0, float(now.mean()))):
+        known = [number for number in accepted if refined[number].kind not in FITTED]
+        if not known or known[0] != accepted[0]:
+            return accepted
+        best = max(known, key=lambda number: restored[number])
+        if restored[best] - restored[accepted[0]] < self._settings.min_restored:
+            return accepted
+        return [best, *(number for number in accepted if number != best)]
+
+    def _is_acceptable(
+        self, gain: np.ndarray, one: Hypothesis, excess: float, restored: float
+    ) -> bool:
+        """Return whether a hypothesis explains enough to be accepted, and spoils nothing.
+
+        Args:
+            gain: (K,) nats that it explains in each tick.
+            one: The hypothesis.
+            excess: Present excess in nats a tick.
+            restored: Nats that it gains in restored ticks; negative if it spoils some.
+        """
+        least = self._settings.min_restored
+        if one.kind != "unusable" and restored < -least:
+            return False
+        if self._is_significant(gain, one, excess):
             return True
-        least = self._settings.min_restored + one.penalty
-        return one.kind not in FITTED and self._compute_restored(now, then) >= least
+        return one.kind not in FITTED and restored >= least + one.penalty
 
     def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
         """Return whether a hypothesis explains enough of the present excess.
@@ -568,20 +597,35 @@ class _Search:
             share = settings.min_certain_share
         return mean >= share * excess and self._is_clear(gain)
 
-    def _compute_restored(self, now: np.ndarray, then: np.ndarray) -> float:
+    def _compute_restored(
+        self,
+        now: np.ndarray,
+        then: np.ndarray,
+        candidate: CandidateWiring,
+        corrected: CandidateWiring,
+        excess: float,
+    ) -> float:
         """Return the nats gained in ticks that the model then explains as in its validation.
 
         Args:
-            now: (K,) excess of each tick without a correction, in nats.
-            then: (K,) excess of each tick with the correction.
+            now: (K,) cost of each tick under a candidate, in nats.
+            then: (K,) cost of each tick with a correction.
+            candidate: The candidate.
+            corrected: The candidate with the correction.
+            excess: Excess of the candidate in nats a tick.
+
+        Returns:
+            The nats; negative if the correction spoils ticks that were explained.
         """
         settings = self._settings
         length = settings.restored_ticks
         count = len(now) // length
         level = settings.restored_excess * len(self._recording.ids)
+        usual = float(now.mean()) - excess
+        scaled = float(np.log(np.abs(corrected.scale / candidate.scale)).sum())
         before, after = (
             np.minimum(values[: count * length].reshape(count, length).mean(1), level)
-            for values in (now, then)
+            for values in (now - usual, then - usual + scaled)
         )
         return float((before - after).sum()) * length
 
@@ -810,7 +854,7 @@ class _Search:
     ) -> CandidateWiring:
         """Return the candidate without changes that explain nothing beside the others."""
         cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
-        usual = float(cost.mean() - self._likelihood.compute_excess(candidate, ticks).sum())
+        excess = float(self._likelihood.compute_excess(candidate, ticks).sum())
         for one in found:
             if one.what == "gain":
                 continue  # judged by its effect
@@ -820,9 +864,8 @@ class _Search:
                 gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
                 if some == one.members:
                     needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
-                    if np.allclose(np.abs(without.scale), np.abs(candidate.scale)):
-                        restored = self._compute_restored(cost + gain - usual, cost - usual)
-                        needed |= restored >= self._settings.min_restored
+                    spoilt = self._compute_restored(cost, cost + gain, candidate, without, excess)
+                    needed |= one.what != "unusable" and -spoilt >= self._settings.min_restored
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
                 if not needed:
