@@ -540,12 +540,18 @@ class _Search:
     ) -> list[int]:
         """Return the accepted hypotheses with that first which restores clearly more than the best.
 
+        Only mistakes of channels are compared: the effects of motors are measured.
+
         Args:
             accepted: Indices of the accepted hypotheses, the most likely first.
             refined: All compared hypotheses.
             restored: Nats that each of them gains in restored ticks.
         """
-        known = [number for number in accepted if refined[number].kind not in FITTED]
+        known = [
+            number
+            for number in accepted
+            if refined[number].kind not in FITTED and not refined[number].is_motor
+        ]
         if not known or known[0] != accepted[0]:
             return accepted
         best = max(known, key=lambda number: restored[number])
@@ -565,7 +571,7 @@ class _Search:
             restored: Nats that it gains in restored ticks; negative if it spoils some.
         """
         least = self._settings.min_restored
-        if one.kind != "unusable" and restored < -least:
+        if one.kind != "unusable" and not one.is_motor and restored < -least:
             return False
         if self._is_significant(gain, one, excess):
             return True
