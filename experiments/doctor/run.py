@@ -187,10 +187,11 @@ def classify_diagnosis(
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
-    names = {name for one in mistakes for name in one.members}
-    unseen = {name.removeprefix("motor ") for name in diagnosis.unseen}
-    if names & unseen:
-        return "unseen"
+    for one in mistakes:
+        for name, hint in diagnosis.unseen.items():
+            listed = name.removeprefix("motor ") in one.members
+            if listed and (one.kind == "delay" or "delay" not in hint):
+                return "unseen"
     return "said" if diagnosis.notes else "missed"
 
 

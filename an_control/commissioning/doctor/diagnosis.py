@@ -85,6 +85,9 @@ class DoctorSettings:
     """Minimum share of the excess for a mistake with a fitted number, which always explains a
     little.
     """
+    white: float = 0.2
+    """Correlation of successive readings below which a channel carries noise: a sensor of a robot
+    that moves changes less from tick to tick than in all."""
     min_later_share: float = 0.25
     """Minimum share of the excess for a mistake with a fitted number that is found after another
     mistake.
@@ -361,7 +364,7 @@ class _Search:
                 )
             if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
                 continue  # too little is known of it for a number
-            for factor in FACTORS_BOTH if self._span[candidate.slots[k]] else ():
+            for factor in FACTORS_BOTH if self._may_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
             for offset in self._list_offsets(candidate, k):
                 found.append(Hypothesis("offset", (k,), candidate.with_offset(k, offset)))
@@ -373,6 +376,14 @@ class _Search:
                 Hypothesis("swapped", (a, b), candidate.with_permuted_channels([a, b], [b, a]))
             )
         return found
+
+    def _may_scale(self, candidate: CandidateWiring, k: int) -> bool:
+        """Return whether a wrong factor of a channel can be seen: not if it reads just 0 and 1."""
+        if not self._binary[k]:
+            return bool(self._span[candidate.slots[k]])
+        values = self._recording.raw[:, candidate.slots[k]] * candidate.scale[k]
+        values = values[~np.isnan(values)] + candidate.offset[k]
+        return not np.isin(values.round(6), (0.0, 1.0)).all()
 
     def _list_offsets(self, candidate: CandidateWiring, k: int) -> list[float]:
         """Return offsets to try for channel `k`."""
@@ -402,7 +413,8 @@ class _Search:
             found.append(
                 Hypothesis("sign", tuple(usable), candidate.with_scale_factor(usable, -1.0), name)
             )
-            for factor in FACTORS_BOTH:
+            usable = [k for k in usable if self._may_scale(candidate, k)]
+            for factor in FACTORS_BOTH if len(usable) > 1 else ():
                 scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
         for name, channels, others in iterate_exchanges(self._recording.ids, self._groups):
@@ -575,7 +587,13 @@ class _Search:
             return False
         if self._is_significant(gain, one, excess):
             return True
-        return one.kind not in FITTED and restored >= least + one.penalty
+        return (
+            self._is_strange(excess) and one.kind not in FITTED and restored >= least + one.penalty
+        )
+
+    def _is_strange(self, excess: float) -> bool:
+        """Return whether the model does not expect what this robot does, as after a fall."""
+        return excess > self._settings.misfit * len(self._recording.ids)
 
     def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
         """Return whether a hypothesis explains enough of the present excess.
@@ -598,10 +616,22 @@ class _Search:
             return False  # almost any number explains a little of what the model does not know
         if one.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
+            if one.kind == "unusable" and self._is_white(one.candidate.slots[one.members[0]]):
+                share = settings.min_share
             return mean >= share * excess and self._is_clear(gain, settings.fitted_sigma)
         if not one.is_motor and self._is_clear(gain, settings.certain_sigma):
             share = settings.min_certain_share
         return mean >= share * excess and self._is_clear(gain)
+
+    def _is_white(self, slot: int) -> bool:
+        """Return whether successive readings of a recorded channel are unrelated, as in noise."""
+        raw, follows = self._recording.raw[:, slot], ~self._recording.starts[1:]
+        before, after = raw[:-1][follows], raw[1:][follows]
+        known = ~np.isnan(before) & ~np.isnan(after)
+        if np.count_nonzero(known) < self._settings.min_ticks or not self._span[slot]:
+            return False
+        relation = np.corrcoef(before[known], after[known])[0, 1]
+        return bool(abs(relation) < self._settings.white)
 
     def _compute_restored(
         self,
@@ -668,7 +698,7 @@ class _Search:
         ).any()
         bent |= not np.allclose(candidate.scale, self._configured.scale)
         bent |= not np.allclose(candidate.offset, self._configured.offset)
-        if bent or excess < settings.misfit * len(candidate.slots):
+        if bent or not self._is_strange(excess):
             return None, []
         effects = self._likelihood.estimate_motor_effects(candidate, ticks)
         alive = (candidate.gain != 0.0) & ~np.isnan(effects)
@@ -871,7 +901,8 @@ class _Search:
                 if some == one.members:
                     needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
                     spoilt = self._compute_restored(cost, cost + gain, candidate, without, excess)
-                    needed |= one.what != "unusable" and -spoilt >= self._settings.min_restored
+                    strange = self._is_strange(excess) and one.what != "unusable"
+                    needed |= strange and -spoilt >= self._settings.min_restored
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
                 if not needed:
@@ -987,34 +1018,44 @@ class _Search:
         return Finding(kind, names, text, f"scale times {_format_number(factor)}", log_odds, factor)
 
     def _find_unseen(self, candidate: CandidateWiring, ticks: np.ndarray) -> dict[str, str]:
-        """Return what would show the sign of each channel and motor whose sign is not shown."""
+        """Return for each channel and motor that the recording cannot judge what would show it.
+
+        A mistake is made on purpose: the readings must become so much less likely that the doctor
+        would find it.
+        """
         recording, settings = self._recording, self._settings
-        names, several, hints = [], [], []
+        names, several, needed, hints = [], [], [], []
+        fitted = max(settings.min_fitted_gain * len(ticks), settings.min_gain)
         for k, id_ in enumerate(recording.ids):
             if not self._heard[k]:
                 names.append(id_)
                 several.append(candidate)
+                needed.append(settings.visible)
                 hints.append("it was never read")
             elif not candidate.unusable[k]:
-                names.append(id_)
-                several.append(candidate.with_scale_factor([k], -1.0))
                 still = self._span[candidate.slots[k]] * abs(candidate.scale[k]) < 1e-6
+                names += [id_, id_]
+                several += [candidate.with_scale_factor([k], -1.0), candidate.with_delay(k, 1)]
+                needed += [settings.visible, fitted]
                 hints.append("it did not change: move the robot so that it does" if still else
                              "move the robot further in it")  # fmt: skip
+                hints.append("a delay of a tick would not show: move the robot faster")
         for m, name in enumerate(recording.actuators):
             if candidate.gain[m]:
                 names.append(f"motor {name}")
                 several.append(candidate.with_motor_gain([m], -1.0))
-                hints.append("let the policy use it, or try --move")
+                needed.append(settings.visible)
+                hints.append("drive the robot so that it is used more")
         costs = self._likelihood.compute_total_costs([candidate, *several], ticks)
-        worse = costs[1:] - costs[0]
-        return {
-            name: "reversed it would be likelier, but not surely: record for longer"
-            if nats < -settings.visible
-            else hint
-            for name, hint, nats in zip(names, hints, worse, strict=True)
-            if nats < settings.visible
-        }
+        found: dict[str, str] = {}
+        for name, hint, worse, least in zip(
+            names, hints, costs[1:] - costs[0], needed, strict=True
+        ):
+            if worse < -settings.visible and least == settings.visible:
+                hint = "reversed it would be likelier, but not surely: record for longer"
+            if worse < least:
+                found.setdefault(name, hint)
+        return found
 
     def _make_notes(self, excess: float, found: bool) -> list[str]:
         """Return remarks on the lag of all readings and on an excess that no mistake explains."""
