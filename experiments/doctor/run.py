@@ -70,6 +70,8 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
 OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
 """Disturbances of robots whose wiring is right."""
 SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
+HINTS = {"scale": "factor", "delay": "delay"}
+"""Words in those of the doctor's hints that are about one kind of mistake alone."""
 KINDS = (
     *("sign", "sign", "scale", "scale", "offset", "delay", "stuck", "noise only", "swapped"),
     *("swapped", "motor reversed", "motor gain", "motor dead", "motors swapped"),
@@ -189,8 +191,8 @@ def classify_diagnosis(
         return "wrong"
     for one in mistakes:
         for name, hint in diagnosis.unseen.items():
-            listed = name.removeprefix("motor ") in one.members
-            if listed and (one.kind == "delay" or "delay" not in hint):
+            alone = next((kind for kind, word in HINTS.items() if word in hint), one.kind)
+            if name.removeprefix("motor ") in one.members and one.kind == alone:
                 return "unseen"
     return "said" if diagnosis.notes else "missed"
 

@@ -24,6 +24,11 @@ def robot():
     return Robot(MODELS / "mobile_base.safetensors", WIRING)
 
 
+@pytest.fixture(scope="module")
+def ant():
+    return Robot(MODELS / "ant.safetensors", MODELS.parent / "config/ant.yaml")
+
+
 def examined(robot, *mistakes):
     recording, _ = robot.play(mistakes, seed=3, ticks=TICKS)
     return diagnose(recording, robot.forward), recording
@@ -103,6 +108,22 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
     assert "cannot be seen here: motor forward" in " ".join(report.list_notes(diagnosis, None))
 
 
+def test_a_delay_that_would_not_show_is_listed(robot):
+    diagnosis, _ = examined(robot)
+    late = {name for name, hint in diagnosis.unseen.items() if "delay" in hint}
+    assert any(name.startswith("scan.") for name in late), "rays that hardly change"
+
+
+def test_a_contact_that_reads_0_and_1_has_no_wrong_factor(ant):
+    recording, _ = ant.play(seed=3, ticks=TICKS)
+    raw = recording.raw.copy()
+    seldom = recording.ids.index("foot_1.contact")
+    raw[:, seldom] = 0.0
+    raw[60:63, seldom] = 1.0
+    diagnosis = diagnose(replace(recording, raw=raw), ant.forward)
+    assert not any(one.kind == "scale" for one in diagnosis.findings)
+
+
 def test_a_recording_of_readings_holds_what_the_fields_carried():
     scale, offset = np.array([2.0, -1.0]), np.array([0.5, 0.0])
     readings = np.array([[2.5, 3.0], [4.5, 1.0]])
@@ -139,11 +160,6 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
     repair.write(candidate.with_scale_factor(left[:1], -1.0))
     assert repair.diff == "" and "need a line of their own" in repair.left[0]
-
-
-@pytest.fixture(scope="module")
-def ant():
-    return Robot(MODELS / "ant.safetensors", MODELS.parent / "config/ant.yaml")
 
 
 @pytest.mark.parametrize(

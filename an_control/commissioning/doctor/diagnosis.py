@@ -618,7 +618,9 @@ class _Search:
             share = settings.min_later_share if self._found else settings.min_fitted_share
             if one.kind == "unusable" and self._is_white(one.candidate.slots[one.members[0]]):
                 share = settings.min_share
-            return mean >= share * excess and self._is_clear(gain, settings.fitted_sigma)
+            whole = left <= 0.0 < excess  # nothing is left to explain
+            sigma = settings.min_sigma if whole else settings.fitted_sigma
+            return mean >= share * excess and self._is_clear(gain, sigma)
         if not one.is_motor and self._is_clear(gain, settings.certain_sigma):
             share = settings.min_certain_share
         return mean >= share * excess and self._is_clear(gain)
@@ -1034,11 +1036,16 @@ class _Search:
                 hints.append("it was never read")
             elif not candidate.unusable[k]:
                 still = self._span[candidate.slots[k]] * abs(candidate.scale[k]) < 1e-6
-                names += [id_, id_]
-                several += [candidate.with_scale_factor([k], -1.0), candidate.with_delay(k, 1)]
-                needed += [settings.visible, fitted]
+                names += [id_] * 3
+                several += [
+                    candidate.with_scale_factor([k], -1.0),
+                    candidate.with_scale_factor([k], 2.0),
+                    candidate.with_delay(k, 1),
+                ]
+                needed += [settings.visible, fitted, fitted]
                 hints.append("it did not change: move the robot so that it does" if still else
                              "move the robot further in it")  # fmt: skip
+                hints.append("a factor of 2 would not show: move the robot further in it")
                 hints.append("a delay of a tick would not show: move the robot faster")
         for m, name in enumerate(recording.actuators):
             if candidate.gain[m]:
