@@ -1026,40 +1026,35 @@ class _Search:
         would find it.
         """
         recording, settings = self._recording, self._settings
-        names, several, needed, hints = [], [], [], []
-        fitted = max(settings.min_fitted_gain * len(ticks), settings.min_gain)
+        clear, fitted = settings.visible, settings.min_fitted_gain * len(ticks)
+        tests: list[tuple[str, str, CandidateWiring, float, str]] = []
         for k, id_ in enumerate(recording.ids):
             if not self._heard[k]:
-                names.append(id_)
-                several.append(candidate)
-                needed.append(settings.visible)
-                hints.append("it was never read")
+                tests.append((id_, "reversed", candidate, clear, "it was never read"))
             elif not candidate.unusable[k]:
                 still = self._span[candidate.slots[k]] * abs(candidate.scale[k]) < 1e-6
-                names += [id_] * 3
-                several += [
-                    candidate.with_scale_factor([k], -1.0),
-                    candidate.with_scale_factor([k], 2.0),
-                    candidate.with_delay(k, 1),
-                ]
-                needed += [settings.visible, fitted, fitted]
-                hints.append("it did not change: move the robot so that it does" if still else
-                             "move the robot further in it")  # fmt: skip
-                hints.append("a factor of 2 would not show: move the robot further in it")
-                hints.append("a delay of a tick would not show: move the robot faster")
+                hint = "move the robot further in it"
+                if still:
+                    hint = "it did not change: move the robot so that it does"
+                turned, halved = (candidate.with_scale_factor([k], one) for one in (-1.0, 0.5))
+                late = candidate.with_delay(k, 1)
+                tests += [
+                    (id_, "reversed", turned, clear, hint),
+                    (id_, "with another factor", halved, fitted,
+                     "a factor of 2 would not show: move the robot further in it"),
+                    (id_, "with less delay", late, fitted,
+                     "a delay of a tick would not show: move the robot faster"),
+                ]  # fmt: skip
         for m, name in enumerate(recording.actuators):
             if candidate.gain[m]:
-                names.append(f"motor {name}")
-                several.append(candidate.with_motor_gain([m], -1.0))
-                needed.append(settings.visible)
-                hints.append("drive the robot so that it is used more")
-        costs = self._likelihood.compute_total_costs([candidate, *several], ticks)
+                turned = candidate.with_motor_gain([m], -1.0)
+                hint = "drive the robot so that it is used more"
+                tests.append((f"motor {name}", "reversed", turned, clear, hint))
+        costs = self._likelihood.compute_total_costs([candidate, *(one[2] for one in tests)], ticks)
         found: dict[str, str] = {}
-        for name, hint, worse, least in zip(
-            names, hints, costs[1:] - costs[0], needed, strict=True
-        ):
-            if worse < -settings.visible and least == settings.visible:
-                hint = "reversed it would be likelier, but not surely: record for longer"
+        for (name, what, _, least, hint), worse in zip(tests, costs[1:] - costs[0], strict=True):
+            if worse < -clear:
+                hint = f"{what} it would be likelier, but not surely: record for longer"
             if worse < least:
                 found.setdefault(name, hint)
         return found
