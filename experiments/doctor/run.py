@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -325,8 +325,24 @@ def run_random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
     return row
 
 
+def make_table(results: Mapping[str, dict[str, Any]]) -> str:
+    """Return a Markdown table that counts the outcomes of each kind of trial.
+
+    Args:
+        results: Rows of results by the names of their trials.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for name, row in results.items():
+        counts.setdefault(name.rsplit("/", 1)[0], Counter())[row["outcome"]] += 1
+    lines = ["| trials | number | outcomes |", "|---|---|---|"]
+    for name, outcomes in sorted(counts.items()):
+        text = ", ".join(f"{count} {what}" for what, count in outcomes.most_common())
+        lines.append(f"| {name} | {outcomes.total()} | {text} |")
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials that are missing, print counts of the outcomes, and return the exit status."""
+    """Run the trials that are missing, print a table of the outcomes, return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
     parser.add_argument("--first-seed", type=int, default=0, help="of each row and robot")
@@ -348,7 +364,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[name] = play()
             write_file(options.json, json.dumps(results, indent=1) + "\n")
             print(name, json.dumps(results[name]), flush=True)
-    counts = Counter((name.rsplit("/", 1)[0], row["outcome"]) for name, row in results.items())
-    for (name, what), count in sorted(counts.items()):
-        print(f"{name}: {what} {count}")
+    print(make_table(results))
     return 0
