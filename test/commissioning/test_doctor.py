@@ -78,6 +78,13 @@ def test_two_channels_that_are_swapped_get_each_others_field(robot):
     assert "velocity.forward: {source: odometry, field: twist.twist.angular.z}" in text
 
 
+def test_a_sensor_that_is_stuck_at_another_value_after_each_start_is_stuck(robot):
+    recording, _ = robot.play((Mistake("stuck", ("goal.distance",)),), seed=2108, ticks=TICKS)
+    assert len(set(recording.raw[:, recording.ids.index("goal.distance")])) > 1
+    (found,) = diagnose(recording, robot.forward).findings
+    assert (found.kind, found.members) == ("stuck", ("goal.distance",))
+
+
 def test_what_always_reads_the_same_is_stuck_and_no_line_repairs_it(robot):
     diagnosis, recording = examined(robot, Mistake("stuck", ("velocity.turn",)))
     (found,) = diagnosis.findings

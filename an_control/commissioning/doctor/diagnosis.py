@@ -276,7 +276,7 @@ class _Search:
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
-        still = (self._span == 0.0) & ~self._binary & ~self._fixed
+        still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
             still = np.zeros_like(still)  # the robot stands
         candidate = replace(candidate, unusable=~self._heard | still)
@@ -974,7 +974,7 @@ class _Search:
             )
             return Finding(kind, names, text, from_, log_odds)
         if what == "unusable":
-            stuck = self._span[candidate.slots[first]] == 0.0
+            stuck = self._moving[candidate.slots[first]] == 0.0
             kind = "stuck" if stuck else "noise only"
             text = "always reads the same" if stuck else "is unrelated to the robot's movements"
             return Finding(
