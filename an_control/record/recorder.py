@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -83,11 +83,30 @@ MAX_MODELS = 3
 CLOSE_S = 3.0
 
 
+MAX_BATCH_SHARE = 1 / 16
+"""Maximum share of the black box's memory that one batch takes; a batch is dropped as a whole."""
+
 Note = tuple[Any, ...]
 """The kind of what is to be recorded, and the values that `NodeRecorder._entry` makes a message of.
 
 The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
 as its bytes, and numbers with the name of their topic instead of the object that writes them."""
+
+
+class _Batch(NamedTuple):
+    """Notes that came into the black box together, and leave it together.
+
+    Attributes:
+        notes: The notes, of which each has a time.
+        bytes: Approximate memory of the notes.
+        end_ns: Time of the newest note in ns, of the node's clock.
+        events: Those of the notes that are changes of state.
+    """
+
+    notes: list[Note]
+    bytes: int
+    end_ns: int
+    events: list[Note]
 
 
 @dataclass(frozen=True)
@@ -173,7 +192,7 @@ class NodeRecorder:
         self._models: dict[str, _ModelFile] = {}
         self._state: dict[str, dict[str, Any]] = {}
         """Events by kind that are still in force, without those that the black box holds."""
-        self._box: deque[Note] = deque()
+        self._box: deque[_Batch] = deque()
         self._box_bytes = 0
         self._newest_box: tuple[str, float] | None = None
         """Folder of the newest black box, and the time in seconds of its request."""
@@ -460,26 +479,47 @@ class NodeRecorder:
         self._writer.put(entries, size)
 
     def _keep(self) -> None:
-        """Move all notes into the black box, and remove the oldest that exceed its bounds.
+        """Move all notes into the black box, and remove the oldest that exceed its bounds."""
+        box = self._box
+        while self._notes:
+            batch = self._make_batch()
+            box.append(batch)
+            self._box_bytes += batch.bytes
+        until_ns = box[-1].end_ns - int(self._options.black_box_s * 1e9) if box else 0
+        while box and (box[0].end_ns < until_ns or self._box_bytes > MAX_BOX_BYTES):
+            batch = box.popleft()
+            self._box_bytes -= batch.bytes
+            for note in batch.events:
+                self._remember(note)
+
+    def _make_batch(self) -> _Batch:
+        """Return a batch of the oldest notes, which it removes.
 
         Messages become bytes. A note without a time gets that of the next note that has one.
         """
-        notes, box, size = self._notes, self._box, self._box_bytes
-        while notes:
+        notes, serialize, limit = self._notes, self._serialize, MAX_BOX_BYTES * MAX_BATCH_SHARE
+        kept: list[Note] = []
+        events: list[Note] = []
+        size = 0
+        while notes and size < limit:
             note = notes.popleft()
-            if note[0] == _MESSAGE:
-                note = (_BYTES, *note[1:3], self._serialize(note[3]), *note[4:])
-            elif note[-1] is None:
-                note = (*note[:-1], self._next_ns())
-            box.append(note)
-            size += _size_of(note)
-        until_ns = box[-1][-1] - int(self._options.black_box_s * 1e9) if box else 0
-        while box and (box[0][-1] < until_ns or size > MAX_BOX_BYTES):
-            note = box.popleft()
-            size -= _size_of(note)
-            if note[0] == _EVENT:
-                self._remember(note)
-        self._box_bytes = size
+            kind = note[0]
+            if kind == _MESSAGE:
+                _, topic, type_, message, place, arrival_ns, now_ns = note
+                data = serialize(message)
+                size += len(data)
+                note = (_BYTES, topic, type_, data, place, arrival_ns, now_ns)
+            elif kind in (_EVENT, _ATTACHMENT):
+                if note[-1] is None:
+                    note = (*note[:-1], self._next_ns())
+                size += len(note[2] if kind == _ATTACHMENT else str(note[2]))
+                if kind == _EVENT:
+                    events.append(note)
+            elif kind == _STATE:
+                size += note[3].nbytes
+            size += OVERHEAD_BYTES
+            kept.append(note)
+        return _Batch(kept, size, kept[-1][-1], events)
 
     def _next_ns(self) -> int:
         """Return the time of the next note that has one, else that of the last tick or now."""
@@ -591,7 +631,7 @@ class NodeRecorder:
         self._save_now.wait(AFTER_S)
         with self._flushing:
             self._flush()
-            notes = list(self._box)
+            notes = [note for batch in self._box for note in batch.notes]
             head = self._head()
         try:
             _delete_oldest(Path(path).parent)
@@ -620,7 +660,7 @@ class NodeRecorder:
             if self._options.black_box_s <= 0.0:
                 return "off", True, {}
             values = {"black box [MiB]": f"{self._box_bytes / 2**20:.1f}"}
-            values["messages"] = str(len(self._box))
+            values["messages"] = str(sum(len(batch.notes) for batch in tuple(self._box)))
             if self._newest_box is not None:
                 values["last black box"] = self._newest_box[0]
             return f"black box on: the last {self._options.black_box_s:g} s", True, values
@@ -650,17 +690,6 @@ _MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
 _UNCHANGED = (0, 0, 0, 0)
 """Whether each count of the gate has changed, for a command that the gate left as it was."""
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
-
-
-def _size_of(note: Note) -> int:
-    """Return the approximate memory in bytes of a note in the black box."""
-    kind = note[0]
-    if kind == _NUMBERS:
-        return OVERHEAD_BYTES
-    if kind in (_BYTES, _STATE):
-        content = note[3]
-        return OVERHEAD_BYTES + (len(content) if kind == _BYTES else content.nbytes)
-    return OVERHEAD_BYTES + len(note[2] if kind == _ATTACHMENT else str(note[2]))
 
 
 def _versions() -> dict[str, str]:
