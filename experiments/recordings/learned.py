@@ -18,6 +18,7 @@ from experiments.learned_runs import make_markdown_table
 from experiments.steps import ExperimentStep, run_steps
 
 HERE = Path(__file__).resolve().parent
+PAGE, TITLE = HERE / "README.md", "learned"
 RESULTS = HERE / "results.json"
 RUNS = Path("runs/recordings")
 EVALUATED = 20
@@ -66,12 +67,22 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
     )
 
 
-WATCHED, IMITATED = f"{RUNS}/watched.safetensors", f"{RUNS}/imitated/model.safetensors"
+def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
+    """Return the steps that imitate a recording, and evaluate the policy, as run `name`."""
+    model = f"{RUNS}/{name}/model.safetensors"
+    command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
+    evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
+    return [ExperimentStep(model, command), evaluation]
+
+
+WATCHED = f"{RUNS}/watched.safetensors"
 STEPS = (
     make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
+    *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
     make_evaluation_step(TEACHER, "teacher_returns", "none"),
-    ExperimentStep(IMITATED, f"an-control distill ant --bag {RUNS}/teacher --out {RUNS}/imitated"),
-    make_evaluation_step(IMITATED, "imitated_returns", "none", "reset"),
+    *make_imitation_steps("imitated", "teacher", "--recipe robust"),
+    make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
+    *make_imitation_steps("imitated_pushed", "pushed", "--recipe robust"),
     make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
     ExperimentStep(
         WATCHED,
@@ -83,8 +94,15 @@ STEPS = (
 BARS = (
     Bar("monitor, all signals moved every 100 steps", "watched", "reset+100", "watched", 0.95),
     Bar("monitor, all signals moved every 25 steps", "watched", "reset+25", "watched", 0.9),
-    Bar("imitated policy, shuffled", "imitated", "reset", "teacher", 0.9),
-    Bar("imitated policy, in order", "imitated", "none", "teacher", 0.9),
+    *(
+        Bar(f"policy, {how}, {order}", name, protocol, "teacher", 0.9)
+        for name, how in (
+            ("imitated_quick", "recipe `quick`"),
+            ("imitated", "recipe `robust`"),
+            ("imitated_pushed", "recipe `robust`, of a teacher that is pushed about"),
+        )
+        for protocol, order in (("reset", "shuffled"), ("none", "in order"))
+    ),
 )
 
 
@@ -113,7 +131,7 @@ def write_results() -> None:
             for one in json.loads(path.read_text())["protocols"]
         }
     write_file(RESULTS, json.dumps(found, indent=1, sort_keys=True) + "\n")
-    write_tables(HERE / "README.md", {"learned": make_table(found)})
+    write_tables(PAGE, {TITLE: make_table(found)})
 
 
 def make_table(found: dict[str, Any]) -> str:
