@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from an_control.record.flat import FlatMessage, Flattener
 from an_control.record.layout import (
     ACTION,
     ATTACHMENT,
@@ -69,7 +70,7 @@ OVERHEAD_BYTES = 300
 """Memory of a note beside its content."""
 AFTER_S = 1.0
 """Seconds for which the black box continues after the robot stopped."""
-PAUSE_S, BATCH = 0.002, 100
+PAUSE_S, BATCH = 0.002, 50
 """The thread that writes the black box pauses for `PAUSE_S` seconds after every `BATCH` messages,
 so that other threads get the interpreter."""
 QUIET_S = 10.0
@@ -84,13 +85,15 @@ CLOSE_S = 3.0
 
 
 MAX_BATCH_SHARE = 1 / 16
-"""Maximum share of the black box's memory that one batch takes; a batch is dropped as a whole."""
+"""Maximum share of the black box's memory, and of its time, that a batch takes; a batch is dropped
+as a whole."""
 
 Note = tuple[Any, ...]
 """The kind of what is to be recorded, and the values that `NodeRecorder._entry` makes a message of.
 
 The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
-as its bytes, and numbers with the name of their topic instead of the object that writes them."""
+as its content (see `flat`), and numbers with the name of their topic instead of the object that
+writes them."""
 
 
 class _Batch(NamedTuple):
@@ -103,7 +106,7 @@ class _Batch(NamedTuple):
         events: Those of the notes that are changes of state.
     """
 
-    notes: list[Note]
+    notes: tuple[Note, ...]
     bytes: int
     end_ns: int
     events: list[Note]
@@ -181,6 +184,11 @@ class NodeRecorder:
         step_s = controller.step_s
         self._flush_ticks = max(1, int(min(FLUSH_S / step_s, step_s / TICK_S)))
         self._flushed_tick = 0
+        self._flatteners: dict[str, Callable[[Any], FlatMessage | bytes]] = {}
+        """By message type, the function that makes content or bytes of a message for the black box.
+        """
+        self._restorers: dict[str, Callable[[FlatMessage], Any]] = {}
+        """By message type, the function that makes a message of its content."""
         self._last_message: Any = None
         self._count = 0
         self._numbers: dict[str, int] = {}
@@ -495,20 +503,25 @@ class NodeRecorder:
     def _make_batch(self) -> _Batch:
         """Return a batch of the oldest notes, which it removes.
 
-        Messages become bytes. A note without a time gets that of the next note that has one.
+        Messages become their content. A note without a time gets that of the next note that has
+        one.
         """
-        notes, serialize, limit = self._notes, self._serialize, MAX_BOX_BYTES * MAX_BATCH_SHARE
+        notes, limit = self._notes, MAX_BOX_BYTES * MAX_BATCH_SHARE
         kept: list[Note] = []
         events: list[Note] = []
         size = 0
-        while notes and size < limit:
+        end_ns = until_ns = -1
+        while notes and size < limit and end_ns <= until_ns:
             note = notes.popleft()
             kind = note[0]
             if kind == _MESSAGE:
                 _, topic, type_, message, place, arrival_ns, now_ns = note
-                data = serialize(message)
-                size += len(data)
-                note = (_BYTES, topic, type_, data, place, arrival_ns, now_ns)
+                flattener = self._flatteners.get(type_)
+                if flattener is None:
+                    flattener = self._find_flattener(type_, type(message))
+                flat = flattener(message)
+                size += len(flat) if isinstance(flat, bytes) else flat[-1]
+                note = (_FLAT, topic, type_, flat, place, arrival_ns, now_ns)
             elif kind in (_EVENT, _ATTACHMENT):
                 if note[-1] is None:
                     note = (*note[:-1], self._next_ns())
@@ -519,7 +532,25 @@ class NodeRecorder:
                 size += note[3].nbytes
             size += OVERHEAD_BYTES
             kept.append(note)
-        return _Batch(kept, size, kept[-1][-1], events)
+            end_ns = note[-1]
+            if until_ns < 0:
+                until_ns = end_ns + int(self._options.black_box_s * 1e9 * MAX_BATCH_SHARE)
+        return _Batch(tuple(kept), size, end_ns, events)
+
+    def _find_flattener(self, type_: str, cls: Any) -> Callable[[Any], FlatMessage | bytes]:
+        """Return the function that makes content or bytes of messages of a type.
+
+        Args:
+            type_: The message type.
+            cls: The class of its messages.
+        """
+        found: Callable[[Any], FlatMessage | bytes] = self._serialize
+        with suppress(ValueError, AttributeError):
+            flattener = Flattener(cls)
+            self._restorers[type_] = flattener.restore
+            found = flattener.flatten
+        self._flatteners[type_] = found
+        return found
 
     def _next_ns(self) -> int:
         """Return the time of the next note that has one, else that of the last tick or now."""
@@ -573,9 +604,11 @@ class NodeRecorder:
     def _entry(self, note: Note) -> BagEntry:
         """Return the message or the attachment that represents a note."""
         kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
-        if kind in (_MESSAGE, _BYTES):
+        if kind in (_MESSAGE, _FLAT):
             _, topic, type_, message, place, arrival_ns, now_ns = note
-            data = self._serialize(message) if kind == _MESSAGE else message
+            if isinstance(message, tuple):
+                message = self._restorers[type_](message)
+            data = message if isinstance(message, bytes) else self._serialize(message)
             return BagEntry(topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data)
         log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
         if kind == _ATTACHMENT:
@@ -686,7 +719,7 @@ class NodeRecorder:
             self._box_thread.join(CLOSE_S)
 
 
-_MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
+_MESSAGE, _FLAT, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
 _UNCHANGED = (0, 0, 0, 0)
 """Whether each count of the gate has changed, for a command that the gate left as it was."""
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
