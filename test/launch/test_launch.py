@@ -277,7 +277,9 @@ POLICY = {
     "params_file": "{params_file}", "mode": "lockstep", "trigger": "timer", "shadow": "true",
     "ramp_s": "0.25", "autostart": "true", "check_rate": "false", "engine": "numpy",
     "use_sim_time": "true", "recovery": "0.125", "watchdog_s": "0.5", "lockstep_wait_s": "2.5",
-    "monitor": "off", "executor": "events", "thread_priority": "7",
+    "monitor": "off", "executor": "events", "thread_priority": "7", "record": "{recordings}",
+    "record_split_s": "60.0", "record_split_mb": "64.0", "record_max_mb": "128.0",
+    "black_box_s": "5.0", "black_box": "{boxes}",
 }  # fmt: skip
 SIMULATED = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
@@ -287,7 +289,7 @@ SIMULATED = {
        .get(one.kind, "2" if one.whole else "0.25..0.5") for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
     "command_timeout_s": "0.5", "start_timeout_s": "60.0", "engine": "numpy", "monitor": "off",
-    "recovery": "0.125", "thread_priority": "7",
+    "recovery": "0.125", "thread_priority": "7", "record": "{recordings}",
 }  # fmt: skip
 VALUES = {
     "policy.launch.py": POLICY,
@@ -301,6 +303,7 @@ VALUES = {
 def files(tmp_path: Path) -> dict[str, Path]:
     """Copies of what ships: none of their paths is a default."""
     paths = {"params_file": tmp_path / "params.yaml", "schedule": tmp_path / "schedule.yaml"}
+    paths |= {name: tmp_path / name for name in ("recordings", "boxes")}
     paths["params_file"].write_text("/**:\n  ros__parameters:\n    lockstep_wait_s: 3.5\n")
     paths["schedule"].write_text("an_control_schedule: 1\nchanges:\n  900: {missing: 0.25}\n")
     for key, name in (

@@ -35,6 +35,8 @@ MODEL = share_path("models/ant.safetensors")
 WIRING = share_path("config/ant.yaml")
 SWAPS = 1000
 STEPS = 300
+COMMAND_S = 4.0
+"""A message that a new subscription misses is sent again after a third of this."""
 WARM = 20
 """Swaps before memory is first read: by then every topic has been subscribed once."""
 PAGE = 4096
@@ -131,6 +133,7 @@ def policy_process() -> Iterator[int]:
     """The node on the first topics of all sensors; its process id."""
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r", "__ns:=/ant"]
     values = {"wiring": WIRING, "model": MODEL, "mode": "lockstep", "autostart": "true"}
+    values |= {"lockstep_wait_s": 2.0 * COMMAND_S}
     for source in load_wiring(WIRING).sources:
         values[f"sources.{source.name}.topic"] = f"{source.topic}_0"
     for name, value in values.items():
@@ -152,7 +155,7 @@ def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Se
         node = Node("simulator")
         sensors = make(node, pid)
         robot = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
-        bridge = sensors.bridge = Bridge(node, robot, tap=sensors)
+        bridge = sensors.bridge = Bridge(node, robot, tap=sensors, command_timeout_s=COMMAND_S)
         for sensor_topic in robot.sensor_topics:
             sensors.store_message(sensor_topic.topic, sensor_topic.message)
         try:

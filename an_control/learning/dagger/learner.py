@@ -59,6 +59,9 @@ UNDONE_FROM, UNDONE_LOSS, UNDONE_ERRORS = 0.5, 0.05, 2.0
 """Progress (0..1) of the run from which a bad round may be undone, and the drop of the validation
 return that undoes it: more than a share of the improvement from the worst to the best validation,
 and more than that many standard errors. One fall in few episodes is no reason."""
+CONFIRM_TIMES = 4
+"""Number of further sets of validation episodes on which a late student must beat the best so far.
+Every round validates with the same episodes, in which one student of many is the best by chance."""
 AS_GOOD = 5
 """Number of rounds in a row over which the student's mean return must reach the teacher's for the
 run to end early."""
@@ -135,8 +138,8 @@ class Dagger:
         self._episodes: list[DaggerEpisode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
         self._best: dict[str, Any] | None = None
-        """The student and its optimiser after the round with the highest validation return; None
-        before."""
+        """The student and its optimiser after the best round, with its mean return in the round's
+        validation episodes and in the further ones that confirm it; None before the first."""
         self._returns: list[float] = []
         """Mean validation returns: first the teacher's, then the student's after each round."""
 
@@ -216,21 +219,37 @@ class Dagger:
                 calm = RolloutSettings(shuffled=False)
                 teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
                 self._returns = [float(np.mean(teacher))]
-            line |= self._keep_or_undo(self._validate())
+            line |= self._keep_or_undo(self._validate(self._newest_student))
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.take_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
         self._round += 1
+        if self._best is not None and self._undoes and self.progress >= 1.0:
+            self._restore_best()
         return line
+
+    @property
+    def _undoes(self) -> bool:
+        """Return whether the recipe lets late rounds be undone.
+
+        Only recipes that count `episode_steps` and do not average students do, since their late
+        rounds may unlearn.
+        """
+        return bool(self.settings.collection.episode_steps) and self._average is None
+
+    def _restore_best(self) -> None:
+        """Set the student and its optimiser to those of the best round."""
+        assert self._best is not None
+        self._student.load_state_dict(self._best["student"])
+        self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
 
     def _keep_or_undo(self, returns: np.ndarray) -> dict[str, float]:
         """Keep a copy of the best student so far, or undo a round that made it clearly worse.
 
         Undoing restores the weights and the optimiser of the best student; the round's episodes are
-        kept. Only recipes that count `episode_steps` and do not average students undo rounds, since
-        their late rounds may unlearn.
+        kept.
 
         Args:
             returns: Returns of the student's validation episodes after this round.
@@ -243,27 +262,54 @@ class Dagger:
         worst = min([validation, *self._returns[1:]])
         # Of equally good students the newest one is kept, which has learned from more episodes.
         if validation >= best:
-            self._best = {
-                "validation": validation,
-                "error": error,
-                "student": deepcopy(self._student.state_dict()),
-                "optimiser": deepcopy(self._optimiser.state_dict()),
-            }
+            self._keep_if_confirmed(
+                {
+                    "validation": validation,
+                    "error": error,
+                    "confirmed": None,
+                    "student": deepcopy(self._student.state_dict()),
+                    "optimiser": deepcopy(self._optimiser.state_dict()),
+                }
+            )
         assert self._best is not None
-        undoes = self.settings.collection.episode_steps and self._average is None
         loss = self._best["validation"] - validation
         by_chance = UNDONE_ERRORS * math.hypot(error, self._best["error"])
         if (
-            not undoes
+            not self._undoes
             or self.progress < UNDONE_FROM
             or loss <= max(UNDONE_LOSS * (best - worst), by_chance)
         ):
             self._returns.append(validation)
             return {}
-        self._student.load_state_dict(self._best["student"])
-        self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
+        self._restore_best()
         self._returns.append(best)
         return {"undone": validation}
+
+    def _keep_if_confirmed(self, contender: dict[str, Any]) -> None:
+        """Make a student the best one; from `UNDONE_FROM` on only if further episodes confirm it.
+
+        Args:
+            contender: The student, its optimiser and its validation, as in `_best`. Its mean return
+                in the further episodes is None until they have been played.
+        """
+        if self._best is not None and self._undoes and self.progress >= UNDONE_FROM:
+            for one in (self._best, contender):
+                if one.get("confirmed") is None:  # a run of an older version has no such key
+                    one["confirmed"] = self._confirm(one["student"])
+            if contender["confirmed"] < self._best["confirmed"]:
+                return
+        self._best = contender
+
+    def _confirm(self, weights: Mapping[str, Any]) -> float:
+        """Return the mean return of a student in `CONFIRM_TIMES` further sets of episodes.
+
+        Args:
+            weights: The student's `state_dict`.
+        """
+        student = deepcopy(self._student)
+        student.load_state_dict(weights)
+        sets = [self._validate(student, number) for number in range(1, 1 + CONFIRM_TIMES)]
+        return float(np.mean(np.concatenate(sets)))
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the run's checkpoint, from which `restore` continues."""
@@ -299,11 +345,16 @@ class Dagger:
         Args:
             run: Figures of the run to store in the model file's header.
         """
-        student = self._student
-        if self._average is not None:
-            assert isinstance(self._average.module, Student | PaperStudent)
-            student = self._average.module
-        return student.make_model(self._task, {"how": "DAgger", "seed": self.seed, **run})
+        how = {"how": "DAgger", "seed": self.seed, **run}
+        return self._newest_student.make_model(self._task, how)
+
+    @property
+    def _newest_student(self) -> Student | PaperStudent:
+        """Return the student, or with the recipe's `averaged` the mean over all rounds."""
+        if self._average is None:
+            return self._student
+        assert isinstance(self._average.module, Student | PaperStudent)
+        return self._average.module
 
     def _make_student(self) -> Student | PaperStudent:
         """Return the student with its initial weights.
@@ -400,21 +451,30 @@ class Dagger:
             left -= len(episode.labels) if unit else 1
             yield episode
 
-    def _validate(self) -> np.ndarray:
-        """Return the student's returns (E,) in the validation episodes, with shuffled channels."""
-        policy, how = make_policy(self.make_model(), "off"), RolloutSettings()
-        return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how)
+    def _validate(self, student: Student | PaperStudent, number: int = 0) -> np.ndarray:
+        """Return a student's returns (E,) in validation episodes, with shuffled channels.
+
+        Args:
+            student: The student.
+            number: Index of the set of episodes; set 0 is that of every round.
+        """
+        policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
+        return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how, number)
 
     def _play_validation(
-        self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
+        self,
+        driver: Callable[[np.random.Generator], Driver],
+        rollout: RolloutSettings,
+        number: int = 0,
     ) -> np.ndarray:
-        """Play the validation episodes and return their returns (E,).
+        """Play validation episodes and return their returns (E,).
 
         Args:
             driver: Makes the driver of an episode from a random generator.
             rollout: Disturbances of the episodes.
+            number: Index of the set of episodes.
         """
-        rng = np.random.default_rng([self.seed, VALIDATION])
+        rng = np.random.default_rng([self.seed, VALIDATION + number])
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(driver, rng), rollout, rng
         )
