@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drive.add_argument("--episodes", type=int, required=True)
     drive.add_argument("--seed", type=int, default=0, help="of the first episode")
     drive.add_argument("--push", type=float, default=0.0, help="largest noise on the actions")
-    add_step_options(parts.add_parser("learned", help="learn from recordings alone, and evaluate"))
+    learned = parts.add_parser("learned", help="learn from recordings alone, and evaluate")
+    add_step_options(learned)
+    learned.add_argument("--table", action="store_true", help="only write the finished results")
     options = parser.parse_args(arguments)
     if options.part == "drive":
         from experiments.recordings.driving import record_driving
