@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-BYTES_A_VALUE = 32
-"""Approximate memory of a number, or of a text or array without its content."""
+BYTES_A_MESSAGE, BYTES_A_VALUE = 400, 32
+"""Approximate memory of a message's tuples, and of a number, or a text or array without its content.
+"""
 _copy_bytes = methodcaller("tobytes")
 _join = "\0".join
 """ROS texts cannot contain the character that separates joined ones."""
@@ -47,7 +48,7 @@ class Flattener:
         self._numbers, self._texts, self._arrays, self._lists = (
             _make_getter(self._paths[kind]) for kind in _KINDS
         )
-        self._size = BYTES_A_VALUE * sum(map(len, self._paths.values()))
+        self._size = BYTES_A_MESSAGE + BYTES_A_VALUE * sum(map(len, self._paths.values()))
 
     def _find(self, message: Any, above: str) -> None:
         """Find the paths of everything that a message holds.
