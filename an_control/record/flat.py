@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 BYTES_A_MESSAGE, BYTES_A_VALUE = 400, 32
-"""Approximate memory of a message's tuples, and of a number, or a text or array without its content.
-"""
+"""Approximate memory of a message's tuples, and of a number or an empty text or array."""
 _copy_bytes = methodcaller("tobytes")
 _join = "\0".join
 """ROS texts cannot contain the character that separates joined ones."""
