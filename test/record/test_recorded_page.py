@@ -155,12 +155,15 @@ def test_nothing_in_a_recording_can_be_changed(walked: Path, command: schema.Com
 def test_a_long_recording_is_kept_coarser_within_its_bound(
     walked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = frames_of(walked)
-    monkeypatch.setattr(recorded, "MAX_BYTES", 6000)
-    frames = frames_of(walked)
-    assert frames._step_s > whole._step_s
-    assert sum(frames._bytes.values()) <= 6000
-    assert frames.tracks["tick"].find(frames.length_s) is not None
+    monkeypatch.setattr(recorded, "MAX_BYTES", 5000)
+    frames = frames_of(walked, computed=False)
+    step_s = frames._step_s
+    for number in range(200):
+        frames.add("tick", number / 20.0, bytes([number]) * 100)
+        assert sum(frames._bytes.values()) <= 5000
+    assert frames._step_s > step_s
+    tick = frames.tracks["tick"]
+    assert tick.find(0.0) == bytes([0]) * 100 and tick.find(10.0) == bytes([199]) * 100
 
 
 def test_a_track_keeps_what_changes_and_finds_the_newest() -> None:
