@@ -19,9 +19,11 @@ PYBULLET = ("3.10", "3.11", "3.12", "3.13")
 SUITE = "in CI: whole suite"
 ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
+IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
 IMPORT_IF_FOUND = "in CI where it is installed: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
-LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT: "import", IMPORT_IF_FOUND: "import"}
+LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"
+WHOLE = "by hand, 2026-11-27: whole suite"
 ANT = "by hand, 2026-11-27: `sim ant`"
 SOURCES = "from sources"
 NOT = "not: "
@@ -29,7 +31,7 @@ UBUNTU = NOT + "Ubuntu has CPython "
 
 KILTED, JAZZY = "Kilted from PyPI, Linux x86-64", "Jazzy from PyPI, Linux x86-64"
 TABLE = {
-    KILTED: (RETURNS, SUITE, RETURNS, IMPORT, IMPORT_IF_FOUND),
+    KILTED: (RETURNS, SUITE, WHOLE, IMPORT_AND_SUITE, IMPORT_IF_FOUND),
     JAZZY: (ANT, ANT, ROS_TESTS, ANT, "by hand, 2026-11-28: `sim ant`"),
     "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
     "Lyrical by apt": (NOT + "needs CPython 3.12",) * 2 + (SOURCES,) * 3,

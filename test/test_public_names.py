@@ -42,7 +42,7 @@ def test_the_help_of_the_package_shows_its_policy():
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
     for text in ("arXiv 2109.02869", "load_policy(path", "Raises:", "class Policy", "step_array("):
-        assert text in shown
+        assert text in shown.replace("(\n        ", "("), "Python 3.13 breaks long signatures"
 
 
 def test_the_glossary_is_short_and_names_each_term_once():

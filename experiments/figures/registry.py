@@ -237,7 +237,7 @@ FIGURES: tuple[PageFigure, ...] = (
     ),
     PageFigure(
         "docs/how-to/foreign-policies.md",
-        "Your policy survives rewiring",
+        "Use a policy from another tool",
         (
             FigureCommand("an-control export models/ant_teacher.safetensors --onnx teacher.onnx"),
             FigureCommand("an-control train-monitor teacher.onnx --take models/ant.safetensors"),
@@ -347,7 +347,6 @@ WITHOUT_FIGURES: dict[tuple[str, str], str] = {
     ("README.md", "Where it runs"): "scripts/support.py",
     ("docs/how-to/cameras.md", "Wire a camera"): "what is read",
     ("docs/how-to/cameras.md", "Train"): "what the environments are",
-    ("docs/how-to/recording.md", "What a recording holds"): "defaults",
     ("docs/how-to/train.md", "Train a policy"): "names",
     ("docs/how-to/wire.md", "Commands"): "names",
     ("docs/reference/disturbances.md", "Columns of a table"): "definitions",

@@ -121,7 +121,7 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
 ):
     settings = replace(make_smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
     run = dagger(tmp_path, settings)
-    monkeypatch.setattr(run.learner, "_play_validation", lambda driver, how: np.ones(1))
+    monkeypatch.setattr(run.learner, "_play_validation", lambda driver, how, number=0: np.ones(1))
     run.run()
     assert run.finished and run.done == 5
 
@@ -132,7 +132,7 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
     run = dagger(tmp_path, settings)
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
     monkeypatch.setattr(
-        run.learner, "_play_validation", lambda driver, how: np.array([next(returns)])
+        run.learner, "_play_validation", lambda driver, how, number=0: np.array([next(returns)])
     )
     run.run()
     validations = [line["validation"] for line in run.metrics]
