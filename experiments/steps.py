@@ -118,9 +118,14 @@ def make_step_parser(description: str | None) -> argparse.ArgumentParser:
         description: The experiment's module docstring, whose first line is shown.
     """
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    add_step_options(parser)
+    return parser
+
+
+def add_step_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that all lists of steps have to a command-line parser."""
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--again", action="store_true", help="run the steps that are done again")
-    return parser
 
 
 def add_smoke_option(parser: argparse.ArgumentParser) -> None:

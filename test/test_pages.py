@@ -18,6 +18,7 @@ from experiments.camera_tables import run as camera_run
 from experiments.from_nothing import run as from_nothing_run
 from experiments.memory.report import TITLES
 from experiments.parts import run as parts_run
+from experiments.recordings import learned as recordings_learned
 from experiments.students import run as students_run
 from experiments.tables import run as tables_run
 from experiments.ten_robots import run as ten_robots_run
@@ -62,7 +63,8 @@ def made() -> dict[tuple[Path, str], EvaluateCommand]:
 def studied() -> set[tuple[Path, str]]:
     """What studies with a table of their own write: page and title."""
     students = {(students_run.PAGE, one.title) for one in students_run.COMPARISONS.values()}
-    pairs = {(one.PAGE, one.TITLE) for one in (from_nothing_run, parts_run, ten_robots_run)}
+    runs = from_nothing_run, parts_run, recordings_learned, ten_robots_run
+    pairs = {(one.PAGE, one.TITLE) for one in runs}
     return students | pairs | {(ROOT / "experiments/memory/report.md", title) for title in TITLES}
 
 

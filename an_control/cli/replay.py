@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 from rich.box import SIMPLE
@@ -14,6 +16,12 @@ from rich.table import Table
 
 from an_control.cli.common import InputError, OutputFile, require_packages, write_json
 from an_control.record.layout import BagError
+from an_control.view.process import PACKAGES
+
+if TYPE_CHECKING:
+    from an_control.record.comparison import Comparison
+    from an_control.record.replay import ReplaySummary, SessionReplay
+    from an_control.view.server import PageServer
 
 WIDE = 120
 
@@ -39,11 +47,20 @@ class ReplayCommand:
     """Draw the differences here, a .png."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
+    page: bool = False
+    """Show the recording in the browser, on the page of `an-control view`, where it can be played
+    and searched; prints the page's address. Ctrl-C stops it."""
+    page_port: int = 8765
+    """The page's port; 0 takes any that is free."""
 
     def run(self) -> int:
         """Replay the recording, print which commands differ and return the exit status."""
         require_packages("ros", "rclpy")
         require_packages("record", "mcap")
+        if self.page:
+            require_packages("view", *PACKAGES)
+        if not 0 <= self.page_port <= 65535:
+            raise InputError(f"--page-port {self.page_port}: must be from 0 to 65535")
         if self.plot is not None:
             require_packages("train", "matplotlib")
         from rclpy.serialization import deserialize_message
@@ -58,11 +75,55 @@ class ReplayCommand:
             with SessionReplay(
                 bag, deserialize_message, model=self.model, wiring=self.wiring
             ) as replay:
+                if self.page:
+                    statuses: list[int] = []
+
+                    def report() -> None:
+                        """Print the result once the whole recording has been replayed."""
+                        took_s = time.monotonic() - begin_s
+                        statuses.append(self._report(replay.summary, comparison, took_s))
+
+                    self._show(replay, comparison, report)
+                    return statuses[0] if statuses else 0
                 for command in replay.run():
                     comparison.add_command(command)
         except BagError as error:
             raise InputError(str(error)) from error
-        summary, took_s = replay.summary, time.monotonic() - begin_s
+        return self._report(replay.summary, comparison, time.monotonic() - begin_s)
+
+    def _show(
+        self, replay: SessionReplay, comparison: Comparison, report: Callable[[], None]
+    ) -> None:
+        """Replay the recording on the live page until it is stopped.
+
+        Args:
+            replay: The replay.
+            comparison: Gets each command.
+            report: Called once the whole recording has been replayed.
+        """
+        from an_control.view.main import serve_recording
+        from an_control.view.recorded import RecordedFrames
+
+        def print_address(server: PageServer) -> None:
+            """Print the address of the page."""
+            print(server.address, flush=True)
+
+        frames = RecordedFrames(replay, comparison.add_command)
+        try:
+            asyncio.run(serve_recording(frames, self.page_port, print_address, report))
+        except OSError as error:
+            raise InputError(
+                f"--page-port {self.page_port}: cannot listen there ({error.strerror or error})"
+            ) from error
+
+    def _report(self, summary: ReplaySummary, comparison: Comparison, took_s: float) -> int:
+        """Print and write the result of the replay, and return the exit status.
+
+        Args:
+            summary: The result.
+            comparison: The differences of the commands.
+            took_s: Seconds that the replay took.
+        """
         speed = summary.recorded_s / took_s if took_s else 0.0
         print(
             f"{summary.ticks} ticks and {summary.commands} commands of {summary.recorded_s:.1f} s,"

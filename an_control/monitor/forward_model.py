@@ -124,10 +124,10 @@ class ForwardModel:
         `sensor_noise.estimate_roughness`)."""
         if self.imputes:
             self._imputation = _read_layers(arrays, "imputation", 3)
-            self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
-            same = self._min == self._max
-            self.still_values = np.union1d(self.still_values, self._min[same])
-            self.alike |= same[:, None] & same & (self._min[:, None] == self._min)
+            self.typical, self.min_seen, self.max_seen = arrays["imputation.typical"].astype(F32)
+            same = self.min_seen == self.max_seen
+            self.still_values = np.union1d(self.still_values, self.min_seen[same])
+            self.alike |= same[:, None] & same & (self.min_seen[:, None] == self.min_seen)
             self.max_roughness = float(arrays["imputation.max_roughness"][0])
         self.usual_costs = arrays["forward.usual"].astype(F32)
         """(N,) the mean cost of each channel's readings in nats if each slot feeds its channel (see
@@ -217,7 +217,7 @@ class ForwardModel:
         *hidden, (weight, bias) = self._imputation
         for hidden_weight, hidden_bias in hidden:
             x = _apply_silu(x @ hidden_weight + hidden_bias)
-        estimate = np.clip(x @ weight + bias, self._min, self._max)
+        estimate = np.clip(x @ weight + bias, self.min_seen, self.max_seen)
         imputed: np.ndarray = np.where(missing, estimate, readings)
         return imputed
 

@@ -25,10 +25,11 @@ from importlib.util import find_spec
 from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from an_control.record.flat import FlatMessage, Flattener
 from an_control.record.layout import (
     ACTION,
     ATTACHMENT,
@@ -69,7 +70,7 @@ OVERHEAD_BYTES = 300
 """Memory of a note beside its content."""
 AFTER_S = 1.0
 """Seconds for which the black box continues after the robot stopped."""
-PAUSE_S, BATCH = 0.002, 100
+PAUSE_S, BATCH = 0.002, 50
 """The thread that writes the black box pauses for `PAUSE_S` seconds after every `BATCH` messages,
 so that other threads get the interpreter."""
 QUIET_S = 10.0
@@ -83,11 +84,32 @@ MAX_MODELS = 3
 CLOSE_S = 3.0
 
 
+MAX_BATCH_SHARE = 1 / 16
+"""Maximum share of the black box's memory, and of its time, that a batch takes; a batch is dropped
+as a whole."""
+
 Note = tuple[Any, ...]
 """The kind of what is recorded, and the values of which `NodeRecorder._make_entry` makes a message.
 
 The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
-as its bytes, and numbers with the name of their topic instead of the object that writes them."""
+as its content (see `flat`), and numbers with the name of their topic instead of the object that
+writes them."""
+
+
+class _Batch(NamedTuple):
+    """Notes that came into the black box together, and leave it together.
+
+    Attributes:
+        notes: The notes, of which each has a time.
+        bytes: Approximate memory of the notes.
+        end_ns: Time of the newest note in ns, of the node's clock.
+        events: Those of the notes that are changes of state.
+    """
+
+    notes: tuple[Note, ...]
+    bytes: int
+    end_ns: int
+    events: list[Note]
 
 
 @dataclass(frozen=True)
@@ -162,6 +184,11 @@ class NodeRecorder:
         step_s = controller.step_s
         self._flush_ticks = max(1, int(min(FLUSH_S / step_s, step_s / TICK_S)))
         self._flushed_tick = 0
+        self._flatteners: dict[str, Callable[[Any], FlatMessage | bytes]] = {}
+        """By message type, the function that makes content or bytes of a message for the black box.
+        """
+        self._restorers: dict[str, Callable[[FlatMessage], Any]] = {}
+        """By message type, the function that makes a message of its content."""
         self._last_message: Any = None
         self._count = 0
         self._numbers: dict[str, int] = {}
@@ -173,7 +200,7 @@ class NodeRecorder:
         self._models: dict[str, _ModelFile] = {}
         self._state: dict[str, dict[str, Any]] = {}
         """Events by kind that are still in force, without those that the black box holds."""
-        self._box: deque[Note] = deque()
+        self._box: deque[_Batch] = deque()
         self._box_bytes = 0
         self._newest_box: tuple[str, float] | None = None
         """Folder of the newest black box, and the time in seconds of its request."""
@@ -460,26 +487,70 @@ class NodeRecorder:
         self._writer.enqueue(entries, size)
 
     def _move_to_black_box(self) -> None:
-        """Move all notes into the black box, and remove the oldest that exceed its bounds.
-
-        Messages become bytes. A note without a time gets that of the next note that has one.
-        """
-        notes, box, size = self._notes, self._box, self._box_bytes
-        while notes:
-            note = notes.popleft()
-            if note[0] == _MESSAGE:
-                note = (_BYTES, *note[1:3], self._serialize(note[3]), *note[4:])
-            elif note[-1] is None:
-                note = (*note[:-1], self._find_next_time_ns())
-            box.append(note)
-            size += _estimate_size(note)
-        until_ns = box[-1][-1] - int(self._options.black_box_s * 1e9) if box else 0
-        while box and (box[0][-1] < until_ns or size > MAX_BOX_BYTES):
-            note = box.popleft()
-            size -= _estimate_size(note)
-            if note[0] == _EVENT:
+        """Move all notes into the black box, and remove the oldest that exceed its bounds."""
+        box = self._box
+        while self._notes:
+            batch = self._make_batch()
+            box.append(batch)
+            self._box_bytes += batch.bytes
+        until_ns = box[-1].end_ns - int(self._options.black_box_s * 1e9) if box else 0
+        while box and (box[0].end_ns < until_ns or self._box_bytes > MAX_BOX_BYTES):
+            batch = box.popleft()
+            self._box_bytes -= batch.bytes
+            for note in batch.events:
                 self._keep_event(note)
-        self._box_bytes = size
+
+    def _make_batch(self) -> _Batch:
+        """Return a batch of the oldest notes, which it removes.
+
+        Messages become their content. A note without a time gets that of the next note that has
+        one.
+        """
+        notes, limit = self._notes, MAX_BOX_BYTES * MAX_BATCH_SHARE
+        kept: list[Note] = []
+        events: list[Note] = []
+        size = 0
+        end_ns = until_ns = -1
+        while notes and size < limit and end_ns <= until_ns:
+            note = notes.popleft()
+            kind = note[0]
+            if kind == _MESSAGE:
+                _, topic, type_, message, place, arrival_ns, now_ns = note
+                flattener = self._flatteners.get(type_)
+                if flattener is None:
+                    flattener = self._find_flattener(type_, type(message))
+                flat = flattener(message)
+                size += len(flat) if isinstance(flat, bytes) else flat[-1]
+                note = (_FLAT, topic, type_, flat, place, arrival_ns, now_ns)
+            elif kind in (_EVENT, _ATTACHMENT):
+                if note[-1] is None:
+                    note = (*note[:-1], self._find_next_time_ns())
+                size += len(note[2] if kind == _ATTACHMENT else str(note[2]))
+                if kind == _EVENT:
+                    events.append(note)
+            elif kind == _STATE:
+                size += note[3].nbytes
+            size += OVERHEAD_BYTES
+            kept.append(note)
+            end_ns = note[-1]
+            if until_ns < 0:
+                until_ns = end_ns + int(self._options.black_box_s * 1e9 * MAX_BATCH_SHARE)
+        return _Batch(tuple(kept), size, end_ns, events)
+
+    def _find_flattener(self, type_: str, cls: Any) -> Callable[[Any], FlatMessage | bytes]:
+        """Return the function that makes content or bytes of messages of a type.
+
+        Args:
+            type_: The message type.
+            cls: The class of its messages.
+        """
+        found: Callable[[Any], FlatMessage | bytes] = self._serialize
+        with suppress(ValueError, AttributeError):
+            flattener = Flattener(cls)
+            self._restorers[type_] = flattener.restore
+            found = flattener.flatten
+        self._flatteners[type_] = found
+        return found
 
     def _find_next_time_ns(self) -> int:
         """Return the time of the next note that has one, else that of the last tick or now."""
@@ -533,9 +604,11 @@ class NodeRecorder:
     def _make_entry(self, note: Note) -> BagEntry:
         """Return the message or the attachment that represents a note."""
         kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
-        if kind in (_MESSAGE, _BYTES):
+        if kind in (_MESSAGE, _FLAT):
             _, topic, type_, message, place, arrival_ns, now_ns = note
-            data = self._serialize(message) if kind == _MESSAGE else message
+            if isinstance(message, tuple):
+                message = self._restorers[type_](message)
+            data = message if isinstance(message, bytes) else self._serialize(message)
             return BagEntry(topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data)
         log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
         if kind == _ATTACHMENT:
@@ -591,7 +664,7 @@ class NodeRecorder:
         self._save_now.wait(AFTER_S)
         with self._flushing:
             self._flush_notes()
-            notes = list(self._box)
+            notes = [note for batch in self._box for note in batch.notes]
             head = self._make_file_head()
         try:
             _delete_oldest(Path(path).parent)
@@ -620,7 +693,7 @@ class NodeRecorder:
             if self._options.black_box_s <= 0.0:
                 return "off", True, {}
             values = {"black box [MiB]": f"{self._box_bytes / 2**20:.1f}"}
-            values["messages"] = str(len(self._box))
+            values["messages"] = str(sum(len(batch.notes) for batch in tuple(self._box)))
             if self._newest_box is not None:
                 values["last black box"] = self._newest_box[0]
             return f"black box on: the last {self._options.black_box_s:g} s", True, values
@@ -646,21 +719,10 @@ class NodeRecorder:
             self._box_thread.join(CLOSE_S)
 
 
-_MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
+_MESSAGE, _FLAT, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
 _UNCHANGED = (0, 0, 0, 0)
 """Whether each count of the gate has changed, for a command that the gate left as it was."""
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
-
-
-def _estimate_size(note: Note) -> int:
-    """Return the approximate memory in bytes of a note in the black box."""
-    kind = note[0]
-    if kind == _NUMBERS:
-        return OVERHEAD_BYTES
-    if kind in (_BYTES, _STATE):
-        content = note[3]
-        return OVERHEAD_BYTES + (len(content) if kind == _BYTES else content.nbytes)
-    return OVERHEAD_BYTES + len(note[2] if kind == _ATTACHMENT else str(note[2]))
 
 
 def _collect_versions() -> dict[str, str]:

@@ -53,6 +53,8 @@ from an_control.wiring.messages import import_message_class, make_stamp_reader
 
 Deserialize = Callable[[bytes, Any], Any]
 """Function that makes a ROS message from its bytes and its class."""
+OnEvent = Callable[[dict[str, Any], int, bool], object]
+"""Function that gets the values of a change of state, its time in ns, and if it is repeated."""
 KEPT_COMMANDS = 8
 """Number of newest commands that are kept, as any of them may be a tick's previous command."""
 MAX_MODELS = 8
@@ -144,6 +146,10 @@ class _Pending:
     readings: Readings | None
 
 
+def _ignore_event(event: dict[str, Any], log_ns: int, head: bool) -> None:
+    """Do nothing with a change of state."""
+
+
 class SessionReplay:
     """Replay of one recording of a node; a context, because it holds temporary files.
 
@@ -156,6 +162,8 @@ class SessionReplay:
     Attributes:
         summary: Result so far.
         controller: The node's controller; None before the recording's start was read.
+        on_event: Called with each change of state, the time of day in ns at which it was recorded,
+            and whether it is only repeated at the start of a file.
     """
 
     def __init__(
@@ -172,6 +180,7 @@ class SessionReplay:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self.summary = ReplaySummary()
         self.controller: Controller | None = None
+        self.on_event: OnEvent = _ignore_event
         self._files: dict[str, Path] = {}
         self._node = ""
         self._clear_session()
@@ -240,7 +249,9 @@ class SessionReplay:
         if name is None:
             name = self._own[entry.topic] = self._find_name_below_node(entry)
         if name == EVENTS:
-            self._process_event(read_event(entry.data), head=entry.sequence == 1)
+            event, head = read_event(entry.data), entry.sequence == 1
+            self._process_event(event, head=head)
+            self.on_event(event, entry.log_ns, head)
         elif self.controller is None:
             return None
         elif name == "message":
@@ -266,6 +277,15 @@ class SessionReplay:
                 if node == self._node:
                     return name
         return "message"
+
+    @property
+    def node(self) -> str:
+        """Full name of the recorded node; "" before the recording's start was read."""
+        return self._node
+
+    def newest_messages(self) -> dict[str, Any]:
+        """Return the newest message of each topic up to here."""
+        return {topic: held[1] for topic, held in self._newest.items()}
 
     def _keep_file(self, entry: BagEntry) -> None:
         """Write an attached model file into the temporary folder, if its hash is right."""

@@ -25,7 +25,8 @@ from rclpy.node import Node
 
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
-from an_control.control.wiring_fit import describe_unread_sources, join_names
+from an_control.control.wiring_fit import join_names, describe_unread_sources
+from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
@@ -225,26 +226,8 @@ class DiagnosticsReport:
             return (
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
-        level, text = OK, "all signals are where they are wired"
-        if report.waiting:
-            level, text = WARN, report.waiting
-        elif report.misfit:
-            level, text = (
-                WARN,
-                f"its model does not fit this robot: {report.misfit}; signals are left as they are",
-            )
-        elif report.lost:
-            level, text = WARN, "cannot tell which input slot carries which signal"
-        elif report.moved:
-            level, text = WARN, f"{len(report.moved)} signals are not where they are wired"
-        values = {
-            "setting": report.setting,
-            "rewires detected": report.rewires,
-            "surprise [nats]": f"{report.surprise:.1f}",
-            "readings late [ticks]": report.late_ticks,
-        }
-        carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
-        return [self._make_status("monitor", level, text, values | carries)]
+        fine, text, values = describe_monitor(report)
+        return [self._make_status("monitor", OK if fine else WARN, text, values)]
 
     def _make_watchdog_status(self, active: bool) -> DiagnosticStatus:
         """Return the status of the watchdog, which sends the safe command if no other is sent."""
@@ -474,6 +457,33 @@ class DiagnosticsReport:
             hardware_id="an_control",
             values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
         )
+
+
+def describe_monitor(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
+    """Return the findings of the identity monitor for the diagnostics.
+
+    Returns:
+        Whether all signals are where they are wired, a description, and figures by name.
+    """
+    fine, text = False, "all signals are where they are wired"
+    if report.waiting:
+        text = report.waiting
+    elif report.misfit:
+        text = f"its model does not fit this robot: {report.misfit}; signals are left as they are"
+    elif report.lost:
+        text = "cannot tell which input slot carries which signal"
+    elif report.moved:
+        text = f"{len(report.moved)} signals are not where they are wired"
+    else:
+        fine = True
+    values = {
+        "setting": report.setting,
+        "rewires detected": report.rewires,
+        "surprise [nats]": f"{report.surprise:.1f}",
+        "readings late [ticks]": report.late_ticks,
+    }
+    carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
+    return fine, text, values | carries
 
 
 def _compute_percentile(values: np.ndarray, share: float) -> float:

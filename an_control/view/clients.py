@@ -113,6 +113,15 @@ class BrowserClients:
             return
         name = PICTURE if isinstance(update, bytes) else schema.get_tag(update)
         message = update if isinstance(update, bytes) else schema.encode_update(update)
+        self.publish_encoded(name, message)
+
+    def publish_encoded(self, name: str, message: bytes) -> None:
+        """Put an update that is encoded already into the queues of all browsers.
+
+        Args:
+            name: The kind of update.
+            message: The encoded update, or the bytes of a picture.
+        """
         for client in self._clients:
             client.enqueue_replacing(name, message)
 

@@ -22,6 +22,7 @@ from an_control.view.rewiring_panel import (
 SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
 NO_SIMULATOR = "no simulator is running, so no episode can be restarted"
+NO_RECORDING = "this is a robot that runs, not a recording"
 NO_ROBOT = "no robot is running"
 UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
@@ -141,6 +142,8 @@ class CommandHandlers:
         if not self.found.policy:
             raise RefusedChangeError(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
         match command:
+            case schema.SeekCommand() | schema.JumpCommand() | schema.PlayCommand():
+                raise RefusedChangeError(NO_RECORDING)
             case schema.RestartCommand():
                 if not self.found.simulator:
                     raise RefusedChangeError(NO_SIMULATOR)

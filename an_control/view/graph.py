@@ -37,7 +37,7 @@ _INSIDE = {
     "attention": Float64MultiArray,
     "keys": Float64MultiArray,
 }
-_SENSORS = {
+SENSORS = {
     "joints": ("sensor_msgs/msg/JointState", JointState, ("joint_states",)),
     "pose": ("nav_msgs/msg/Odometry", Odometry, ("odometry", "odom")),
     "image": ("sensor_msgs/msg/Image", Image, ("camera/image_raw",)),
@@ -131,7 +131,7 @@ def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscri
             for type_ in types:
                 there.setdefault(type_, []).append(topic)
     found = {}
-    for name, (type_, cls, usual) in _SENSORS.items():
+    for name, (type_, cls, usual) in SENSORS.items():
         topics = [
             one
             for one in there.get(type_, ())

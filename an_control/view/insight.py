@@ -143,6 +143,11 @@ def encode_picture(image: Any) -> bytes | None:
     if len(data) < height * step:
         return None
     pixels = data[: height * step].reshape(height, step)[:, : width * depth]
-    every = -(-max(height, width) // MOST_PIXELS)
-    pixels = pixels.reshape(height, width, depth)[::every, ::every][..., places]
+    return encode_pixels(pixels.reshape(height, width, depth)[..., places])
+
+
+def encode_pixels(pixels: NDArray[np.uint8]) -> bytes:
+    """Return a picture (H, W, 3) in rgb as a binary message for the page."""
+    every = -(-max(pixels.shape[:2]) // MOST_PIXELS)
+    pixels = pixels[::every, ::every]
     return struct.pack("<HH", pixels.shape[1], pixels.shape[0]) + pixels.tobytes()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -14,6 +16,7 @@ from rclpy.signals import SignalHandlerOptions
 from an_control.ros.graph import QuietNode
 from an_control.ros.shared_memory import disable_shared_memory
 from an_control.view.live import LiveRobot
+from an_control.view.recorded import RecordedFrames, RecordedRobot
 from an_control.view.server import LOOPBACK, PageServer, open_listening_socket
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -48,6 +51,73 @@ async def serve(
             looking.result()
 
 
+async def serve_recording(
+    frames: RecordedFrames,
+    port: int,
+    started: Callable[[PageServer], None],
+    computed: Callable[[], None],
+) -> None:
+    """Serve the page of a recording until SIGINT or SIGTERM, and replay it meanwhile.
+
+    Args:
+        frames: What the page shows of the recording.
+        port: Port to listen on, on the loopback interface; 0 for any free one.
+        started: A function that is called with the server once the server listens.
+        computed: A function that is called once the whole recording has been replayed.
+
+    Raises:
+        OSError: The port is taken.
+        BagError: The recording cannot be replayed.
+        WiringError: The recorded or given wiring cannot be used.
+        ModelError: The recorded or given model cannot be used.
+    """
+    stopped, stop_replay = asyncio.Event(), threading.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with _serving(RecordedRobot(frames), open_listening_socket(port), LOOPBACK) as (
+        server,
+        showing,
+    ):
+        started(server)
+        ended = asyncio.ensure_future(stopped.wait())
+        replaying = asyncio.ensure_future(asyncio.to_thread(frames.compute, stop_replay))
+        try:
+            await asyncio.wait((replaying, showing, ended), return_when=asyncio.FIRST_COMPLETED)
+            if replaying.done():
+                replaying.result()
+                computed()
+                await asyncio.wait((showing, ended), return_when=asyncio.FIRST_COMPLETED)
+            if showing.done():
+                showing.result()
+        finally:
+            ended.cancel()
+            stop_replay.set()
+            await asyncio.wait((replaying,))
+
+
+@asynccontextmanager
+async def _serving(
+    shown: LiveRobot | RecordedRobot, listening: socket.socket, host: str
+) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
+    """Run the web server of a page while a `with` block runs.
+
+    Yield the server, and the task that sends updates to the browsers.
+
+    Args:
+        shown: What the page shows.
+        listening: The socket that the server listens on.
+        host: The address that the socket listens on.
+    """
+    server = PageServer(shown, listening, host)
+    showing = asyncio.ensure_future(shown.run())
+    try:
+        yield server, showing
+    finally:
+        showing.cancel()
+        await asyncio.wait((showing,))
+        await server.close()
+
+
 @asynccontextmanager
 async def run_server(
     port: int, host: str = LOOPBACK, robot: str = ""
@@ -71,14 +141,8 @@ async def run_server(
         )
     live = LiveRobot(calls, listener, robot)
     try:
-        server = PageServer(live, listening, host)
-        looking = asyncio.ensure_future(live.run())
-        try:
-            yield server, looking
-        finally:
-            looking.cancel()
-            await asyncio.wait((looking,))
-            await server.close()
+        async with _serving(live, listening, host) as served:
+            yield served
     finally:
         live.close()
         for node in (calls, listener):

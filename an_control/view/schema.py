@@ -97,6 +97,26 @@ class ResetEStopCommand(_Command):
     """A command to clear the policy node's e-stop."""
 
 
+class SeekCommand(_Command):
+    """A command to show another time of a recording."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+
+
+class JumpCommand(_Command):
+    """A command to show the time of the next event of a recording, or of the one before."""
+
+    forward: bool
+
+
+class PlayCommand(_Command):
+    """A command to play a recording, or to pause it."""
+
+    on: bool
+    speed: Annotated[float, msgspec.Meta(ge=0.1, le=100.0)]
+    """How many seconds of the recording are shown in a second."""
+
+
 Command: TypeAlias = (
     ConnectCommand
     | CutCommand
@@ -109,6 +129,9 @@ Command: TypeAlias = (
     | RestartCommand
     | EStopCommand
     | ResetEStopCommand
+    | SeekCommand
+    | JumpCommand
+    | PlayCommand
 )
 
 
@@ -132,6 +155,8 @@ class RobotUpdate(_Update):
     lockstep: bool = False
     simulated: bool = False
     """Whether there is a simulator, so that the episode can be restarted."""
+    recorded: bool = False
+    """Whether this is a recording."""
 
 
 class SlotWiring(msgspec.Struct, frozen=True):
@@ -280,7 +305,8 @@ class ScoreUpdate(_Update):
     """An update with rows of numbers for the charts, two rows a second, the oldest first.
 
     Each row is [time in s, return, reward a step, median time of a tick in us, its 99th percentile,
-    share of channels present]; unknown numbers are None.
+    share of channels present]; unknown numbers are None. In a recording the largest difference of a
+    command from the recorded one follows.
     """
 
     rows: list[list[float | None]]
@@ -292,6 +318,20 @@ class MarksUpdate(_Update):
     """An update of the times in s at which the robot was rewired, with descriptions."""
 
     marks: list[tuple[float, str]]
+
+
+class RecordingUpdate(_Update):
+    """An update about the time of a recording that is shown."""
+
+    at_s: float
+    length_s: float
+    """The length in s; while the recording is being replayed, the length up to there."""
+    computed: bool
+    """Whether the whole recording has been replayed."""
+    playing: bool
+    speed: float
+    event: str
+    """The last event before this time; "" if there was none."""
 
 
 class HealthUpdate(_Update):
@@ -327,6 +367,7 @@ Update: TypeAlias = (
     | DiagnosticsUpdate
     | ScoreUpdate
     | MarksUpdate
+    | RecordingUpdate
     | HealthUpdate
     | ReplyUpdate
 )

@@ -16,7 +16,7 @@ import secrets
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
@@ -24,8 +24,7 @@ from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandle
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from an_control.view import schema
-from an_control.view.clients import BrowserClient
-from an_control.view.live import LiveRobot
+from an_control.view.clients import BrowserClient, BrowserClients
 
 LOG = logging.getLogger(__name__)
 PAGE = Path(__file__).with_name("page")
@@ -45,6 +44,18 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+class ShownRobot(Protocol):
+    """A robot, running or recorded, that the page shows."""
+
+    clients: BrowserClients
+
+    def add_client(self, client: BrowserClient) -> None:
+        """Send a new browser the present state, and all updates from now on."""
+
+    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
+        """Carry out a command of a browser, and return the reply."""
 
 
 class _GuardedHandler(RequestHandler):
@@ -197,7 +208,7 @@ class PageServer:
         host: The address that the socket listens on.
     """
 
-    def __init__(self, live: LiveRobot, listening: socket.socket, host: str = LOOPBACK) -> None:
+    def __init__(self, live: ShownRobot, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
         self._host = host
         self._names = self._list_own_names()

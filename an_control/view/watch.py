@@ -183,15 +183,15 @@ class RobotWatch:
         image = self._listener.take_newest("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
-            self._joints = _round_finite(joints.position[: len(names)], 4)
+            self._joints = round_finite(joints.position[: len(names)], 4)
         if pose is not None:
             at, turn = pose.pose.pose.position, pose.pose.pose.orientation
-            self._pose = _round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+            self._pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
         drawing = self._drawing
         if names:
             wanted = list(names), self._wiring
             if self._looked_up is None or self._looked_up[0] != wanted:
-                self._looked_up = wanted, _make_drawing(*wanted)
+                self._looked_up = wanted, make_drawing(*wanted)
             drawing = self._looked_up[1]
         elif image is not None and "joints" not in self.found.topics:
             drawing = schema.DrawingUpdate("camera", [])
@@ -221,7 +221,7 @@ class RobotWatch:
             yield schema.ChannelsUpdate(self._ids)
         attention = [self._strength[id_] for id_ in self._ids if id_ in self._strength]
         yield schema.TickUpdate(
-            values=_round_finite(channels.position, 3),
+            values=round_finite(channels.position, 3),
             attention=attention if len(attention) == len(self._ids) else [],
             joints=self._joints,
             pose=self._pose,
@@ -257,7 +257,7 @@ class RobotWatch:
         yield schema.ScoreUpdate([row], fresh=False)
 
 
-def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
+def make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
     """Return the drawing of a robot: its skeleton, or a dial for each joint.
 
     Args:
@@ -299,7 +299,7 @@ def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
         return None
 
 
-def _round_finite(values: Any, digits: int) -> list[float]:
+def round_finite(values: Any, digits: int) -> list[float]:
     """Return rounded values, with 0 for values that are not finite, which JSON cannot represent."""
     array = np.asarray(values, np.float64)
     return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

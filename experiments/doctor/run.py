@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
 OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
 """Disturbances of robots whose wiring is right."""
 SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
+HINTS = {"scale": "factor", "delay": "delay"}
+"""Words in those of the doctor's hints that are about one kind of mistake alone."""
 KINDS = (
     *("sign", "sign", "scale", "scale", "offset", "delay", "stuck", "noise only", "swapped"),
     *("swapped", "motor reversed", "motor gain", "motor dead", "motors swapped"),
@@ -189,10 +191,11 @@ def classify_diagnosis(
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
-    names = {name for one in mistakes for name in one.members}
-    unseen = {name.removeprefix("motor ") for name in diagnosis.unseen}
-    if names & unseen:
-        return "unseen"
+    for one in mistakes:
+        for name, hint in diagnosis.unseen.items():
+            alone = next((kind for kind, word in HINTS.items() if word in hint), one.kind)
+            if name.removeprefix("motor ") in one.members and one.kind == alone:
+                return "unseen"
     return "said" if diagnosis.notes else "missed"
 
 
@@ -252,28 +255,31 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
             robots[name] = Robot(file, wiring)
         return robots[name]
 
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     if "table" in options.studies:
-        for seed in range(options.seeds):
+        for seed in seeds:
             for name, mistakes in TABLE.items():
                 if not options.rows or any(word in name for word in options.rows):
                     yield (
                         f"table/{name}/{seed}",
                         lambda m=mistakes, s=seed: run_trial(
-                            get_robot("ant"), m, s, returns=s < options.returns
+                            get_robot("ant"), m, s, returns=s in seeds[: options.returns]
                         ),
                     )
     if "robots" in options.studies:
-        for seed in range(options.seeds):
+        for seed in seeds:
             for name in options.robots:
-                for word in OTHERS:
+                for word in options.others:
                     if name == "base" and word.startswith(("mass", "friction")):
                         continue
                     yield (
                         f"robots/{name}/{word}/{seed}",
-                        lambda n=name, w=word, s=seed: run_healthy_trial(get_robot(n), w, s),
+                        lambda n=name, w=word, s=seed: run_healthy_trial(
+                            get_robot(n), w, s, options.seconds
+                        ),
                     )
     if "random" in options.studies:
-        for number in range(options.trials):
+        for number in range(options.first_trial, options.first_trial + options.trials):
             for name in options.robots:
                 yield (
                     f"random/{name}/{options.mistakes}/{number}",
@@ -281,16 +287,17 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
                 )
 
 
-def run_healthy_trial(robot: Robot, word: str, seed: int) -> dict[str, Any]:
+def run_healthy_trial(robot: Robot, word: str, seed: int, seconds: float) -> dict[str, Any]:
     """Run a robot whose wiring is right, and return what the doctor finds.
 
     Args:
         robot: The robot.
         word: A disturbance such as "delay=1", or "none".
         seed: The seed of the episodes.
+        seconds: The length of the recording.
     """
     settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
-    ticks = round(SECONDS[-1] / robot.step_s)
+    ticks = round(seconds / robot.step_s)
     recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
     diagnosis = diagnose(recording, robot.forward)
     findings = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
@@ -320,16 +327,36 @@ def run_random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
     return row
 
 
+def make_table(results: Mapping[str, dict[str, Any]]) -> str:
+    """Return a Markdown table that counts the outcomes of each kind of trial.
+
+    Args:
+        results: Rows of results by the names of their trials.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for name, row in results.items():
+        counts.setdefault(name.rsplit("/", 1)[0], Counter())[row["outcome"]] += 1
+    lines = ["| trials | number | outcomes |", "|---|---|---|"]
+    for name, outcomes in sorted(counts.items()):
+        text = ", ".join(f"{count} {what}" for what, count in outcomes.most_common())
+        lines.append(f"| {name} | {outcomes.total()} | {text} |")
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials that are missing, print counts of the outcomes, and return the exit status."""
+    """Run the trials that are missing, print a table of the outcomes, return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
-    parser.add_argument("--seeds", type=int, default=10, help="of each row of the table")
+    parser.add_argument("--first-seed", type=int, default=0, help="of each row and robot")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds of each of them")
     parser.add_argument("--returns", type=int, default=10, help="seeds with returns, too")
     parser.add_argument("--rows", nargs="*", default=(), help="words in the names of rows")
+    parser.add_argument("--first-trial", type=int, default=0, help="of the random ones")
     parser.add_argument("--trials", type=int, default=75, help="random trials of each robot")
     parser.add_argument("--mistakes", type=int, default=1, help="at once, of random trials")
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=list(ROBOTS))
+    parser.add_argument("--others", nargs="+", default=list(OTHERS), help="of right wirings")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of right wirings")
     parser.add_argument("--models", type=Path, default=Path(), help="where other models are")
     parser.add_argument("--json", type=Path, default=HERE / "results.json")
     options = parser.parse_args(arguments)
@@ -339,7 +366,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[name] = play()
             write_file(options.json, json.dumps(results, indent=1) + "\n")
             print(name, json.dumps(results[name]), flush=True)
-    counts = Counter((name.rsplit("/", 1)[0], row["outcome"]) for name, row in results.items())
-    for (name, what), count in sorted(counts.items()):
-        print(f"{name}: {what} {count}")
+    print(make_table(results))
     return 0

@@ -149,10 +149,10 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
 
     robot, rows = endless_ant(), []
     command = JointState(name=list(load_wiring(find_share_path("config/ant.yaml")).command.names))
-    classes = {one.topic: type(one.message) for one in robot.outlets}
+    classes = {one.topic: type(one.message) for one in robot.sensor_topics}
     for number in range(ticks):
         robot.fill(10**17 + number * STEP_NS)
-        row = {one.topic: serialize_message(one.message) for one in robot.outlets}
+        row = {one.topic: serialize_message(one.message) for one in robot.sensor_topics}
         rows.append(row)
         node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
         if node.node.last_command is not None:
@@ -277,7 +277,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
         record_walk(node, ticks)
         recorder.flush(now=True)
         counted, before = recorder._box_bytes, tracemalloc.get_traced_memory()[0]
-        messages = len(recorder._box)
+        messages = sum(len(batch.notes) for batch in recorder._box)
         recorder._box.clear()
         gc.collect()
         taken = before - tracemalloc.get_traced_memory()[0]

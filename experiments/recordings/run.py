@@ -1,6 +1,7 @@
-"""Measure what recording costs, and whether a replay of a recording repeats every command.
+"""Measure what recording costs, whether a replay repeats every command, and what can be learned.
 
 python -m experiments recordings troubled FOLDER [--pieces 10] [--ticks 100000] [--json FILE]
+python -m experiments recordings learned [--list] [--again]
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from experiments.steps import add_step_options
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test"))
@@ -31,7 +34,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     costs.add_argument("--json", type=Path)
     memory = parts.add_parser("memory", help="memory of the black box after 30 s of the Ant")
     memory.add_argument("--json", type=Path)
+    drive = parts.add_parser("drive", help="record episodes of the Ant, to learn from")
+    drive.add_argument("folder", type=Path, help="the bag to make; is replaced")
+    drive.add_argument("--model", type=Path, required=True)
+    drive.add_argument("--episodes", type=int, required=True)
+    drive.add_argument("--seed", type=int, default=0, help="of the first episode")
+    drive.add_argument("--push", type=float, default=0.0, help="largest noise on the actions")
+    learned = parts.add_parser("learned", help="learn from recordings alone, and evaluate")
+    add_step_options(learned)
+    learned.add_argument("--table", action="store_true", help="only write the finished results")
     options = parser.parse_args(arguments)
+    if options.part == "drive":
+        from experiments.recordings.driving import record_driving
+
+        record_driving(options.folder, options.model, options.episodes, options.seed, options.push)
+        return 0
+    if options.part == "learned":
+        from experiments.recordings.learned import learn
+
+        return learn(options)
     if options.part != "troubled":
         from experiments.recordings.costs import run
 

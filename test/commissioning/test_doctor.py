@@ -9,9 +9,11 @@ import pytest
 
 from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
 from an_control.commissioning.doctor.hypotheses import find_groups, iterate_exchanges
+from an_control.commissioning.doctor.kinematics import find_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
 from an_control.wiring import load_wiring
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
+from experiments.doctor.run import TABLE
 
 WIRING = MODELS.parent / "config/mobile_base.yaml"
 TICKS = 200
@@ -20,6 +22,11 @@ TICKS = 200
 @pytest.fixture(scope="module")
 def robot():
     return Robot(MODELS / "mobile_base.safetensors", WIRING)
+
+
+@pytest.fixture(scope="module")
+def ant():
+    return Robot(MODELS / "ant.safetensors", MODELS.parent / "config/ant.yaml")
 
 
 def examined(robot, *mistakes):
@@ -71,6 +78,13 @@ def test_two_channels_that_are_swapped_get_each_others_field(robot):
     assert "velocity.forward: {source: odometry, field: twist.twist.angular.z}" in text
 
 
+def test_a_sensor_that_is_stuck_at_another_value_after_each_start_is_stuck(robot):
+    recording, _ = robot.play((Mistake("stuck", ("goal.distance",)),), seed=2108, ticks=TICKS)
+    assert len(set(recording.raw[:, recording.ids.index("goal.distance")])) > 1
+    (found,) = diagnose(recording, robot.forward).findings
+    assert (found.kind, found.members) == ("stuck", ("goal.distance",))
+
+
 def test_what_always_reads_the_same_is_stuck_and_no_line_repairs_it(robot):
     diagnosis, recording = examined(robot, Mistake("stuck", ("velocity.turn",)))
     (found,) = diagnosis.findings
@@ -99,6 +113,22 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
     diagnosis = diagnose(still, robot.forward)
     assert {"motor forward", "motor turn"} <= set(diagnosis.unseen)
     assert "cannot be seen here: motor forward" in " ".join(report.list_notes(diagnosis, None))
+
+
+def test_a_delay_that_would_not_show_is_listed(robot):
+    diagnosis, _ = examined(robot)
+    late = {name for name, hint in diagnosis.unseen.items() if "delay" in hint}
+    assert any(name.startswith("scan.") for name in late), "rays that hardly change"
+
+
+def test_a_contact_that_reads_0_and_1_has_no_wrong_factor(ant):
+    recording, _ = ant.play(seed=3, ticks=TICKS)
+    raw = recording.raw.copy()
+    seldom = recording.ids.index("foot_1.contact")
+    raw[:, seldom] = 0.0
+    raw[60:63, seldom] = 1.0
+    diagnosis = diagnose(replace(recording, raw=raw), ant.forward)
+    assert not any(one.kind == "scale" for one in diagnosis.findings)
 
 
 def test_a_recording_of_readings_holds_what_the_fields_carried():
@@ -137,3 +167,26 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
     repair.write_candidate(candidate.with_scale_factor(left[:1], -1.0))
     assert repair.diff == "" and "need a line of their own" in repair.left[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [("sign of its position and velocity", "sign"), ("all positions in degrees", "scale")],
+)
+def test_a_robot_that_falls_at_once_still_shows_its_one_mistake(ant, row, kind):
+    recording, _ = ant.play(TABLE[row], seed=10, ticks=600)
+    diagnosis = diagnose(recording, ant.forward)
+    (found,) = diagnosis.findings
+    assert found.kind == kind and found.members == TABLE[row][0].members
+    if kind == "scale":
+        assert "degrees instead of radians" in found.text
+
+
+def test_a_position_is_paired_with_its_rate_whatever_their_scales_and_signs():
+    rng = np.random.default_rng(0)
+    rate = np.cumsum(rng.standard_normal(300)) * 0.1
+    position = np.append(0.0, np.cumsum((rate[1:] + rate[:-1]) / 2.0)) * 0.02
+    readings = np.stack([57.3 * position, -rate, rng.standard_normal(300)], 1)
+    recording = Recording.from_readings(readings, ("angle", "rate", "noise"), np.zeros((300, 1)))
+    (pair,) = find_rate_pairs(recording, np.ones(3, bool))
+    assert pair[:2] == (0, 1) and pair.ratio == pytest.approx(-57.3 * 0.02)

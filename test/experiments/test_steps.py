@@ -19,6 +19,7 @@ from experiments.cartpole_softmax import run as cartpole_softmax
 from experiments.page_tables import PageTable
 from experiments.pong_late import run as pong_late
 from experiments.reality import run as reality
+from experiments.recordings import learned as recordings_learned
 from experiments.steps import ExperimentStep
 from experiments.tables import run as tables
 
@@ -40,6 +41,7 @@ EXPERIMENTS = {
     "any_environment": any_environment.STEPS,
     "cartpole_evolution": cartpole_evolution.make_steps([1, 2, 3], 20_000),
     "cartpole_softmax": cartpole_softmax.STEPS,
+    "recordings": recordings_learned.STEPS,
 }
 
 

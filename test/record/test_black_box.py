@@ -84,11 +84,11 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
     node = stand.start(black_box=str(tmp_path / "boxes"), black_box_s=0.3)
     step = 0
     until_s = time.monotonic() + 0.7
-    while time.monotonic() < until_s:
+    while time.monotonic() < until_s or step < 40:
         stand.step(step)
         step += 1
     node._recorder.flush(now=True)
-    assert len(node._recorder._box) < 9 * step
+    assert sum(len(batch.notes) for batch in node._recorder._box) < 9 * step
     node._set_estop("by service")
     node.trigger_shutdown()
     (box,) = boxes(tmp_path / "boxes")

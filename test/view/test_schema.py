@@ -22,6 +22,9 @@ GOOD = [
     {"do": "restart", "id": 9},
     {"do": "estop", "id": 10},
     {"do": "resetestop", "id": 11},
+    {"do": "seek", "id": 12, "seconds": 1.5},
+    {"do": "jump", "id": 13, "forward": False},
+    {"do": "play", "id": 14, "on": True, "speed": 2.0},
 ]
 
 
@@ -42,6 +45,8 @@ def test_every_command_is_read(message):
         ('{"do": "set", "id": 1, "name": "missing", "value": 1e999}', "range"),
         ('{"do": "set", "id": 1, "name": "missing", "value": -1}', ">= 0"),
         ('{"do": "set", "id": 1, "name": "model", "value": 1}', "enum"),
+        ('{"do": "seek", "id": 1, "seconds": -1}', ">= 0"),
+        ('{"do": "play", "id": 1, "on": true, "speed": 0}', ">= 0.1"),
         ('{"do": "fly", "id": 1}', "fly"),
         ('{"id": 1}', "do"),
         ('{"do": "cut", "id": 1, "slot": "' + 201 * "b" + '"}', "200"),

@@ -26,6 +26,7 @@ from an_control.commissioning.doctor.hypotheses import (
     find_groups,
     iterate_exchanges,
 )
+from an_control.commissioning.doctor.kinematics import estimate_factor
 from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.monitor.forward_model import ForwardModel
 
@@ -61,6 +62,15 @@ class DoctorSettings:
     """Share of the present excess that a mistake must explain. On a robot whose physics differ from
     the model's, many mistakes explain a little.
     """
+    restored_ticks: int = 6
+    """Number of neighbouring ticks that are judged together as restored."""
+    restored_excess: float = 0.2
+    """Excess in nats a tick and channel up to which ticks count as restored: the model explains
+    them as in its validation."""
+    min_restored: float = 40.0
+    """Nats beyond the penalty that a mistake without a fitted number must gain in restored ticks,
+    to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
+    ticks that the model can explain, but those decide."""
     min_certain_share: float = 0.06
     """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
     certain_sigma: float = 5.0
@@ -75,6 +85,9 @@ class DoctorSettings:
     """Minimum share of the excess for a mistake with a fitted number, which always explains a
     little.
     """
+    white: float = 0.2
+    """Correlation of successive readings below which a channel carries noise: a sensor of a robot
+    that moves changes less from tick to tick than in all."""
     min_later_share: float = 0.25
     """Minimum share of the excess for a mistake with a fitted number that is found after another
     mistake.
@@ -142,6 +155,8 @@ MIN_BLOCK, FEWEST_BLOCKS = 4, 10
 """Ticks of a block at least, and blocks of a short recording."""
 FITTED = ("offset", "scale", "delay", "unusable")
 """Kinds of mistakes that always explain a little, because a number is fitted."""
+NUMBERS = ("offset", "scale", "delay")
+"""Kinds of mistakes of a channel that have a number."""
 MAX_LOG_FACTOR = float(np.log(3e4))
 
 
@@ -261,7 +276,7 @@ class _Search:
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
-        still = (self._span == 0.0) & ~self._binary & ~self._fixed
+        still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
             still = np.zeros_like(still)  # the robot stands
         candidate = replace(candidate, unusable=~self._heard | still)
@@ -349,7 +364,7 @@ class _Search:
                 )
             if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
                 continue  # too little is known of it for a number
-            for factor in FACTORS_BOTH if self._span[candidate.slots[k]] else ():
+            for factor in FACTORS_BOTH if self._may_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
             for offset in self._list_offsets(candidate, k):
                 found.append(Hypothesis("offset", (k,), candidate.with_offset(k, offset)))
@@ -361,6 +376,14 @@ class _Search:
                 Hypothesis("swapped", (a, b), candidate.with_permuted_channels([a, b], [b, a]))
             )
         return found
+
+    def _may_scale(self, candidate: CandidateWiring, k: int) -> bool:
+        """Return whether a wrong factor of a channel can be seen: not if it reads just 0 and 1."""
+        if not self._binary[k]:
+            return bool(self._span[candidate.slots[k]])
+        values = self._recording.raw[:, candidate.slots[k]] * candidate.scale[k]
+        values = values[~np.isnan(values)] + candidate.offset[k]
+        return not np.isin(values.round(6), (0.0, 1.0)).all()
 
     def _list_offsets(self, candidate: CandidateWiring, k: int) -> list[float]:
         """Return offsets to try for channel `k`."""
@@ -390,7 +413,8 @@ class _Search:
             found.append(
                 Hypothesis("sign", tuple(usable), candidate.with_scale_factor(usable, -1.0), name)
             )
-            for factor in FACTORS_BOTH:
+            usable = [k for k in usable if self._may_scale(candidate, k)]
+            for factor in FACTORS_BOTH if len(usable) > 1 else ():
                 scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
         for name, channels, others in iterate_exchanges(self._recording.ids, self._groups):
@@ -416,7 +440,7 @@ class _Search:
         effects = self._likelihood.estimate_motor_effects(
             candidate, self._likelihood.select_ticks(400)
         )
-        usual = float(np.clip(np.median(effects), 0.3, 1.0))
+        usual = _find_usual_effect(effects)
         for m in motors:
             factor = float(effects[m]) / usual
             if m in self._judged:
@@ -468,12 +492,19 @@ class _Search:
             for one, cost in zip(refined, costs_of, strict=True)
         ]
         order = np.argsort(scores)[::-1]
-        excess = max(0.0, float(likelihood.compute_excess(candidate, ticks).sum()))
+        excess = float(likelihood.compute_excess(candidate, ticks).sum())
+        restored = [
+            self._compute_restored(now, cost, candidate, one.candidate, excess)
+            for one, cost in zip(refined, costs_of, strict=True)
+        ]
         accepted = [
             number
             for number in map(int, order)
-            if self._is_significant(now - costs_of[number], refined[number], excess)
+            if self._is_acceptable(
+                now - costs_of[number], refined[number], max(0.0, excess), restored[number]
+            )
         ]
+        accepted = self._put_restoring_first(accepted, refined, restored)
         for number in list(accepted):
             if refined[number].is_motor and not self._agrees_with_effects(
                 refined[number], candidate, ticks
@@ -516,8 +547,56 @@ class _Search:
         same = one.is_motor is other.is_motor
         return same and bool(set(one.members) & set(other.members))
 
+    def _put_restoring_first(
+        self, accepted: list[int], refined: Sequence[Hypothesis], restored: Sequence[float]
+    ) -> list[int]:
+        """Return the accepted hypotheses with that first which restores clearly more than the best.
+
+        Only mistakes of channels are compared: the effects of motors are measured.
+
+        Args:
+            accepted: Indices of the accepted hypotheses, the most likely first.
+            refined: All compared hypotheses.
+            restored: Nats that each of them gains in restored ticks.
+        """
+        known = [
+            number
+            for number in accepted
+            if refined[number].kind not in FITTED and not refined[number].is_motor
+        ]
+        if not known or known[0] != accepted[0]:
+            return accepted
+        best = max(known, key=lambda number: restored[number])
+        if restored[best] - restored[accepted[0]] < self._settings.min_restored:
+            return accepted
+        return [best, *(number for number in accepted if number != best)]
+
+    def _is_acceptable(
+        self, gain: np.ndarray, one: Hypothesis, excess: float, restored: float
+    ) -> bool:
+        """Return whether a hypothesis explains enough to be accepted, and spoils nothing.
+
+        Args:
+            gain: (K,) nats that it explains in each tick.
+            one: The hypothesis.
+            excess: Present excess in nats a tick.
+            restored: Nats that it gains in restored ticks; negative if it spoils some.
+        """
+        least = self._settings.min_restored
+        if one.kind != "unusable" and not one.is_motor and restored < -least:
+            return False
+        if self._is_significant(gain, one, excess):
+            return True
+        return (
+            self._is_strange(excess) and one.kind not in FITTED and restored >= least + one.penalty
+        )
+
+    def _is_strange(self, excess: float) -> bool:
+        """Return whether the model does not expect what this robot does, as after a fall."""
+        return excess > self._settings.misfit * len(self._recording.ids)
+
     def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
-        """Return whether a hypothesis explains enough to be accepted.
+        """Return whether a hypothesis explains enough of the present excess.
 
         Args:
             gain: (K,) nats that it explains in each tick.
@@ -532,12 +611,61 @@ class _Search:
         weak = one.kind in FITTED or (self._found and not one.is_motor)
         if weak and mean < settings.min_fitted_gain:
             return False
+        left = excess - mean
+        if one.kind in NUMBERS and self._found and left > settings.poor_fit * len(self._fixed):
+            return False  # almost any number explains a little of what the model does not know
         if one.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
-            return mean >= share * excess and self._is_clear(gain, settings.fitted_sigma)
+            if one.kind == "unusable" and self._is_white(one.candidate.slots[one.members[0]]):
+                share = settings.min_share
+            whole = left <= 0.0 < excess  # nothing is left to explain
+            sigma = settings.min_sigma if whole else settings.fitted_sigma
+            return mean >= share * excess and self._is_clear(gain, sigma)
         if not one.is_motor and self._is_clear(gain, settings.certain_sigma):
             share = settings.min_certain_share
         return mean >= share * excess and self._is_clear(gain)
+
+    def _is_white(self, slot: int) -> bool:
+        """Return whether successive readings of a recorded channel are unrelated, as in noise."""
+        raw, follows = self._recording.raw[:, slot], ~self._recording.starts[1:]
+        before, after = raw[:-1][follows], raw[1:][follows]
+        known = ~np.isnan(before) & ~np.isnan(after)
+        if np.count_nonzero(known) < self._settings.min_ticks or not self._span[slot]:
+            return False
+        relation = np.corrcoef(before[known], after[known])[0, 1]
+        return bool(abs(relation) < self._settings.white)
+
+    def _compute_restored(
+        self,
+        now: np.ndarray,
+        then: np.ndarray,
+        candidate: CandidateWiring,
+        corrected: CandidateWiring,
+        excess: float,
+    ) -> float:
+        """Return the nats gained in ticks that the model then explains as in its validation.
+
+        Args:
+            now: (K,) cost of each tick under a candidate, in nats.
+            then: (K,) cost of each tick with a correction.
+            candidate: The candidate.
+            corrected: The candidate with the correction.
+            excess: Excess of the candidate in nats a tick.
+
+        Returns:
+            The nats; negative if the correction spoils ticks that were explained.
+        """
+        settings = self._settings
+        length = settings.restored_ticks
+        count = len(now) // length
+        level = settings.restored_excess * len(self._recording.ids)
+        usual = float(now.mean()) - excess
+        scaled = float(np.log(np.abs(corrected.scale / candidate.scale)).sum())
+        before, after = (
+            np.minimum(values[: count * length].reshape(count, length).mean(1), level)
+            for values in (now - usual, then - usual + scaled)
+        )
+        return float((before - after).sum()) * length
 
     def _agrees_with_effects(
         self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
@@ -545,8 +673,10 @@ class _Search:
         """Return whether a hypothesis about motors agrees with their measured effects."""
         settings, members = self._settings, list(one.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
-        others = np.delete(before, members)
-        usual = float(np.clip(np.median(others), 0.3, 1.0)) if len(others) else 1.0
+        usual = _find_usual_effect(np.delete(before, members))
+        members = [m for m in members if not np.isnan(before[m])]
+        if not members:
+            return True  # no sensor shows their effects
         before = before[members] / usual
         if np.abs(before - 1.0).max() < settings.min_effect:
             return False
@@ -570,10 +700,10 @@ class _Search:
         ).any()
         bent |= not np.allclose(candidate.scale, self._configured.scale)
         bent |= not np.allclose(candidate.offset, self._configured.offset)
-        if bent or excess < settings.misfit * len(candidate.slots):
+        if bent or not self._is_strange(excess):
             return None, []
         effects = self._likelihood.estimate_motor_effects(candidate, ticks)
-        alive = candidate.gain != 0.0
+        alive = (candidate.gain != 0.0) & ~np.isnan(effects)
         alive[list(self._judged)] = False
         if not alive.any():
             return None, []
@@ -617,8 +747,8 @@ class _Search:
                 continue
             crossed = candidate.with_permuted_motors([motor, other], [other, motor])
             effects = self._likelihood.estimate_motor_effects(crossed, ticks)
-            usual = float(np.clip(np.median(effects), 0.3, 1.0))
-            if effects[[motor, other]].min() < self._settings.crossed_effect * usual:
+            least = self._settings.crossed_effect * _find_usual_effect(effects)
+            if not effects[[motor, other]].min() >= least:
                 continue
             if (
                 self._likelihood.compute_total_costs([crossed], ticks)[0]
@@ -705,17 +835,23 @@ class _Search:
         bounds = -MAX_LOG_FACTOR, MAX_LOG_FACTOR
         log = self._minimize_on_line(with_scale, float(np.log(abs(first))), 0.5, bounds)
         fitted = with_scale(log)
-        near = min((*UNITS, *ROUND), key=lambda unit: abs(log + np.log(unit)))
-        if abs(log + np.log(near)) < self._settings.near_unit:
-            named = with_scale(-np.log(near))
-            now, as_named, as_fitted = self._likelihood.compute_total_costs(
-                [candidate, named, fitted], ticks
-            )
-            excess = float(self._likelihood.compute_excess(fitted, ticks).mean())
-            poor = excess > self._settings.poor_fit
-            share = self._settings.poor_unit_share if poor else self._settings.unit_share
-            if now - as_named > share * (now - as_fitted):
-                fitted = named
+        share = self._settings.unit_share
+        if self._likelihood.compute_excess(fitted, ticks).mean() > self._settings.poor_fit:
+            share = self._settings.poor_unit_share
+            factor = estimate_factor(self._forward, self._recording, candidate, members)
+            if factor is not None:
+                log, share = float(np.log(factor)), 0.0
+                fitted = with_scale(log)
+        near = [
+            with_scale(-np.log(unit))
+            for unit in (*UNITS, *ROUND)
+            if abs(log + np.log(unit)) < self._settings.near_unit
+        ]
+        now, as_fitted, *as_named = self._likelihood.compute_total_costs(
+            [candidate, fitted, *near], ticks
+        )
+        if near and now - min(as_named) > share * (now - as_fitted):
+            fitted = near[int(np.argmin(as_named))]
         return one._replace(candidate=fitted)
 
     def _minimize_on_line(
@@ -758,6 +894,7 @@ class _Search:
     ) -> CandidateWiring:
         """Return the candidate without changes that explain nothing beside the others."""
         cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
+        excess = float(self._likelihood.compute_excess(candidate, ticks).sum())
         for one in found:
             if one.what == "gain":
                 continue  # judged by its effect
@@ -767,6 +904,9 @@ class _Search:
                 gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
                 if some == one.members:
                     needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
+                    spoilt = self._compute_restored(cost, cost + gain, candidate, without, excess)
+                    strange = self._is_strange(excess) and one.what != "unusable"
+                    needed |= strange and -spoilt >= self._settings.min_restored
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
                 if not needed:
@@ -836,7 +976,7 @@ class _Search:
             )
             return Finding(kind, names, text, from_, log_odds)
         if what == "unusable":
-            stuck = self._span[candidate.slots[first]] == 0.0
+            stuck = self._moving[candidate.slots[first]] == 0.0
             kind = "stuck" if stuck else "noise only"
             text = "always reads the same" if stuck else "is unrelated to the robot's movements"
             return Finding(
@@ -882,34 +1022,44 @@ class _Search:
         return Finding(kind, names, text, f"scale times {_format_number(factor)}", log_odds, factor)
 
     def _find_unseen(self, candidate: CandidateWiring, ticks: np.ndarray) -> dict[str, str]:
-        """Return what would show the sign of each channel and motor whose sign is not shown."""
+        """Return for each channel and motor that the recording cannot judge what would show it.
+
+        A mistake is made on purpose: the readings must become so much less likely that the doctor
+        would find it.
+        """
         recording, settings = self._recording, self._settings
-        names, several, hints = [], [], []
+        clear, fitted = settings.visible, settings.min_fitted_gain * len(ticks)
+        tests: list[tuple[str, str, CandidateWiring, float, str]] = []
         for k, id_ in enumerate(recording.ids):
             if not self._heard[k]:
-                names.append(id_)
-                several.append(candidate)
-                hints.append("it was never read")
+                tests.append((id_, "reversed", candidate, clear, "it was never read"))
             elif not candidate.unusable[k]:
-                names.append(id_)
-                several.append(candidate.with_scale_factor([k], -1.0))
                 still = self._span[candidate.slots[k]] * abs(candidate.scale[k]) < 1e-6
-                hints.append("it did not change: move the robot so that it does" if still else
-                             "move the robot further in it")  # fmt: skip
+                hint = "move the robot further in it"
+                if still:
+                    hint = "it did not change: move the robot so that it does"
+                turned, halved = (candidate.with_scale_factor([k], one) for one in (-1.0, 0.5))
+                late = candidate.with_delay(k, 1)
+                tests += [
+                    (id_, "reversed", turned, clear, hint),
+                    (id_, "with another factor", halved, fitted,
+                     "a factor of 2 would not show: move the robot further in it"),
+                    (id_, "with less delay", late, fitted,
+                     "a delay of a tick would not show: move the robot faster"),
+                ]  # fmt: skip
         for m, name in enumerate(recording.actuators):
             if candidate.gain[m]:
-                names.append(f"motor {name}")
-                several.append(candidate.with_motor_gain([m], -1.0))
-                hints.append("let the policy use it, or try --move")
-        costs = self._likelihood.compute_total_costs([candidate, *several], ticks)
-        worse = costs[1:] - costs[0]
-        return {
-            name: "reversed it would be likelier, but not surely: record for longer"
-            if nats < -settings.visible
-            else hint
-            for name, hint, nats in zip(names, hints, worse, strict=True)
-            if nats < settings.visible
-        }
+                turned = candidate.with_motor_gain([m], -1.0)
+                hint = "drive the robot so that it is used more"
+                tests.append((f"motor {name}", "reversed", turned, clear, hint))
+        costs = self._likelihood.compute_total_costs([candidate, *(one[2] for one in tests)], ticks)
+        found: dict[str, str] = {}
+        for (name, what, _, least, hint), worse in zip(tests, costs[1:] - costs[0], strict=True):
+            if worse < -clear:
+                hint = f"{what} it would be likelier, but not surely: record for longer"
+            if worse < least:
+                found.setdefault(name, hint)
+        return found
 
     def _make_notes(self, excess: float, found: bool) -> list[str]:
         """Return remarks on the lag of all readings and on an excess that no mistake explains."""
@@ -953,6 +1103,12 @@ FIELDS = {
     "gain": ("gain",),
 }
 """Fields of `CandidateWiring` that belong to each `_Change.what`."""
+
+
+def _find_usual_effect(effects: np.ndarray) -> float:
+    """Return the median of motor effects, limited to a plausible range; NaN is left out."""
+    known = effects[~np.isnan(effects)]
+    return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
 
 
 def _copy_entries(
@@ -1015,7 +1171,7 @@ def _describe_scale_and_offset(
         times = 1.0 / abs(factor)
         texts.append(f"reads {times:.3g} times too much" if times > 1.0 else
                      f"reads {1 / times:.3g} times too little")  # fmt: skip
-        units = [text for unit, text in UNITS.items() if abs(np.log(times / unit)) < 0.02]
+        units = [text for unit, text in UNITS.items() if abs(np.log(times / unit)) < 0.01]
         texts += units[:1]
         if factor < 0:
             texts.append("with the wrong sign")

@@ -267,7 +267,8 @@ class Likelihood:
             ticks: (K,) indices of the ticks from which the next one is predicted.
 
         Returns:
-            (A,) 1 as expected, 0 no effect, -1 the opposite effect; also 1 if no channel shows it.
+            (A,) 1 as expected, 0 no effect, -1 the opposite effect; also 1 if no channel shows it;
+            NaN if the channels that show it best are unusable.
         """
         forward, motors = self.forward, range(len(candidate.motors))
         (signals,) = self.compute_signals([candidate])
@@ -287,19 +288,21 @@ class Likelihood:
         scale = np.sqrt(full.scale**2 + self._floor)
         error = signals[ticks + 1] - signals[ticks] - full.change + effect.sum(-1)
         count = len(ticks) // BLOCK * BLOCK
-        use = ~self._binary & ~forward.constant & ~candidate.unusable
-        use &= ~np.isnan(error).any(0)
+        moved = ~self._binary & ~forward.constant
+        use = moved & ~candidate.unusable & ~np.isnan(error).any(0)
         if not count or not use.any():
             return np.ones(len(candidate.motors))
         error = _subtract_block_means(error[:count][:, use])
-        effect = _subtract_block_means(effect[:count][:, use])
-        scale = scale[:count][:, use]
+        effect = _subtract_block_means(effect[:count])
+        scale = scale[:count]
         size = np.median(np.abs(effect) / scale[..., None], 0)
-        share = size / np.maximum(size.sum(1, keepdims=True), 1e-9)
-        return np.array([
-            self._estimate_effect(motor, error, effect, scale, size[:, motor] * share[:, motor])
-            for motor in motors
-        ])  # fmt: skip
+        own = np.where(moved[:, None], size**2 / np.maximum(size.sum(1, keepdims=True), 1e-9), 0.0)
+        effect, scale = effect[:, use], scale[:, use]
+        effects = [
+            self._estimate_effect(motor, error, effect, scale, own[use, motor]) for motor in motors
+        ]
+        best = np.argsort(-own, axis=0)[:OWN_CHANNELS]
+        return np.where(candidate.unusable[best].all(0), np.nan, effects)
 
     @one_blas_thread
     def estimate_free_effect(self, candidate: CandidateWiring, motor: int) -> float | None:

@@ -29,7 +29,8 @@ const connection = new Connection({
     document.title = update.name ? `${update.name}: an_control live` : "an_control: live";
     byId("restart").disabled = !update.simulated;
     const others = update.others.length ? ` (also here: ${update.others.join(", ")})` : "";
-    const model = update.model ? `${update.model}, ${update.lockstep ? "lockstep" : "real time"}: ` : "";
+    const how = update.recorded ? "recorded" : update.lockstep ? "lockstep" : "real time";
+    const model = update.model ? `${update.model}, ${how}: ` : "";
     const safe = update.text.startsWith("safe command");
     showState(safe ? "safe" : update.state, `${model}${update.text || update.state}${others}`);
   },
@@ -75,6 +76,12 @@ const connection = new Connection({
   marks({ marks }) {
     state.marks = marks;
     mark("charts");
+  },
+  recording(update) {
+    document.body.dataset.recorded = "yes";
+    byId("player").hidden = false;
+    state.recording = update;
+    showPlace();
   },
   health({ clients, refused, load }) {
     const browsers = `${clients} ${clients === 1 ? "browser" : "browsers"}`;
@@ -133,6 +140,27 @@ function showSettings({ jitter = 0, missing = 0, shuffle = 0 }, held = document.
   byId("reshuffle").checked = shuffle > 0;
 }
 
+// The place in a recording; while the visitor drags it, it stays where it is dragged to.
+function showPlace() {
+  const { at_s: at, length_s: length, playing, computed, speed, event } = state.recording;
+  byId("place").max = length;
+  if (!state.sought) byId("place").value = at;
+  byId("at").textContent = `${shown(at, 1)} of ${shown(length, 1)} s${computed ? "" : ", being replayed"}`;
+  byId("play").textContent = playing ? "Pause" : "Play";
+  if (document.activeElement !== byId("speed")) byId("speed").value = speed;
+  if (byId("event").textContent !== event) byId("event").textContent = event;
+}
+
+// Seek to where the slider is; while a reply is awaited, only the newest place waits.
+async function seek() {
+  if (state.sought) return;
+  do {
+    state.sought = byId("place").value;
+    await act("seek", { seconds: +state.sought });
+  } while (state.sought !== byId("place").value);
+  state.sought = undefined;
+}
+
 function mark(...names) {
   if (!dirty.size) requestAnimationFrame(draw);
   for (const name of names) dirty.add(name);
@@ -150,6 +178,7 @@ function draw() {
   if (dirty.has("diagnostics")) showAttention(state.parts);
   if (dirty.has("diagnostics")) showStop();
   if (dirty.has("charts")) {
+    drawChart(byId("chart-difference"), scores, [6], marks);
     drawChart(byId("chart-return"), scores, [1], marks);
     drawChart(byId("chart-reward"), scores, [2], marks);
     drawChart(byId("chart-tick"), scores, [3, 4], marks);
@@ -185,6 +214,12 @@ byId("restart").addEventListener("click", () => act("restart"));
 byId("undo").addEventListener("click", () => act("undo"));
 byId("restore").addEventListener("click", () => act("restore"));
 byId("shuffle").addEventListener("click", () => act("shuffle", { announced: announced() }));
+const play = (on) => act("play", { on, speed: +byId("speed").value });
+byId("play").addEventListener("click", () => play(!state.recording.playing));
+byId("speed").addEventListener("change", () => play(state.recording.playing));
+byId("place").addEventListener("input", seek);
+byId("back").addEventListener("click", () => act("jump", { forward: false }));
+byId("forward").addEventListener("click", () => act("jump", { forward: true }));
 // Set a disturbance, or show its present value if that is refused.
 const set = async (name, value) => {
   if (!(await act("set", { name, value })).ok) showSettings(state.wiring?.settings ?? {}, null);
@@ -199,7 +234,7 @@ byId("reshuffle").addEventListener("change", reshuffle);
 byId("every").addEventListener("change", () => byId("reshuffle").checked && reshuffle());
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.repeat) return;
-  act("estop"); // before anything that could fail
+  if (!state.recording) act("estop"); // before anything that could fail
   panel.release();
   panel.untake();
 });

@@ -1,0 +1,452 @@
+"""The live page of a recording, which is replayed and in which the visitor can move.
+
+One thread replays the recording with the node's own code, as fast as it can, and keeps what the
+page shows as encoded messages with their times. The web server's thread only looks up the newest
+messages before the time that is shown. If the messages need too much memory, every second one of
+the frequent kinds is dropped, and later ones are kept half as often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.control.attention_view import (
+    draw_attention_on_frame,
+    select_attention_columns,
+    select_key_rows,
+)
+from an_control.record.replay import ReplayedCommand, SessionReplay
+from an_control.ros.diagnostics import NO_ATTENTION, describe_monitor
+from an_control.view import schema
+from an_control.view.clients import PICTURE, BrowserClient, BrowserClients
+from an_control.view.graph import SENSORS
+from an_control.view.insight import (
+    KeyProjection,
+    compute_attention_strength,
+    encode_pixels,
+    to_hundredths,
+)
+from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_finite
+from an_control.wiring import Readings
+
+RATE_HZ = 20.0
+SCORE_S = 0.5
+"""Recorded time between two rows of numbers for the charts."""
+MAX_BYTES = 256 * 2**20
+"""Maximum size of all kept messages."""
+MAX_EVENTS = 1000
+REFUSED = "this is a recording: nothing in it can be changed"
+NOT_ACTING = "no tick so far"
+FREQUENT = ("tick", "matrix", "clusters", PICTURE)
+"""Kinds of messages of which every second one is dropped if they need too much memory."""
+ORDER = ("robot", "drawing", "channels", "wiring", "diagnostics", *FREQUENT)
+"""The kinds of messages, in the order in which the page needs them."""
+
+
+class Track:
+    """The messages of one kind, each with the recorded time from which it is shown.
+
+    One thread may add messages while another one looks them up.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[list[float], list[bytes]] = ([], [])
+
+    def add(self, at_s: float, message: bytes) -> int:
+        """Append a message, unless it equals the last one; return by how many bytes it grew.
+
+        Args:
+            at_s: The recorded time in seconds, not before that of the last message.
+            message: The encoded message.
+        """
+        times, messages = self._kept
+        if messages and messages[-1] == message:
+            return 0
+        messages.append(message)
+        times.append(at_s)  # last, as its length tells the other thread how many there are
+        return len(message)
+
+    def find(self, at_s: float) -> bytes | None:
+        """Return the newest message at a time in seconds, or None if there is none yet."""
+        times, messages = self._kept
+        place = bisect_right(times, at_s)
+        return messages[place - 1] if place else None
+
+    def drop_half(self) -> int:
+        """Drop every second message; return the size of the others in bytes."""
+        times, messages = self._kept
+        self._kept = times[::2], messages[::2]
+        return sum(map(len, self._kept[1]))
+
+
+class RecordedFrames:
+    """What the page shows of a recording, by recorded time in seconds.
+
+    Args:
+        replay: The replay, which has not been run yet.
+        on_command: Called with each command that is replayed.
+    """
+
+    def __init__(
+        self, replay: SessionReplay, on_command: Callable[[ReplayedCommand], object]
+    ) -> None:
+        self._replay, self._on_command = replay, on_command
+        replay.on_event = self._take_event
+        self.tracks = {name: Track() for name in ORDER}
+        self.scores: list[list[float | None]] = []
+        self.events: list[tuple[float, str]] = []
+        self.length_s = 0.0
+        self.computed = False
+        """Whether the whole recording has been replayed."""
+        self._bytes = dict.fromkeys(ORDER, 0)
+        self._step_s, self._next_s, self._score_s, self._looks = 1.0 / RATE_HZ, 0.0, 0.0, 0
+        self._ids: dict[str, None] = {}
+        self._model = ""
+        self._largest = 0.0
+        self._differs = False
+        self._keys = KeyProjection()
+        self._wiring_file = ""
+        self._drawings: dict[tuple[str, ...], schema.DrawingUpdate] = {}
+        self.add("robot", 0.0, self._robot_update("waiting", NOT_ACTING))
+
+    def compute(self, stopped: threading.Event) -> None:
+        """Replay the recording until its end, or until `stopped` is set.
+
+        Args:
+            stopped: Set by another thread to end the replay.
+
+        Raises:
+            BagError: The bag is no recording of a policy node, or is damaged.
+            WiringError: The recorded or given wiring cannot be used.
+            ModelError: The recorded or given model cannot be used.
+        """
+        for command in self._replay.run():
+            self._on_command(command)
+            self._take(command)
+            if stopped.is_set():
+                return
+        self.computed = True
+
+    def add(self, name: str, at_s: float, update: schema.Update | bytes) -> None:
+        """Keep a message that is shown from a recorded time on.
+
+        Args:
+            name: The kind of message, one of ORDER.
+            at_s: The time in seconds.
+            update: The update, or the bytes of a picture.
+        """
+        message = update if isinstance(update, bytes) else schema.encode_update(update)
+        self._bytes[name] += self.tracks[name].add(at_s, message)
+        if sum(self._bytes.values()) > MAX_BYTES:
+            self._step_s *= 2.0
+            for one in FREQUENT:
+                self._bytes[one] = self.tracks[one].drop_half()
+
+    def _at_s(self, log_ns: int) -> float:
+        """Return the seconds from the beginning of the recording to a time of day in ns."""
+        return max(0.0, (log_ns - (self._replay.summary.begin_ns or log_ns)) / 1e9)
+
+    def _take_event(self, event: dict[str, Any], log_ns: int, head: bool) -> None:
+        """Take a change of state: for the list of events, and for what names the model."""
+        kind, at_s = event["event"], self._at_s(log_ns)
+        if kind == "session":
+            self._model = Path(str(event["model"]["path"])).name
+        elif kind == "model":
+            self._model = Path(str(event["path"])).name
+        elif kind == "wiring":
+            self._wiring_file = str(event["file"])
+        if head or kind in ("session", "wiring") or len(self.events) >= MAX_EVENTS:
+            return
+        text = describe_event(event)
+        if not self.events or self.events[-1][1] != text:  # an e-stop is noted as a stop as well
+            self.events.append((at_s, text))
+
+    def _take(self, command: ReplayedCommand) -> None:
+        """Keep what is shown of a command and of the tick before it."""
+        at_s = self.length_s = max(self.length_s, self._at_s(command.now_ns))
+        if not command.same:
+            away = np.abs(command.replayed - command.recorded)
+            self._largest = max(self._largest, float(np.nan_to_num(away, nan=0.0).max()))
+            if not self._differs:
+                self._differs = True
+                text = f"tick {command.tick}: the first command that differs from the recorded one"
+                self.events.append((at_s, text))
+        readings = command.readings
+        if at_s < self._next_s or readings is None:
+            return
+        self._next_s = at_s + self._step_s
+        if not self._looks:
+            at_s = 0.0  # the recording begins with what the first tick shows
+        self._looks += 1
+        self._keep_state(at_s)
+        self._keep_tick(at_s, readings)
+        if at_s >= self._score_s:
+            self._score_s = at_s + SCORE_S
+            present = round(len(readings.ids) / max(1, readings.expected, len(readings.ids)), 3)
+            row = [round(at_s, 2), None, None, None, None, present, self._largest]
+            self.scores.append(row)
+            self._largest = 0.0
+
+    def _keep_state(self, at_s: float) -> None:
+        """Keep the state of the policy, the e-stop, the gate and the monitor."""
+        controller = self._replay.controller
+        assert controller is not None
+        text, level = "acting", 0
+        if controller.safe_reason:
+            text, level = f"safe command: {controller.safe_reason}", 2
+        self.add("robot", at_s, self._robot_update("running", text))
+        summary, policy = self._replay.summary, controller.acting.policy
+        values = {"model": self._model, "engine": policy.engine}
+        if not policy.permutation_invariant:
+            values["attention"] = NO_ATTENTION
+        parts = [schema.DiagnosticsPart("policy", level, text, values)]
+        same = f"{summary.different} of {summary.commands} commands differ from the recorded ones"
+        if not summary.different:
+            same = "every command so far is equal to the recorded one to the last bit"
+        parts.append(schema.DiagnosticsPart("replay", 1 if summary.different else 0, same, {}))
+        reason = controller.estop.reason
+        parts.append(schema.DiagnosticsPart("e-stop", 2 if reason else 0, reason or "clear", {}))
+        if policy.monitor_report is not None:
+            fine, said, found = describe_monitor(policy.monitor_report)
+            shown = {key: str(value) for key, value in found.items()}
+            parts.append(schema.DiagnosticsPart("monitor", 0 if fine else 1, said, shown))
+        self.add("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
+
+    def _robot_update(self, state: str, text: str) -> schema.RobotUpdate:
+        """Return the update about the robot and its state."""
+        return schema.RobotUpdate(
+            state=state,  # type: ignore[arg-type]
+            text=text,
+            name=self._replay.node.rpartition("/")[0] or self._replay.node,
+            model=self._model,
+            recorded=True,
+        )
+
+    def _keep_tick(self, at_s: float, readings: Readings) -> None:
+        """Keep the readings of a tick, the attention, and how the robot stands."""
+        controller, ids = self._replay.controller, readings.ids
+        assert controller is not None
+        if any(one not in self._ids for one in ids):
+            self._ids |= dict.fromkeys(ids)
+            wires = [schema.SlotWiring(one, one, one) for one in self._ids]
+            names = list(self._ids)
+            self.add("wiring", at_s, schema.WiringUpdate(names, wires, REFUSED, REFUSED, 0, {}))
+        self.add("channels", at_s, schema.ChannelsUpdate(list(ids)))
+        policy, slow = controller.acting.policy, self._looks % SLOW == 1
+        weights, strength = select_attention_columns(policy, ids), list[float]()
+        if weights is not None:
+            strength = np.round(compute_attention_strength(weights), 3).tolist()
+            if slow:
+                small = to_hundredths(weights)
+                rows, columns = small.shape
+                matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
+                self.add("matrix", at_s, matrix)
+        if slow and (keys := select_key_rows(policy, ids)) is not None and len(keys) > 2:
+            points = np.round(self._keys.project_keys(np.asarray(keys, np.float64)), 3)
+            self.add("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
+        joints, pose = self._keep_drawing(at_s)
+        numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
+        tick = schema.TickUpdate(
+            values=round_finite(numbers, 3),
+            attention=strength,
+            joints=joints,
+            pose=pose,
+            episode={},
+            expected=max(readings.expected, len(ids)),
+        )
+        self.add("tick", at_s, tick)
+
+    def _keep_drawing(self, at_s: float) -> tuple[list[float], list[float]]:
+        """Keep how the robot is drawn; return the positions of its joints, and its pose."""
+        controller = self._replay.controller
+        assert controller is not None
+        picture = draw_attention_on_frame(controller.acting.policy, controller.table)
+        if picture is not None:
+            self.add("drawing", at_s, schema.DrawingUpdate("camera", []))
+            self.add(PICTURE, at_s, encode_pixels(picture))
+            return [], []
+        messages = self._replay.newest_messages()
+        joints = _find_message(messages, "joints", lambda one: len(one.position))
+        odometry = _find_message(messages, "pose", lambda _: True)
+        pose = list[float]()
+        if odometry is not None:
+            at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
+            pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+        if joints is None:
+            self.add("drawing", at_s, schema.DrawingUpdate("bars", []))
+            return [], pose
+        names = tuple(joints.name[: len(joints.position)])
+        if names not in self._drawings:
+            self._drawings[names] = make_drawing(list(names), self._wiring_file)
+        self.add("drawing", at_s, self._drawings[names])
+        return round_finite(joints.position[: len(names)], 4), pose
+
+
+def _find_message(messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]) -> Any:
+    """Return the newest message from which the robot can be drawn, or None.
+
+    Args:
+        messages: The newest message of each topic.
+        sensor: The kind of sensor, a key of `SENSORS`.
+        useful: Returns whether a message has what is needed.
+    """
+    _, cls, usual = SENSORS[sensor]
+    topics = sorted(
+        topic for topic, one in messages.items() if isinstance(one, cls) and useful(one)
+    )
+    endings = tuple(f"/{one}" for one in usual)
+    best = [topic for topic in topics if topic.endswith(endings)] or topics
+    return messages[best[0]] if best else None
+
+
+def describe_event(event: dict[str, Any]) -> str:
+    """Return a recorded change of state as text for the page.
+
+    Args:
+        event: Values of the change by name, with its kind as "event".
+    """
+    match event["event"]:
+        case "estop":
+            return str(event["reason"] or "e-stop cleared")[:200]
+        case "rewire":
+            return f"rewired: {', '.join(map(str, event['values']))}"[:200]
+        case "model":
+            return f"another model: {Path(str(event['path'])).name}"
+        case "monitor":
+            return f"the monitor's estimate: {len(event['moved'])} signals moved"
+        case "failed":
+            return f"a tick failed: {event['why']}"[:200]
+        case "stopped":
+            return str(event["reason"])[:200]
+        case kind:
+            return str(kind)
+
+
+class RecordedRobot:
+    """A recording that is shown in all connected browsers, at the same time of it.
+
+    Args:
+        frames: What is shown of it.
+        now_s: A function that returns the time of a steady clock.
+    """
+
+    def __init__(self, frames: RecordedFrames, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.clients = BrowserClients()
+        self.frames, self._now_s = frames, now_s
+        self.at_s, self.playing, self.speed = 0.0, True, 1.0
+        self._shown: dict[str, bytes] = {}
+        self._scored = 0
+        """Number of rows of numbers that the browsers have."""
+
+    async def run(self) -> None:
+        """Show the recording RATE_HZ times a second until the task is cancelled."""
+        last_s = self._now_s()
+        while True:
+            await asyncio.sleep(1.0 / RATE_HZ)
+            now_s = self._now_s()
+            self.advance(now_s - last_s)
+            last_s = now_s
+
+    def advance(self, seconds: float) -> None:
+        """Move on by this time if the recording plays, and send what has changed.
+
+        At the end of the recording it stops; before its replay has got there, it waits.
+        """
+        frames = self.frames
+        if self.playing:
+            self.at_s = min(self.at_s + seconds * self.speed, frames.length_s)
+            if frames.computed and self.at_s >= frames.length_s:
+                self.playing = False
+        for name, message in self._messages():
+            if self._shown.get(name) != message:
+                self._shown[name] = message
+                self.clients.publish_encoded(name, message)
+        rows = self._count_scores()
+        if rows > self._scored:
+            self.clients.publish(schema.ScoreUpdate(frames.scores[self._scored : rows], False))
+        self._scored = rows
+
+    def _messages(self) -> list[tuple[str, bytes]]:
+        """Return the newest message of each kind at the time that is shown."""
+        found = [(name, track.find(self.at_s)) for name, track in self.frames.tracks.items()]
+        there = [(name, message) for name, message in found if message is not None]
+        return [
+            *there,
+            *((schema.get_tag(one), schema.encode_update(one)) for one in self._own_updates()),
+        ]
+
+    def _own_updates(self) -> list[schema.Update]:
+        """Return the updates about the place in the recording, and its events up to there."""
+        frames = self.frames
+        marks = [one for one in list(frames.events) if one[0] <= self.at_s]
+        place = schema.RecordingUpdate(
+            at_s=round(self.at_s, 2),
+            length_s=round(frames.length_s, 2),
+            computed=frames.computed,
+            playing=self.playing,
+            speed=self.speed,
+            event=marks[-1][1] if marks else "",
+        )
+        return [schema.MarksUpdate(marks), place]
+
+    def _count_scores(self) -> int:
+        """Return the number of rows of numbers up to the time that is shown."""
+        return bisect_right(self.frames.scores, self.at_s, key=lambda row: row[0] or 0.0)
+
+    def add_client(self, client: BrowserClient) -> None:
+        """Send a new browser what is shown now, and all updates from now on."""
+        for name, message in self._messages():
+            if name != PICTURE:
+                client.enqueue(message)
+            else:
+                client.enqueue_replacing(name, message)
+        client.enqueue(schema.encode_update(self._all_scores()))
+        self.clients.add(client)
+
+    def _all_scores(self) -> schema.ScoreUpdate:
+        """Return the update of all rows of numbers up to the time that is shown."""
+        rows = self._count_scores()
+        return schema.ScoreUpdate(self.frames.scores[max(0, rows - KEPT_SCORES) : rows], fresh=True)
+
+    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
+        """Move in the recording, or refuse a command to a robot; return the reply."""
+        match command:
+            case schema.SeekCommand(seconds=seconds):
+                return self._seek(command.id, seconds, "")
+            case schema.JumpCommand(forward=forward):
+                times = sorted(self.frames.events)
+                there = [one for one in times if (one[0] > self.at_s + 1e-6) == forward]
+                there = [one for one in there if forward or one[0] < self.at_s - 1e-6]
+                if not there:
+                    where = "after" if forward else "before"
+                    return schema.ReplyUpdate(command.id, False, f"no event {where} this time")
+                at_s, text = there[0] if forward else there[-1]
+                return self._seek(command.id, at_s, f": {text}")
+            case schema.PlayCommand(on=on, speed=speed):
+                if on and self.frames.computed and self.at_s >= self.frames.length_s:
+                    self._seek(command.id, 0.0, "")
+                self.playing, self.speed = on, speed
+                return schema.ReplyUpdate(command.id, True, "playing" if on else "paused")
+        return schema.ReplyUpdate(command.id, False, REFUSED)
+
+    def _seek(self, number: int, seconds: float, text: str) -> schema.ReplyUpdate:
+        """Show another time of the recording.
+
+        Args:
+            number: The number of the command.
+            seconds: The time in seconds.
+            text: The end of the reply.
+        """
+        self.at_s = min(seconds, self.frames.length_s)
+        self._scored = self._count_scores()
+        self.clients.publish(self._all_scores())
+        self.advance(0.0)
+        return schema.ReplyUpdate(number, True, f"{self.at_s:.1f} s{text}")

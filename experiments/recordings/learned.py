@@ -1,0 +1,169 @@
+"""Learn a monitor and a policy from recordings of the Ant alone, and evaluate both.
+
+The recordings are made in lockstep by `driving`; from then on no simulator is used, until the
+evaluation. The steps that are done are kept, so that the same command continues a stopped run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.learning.evaluation.comparison import write_tables
+from an_control.system.files import write_file
+from experiments.learned_runs import make_markdown_table
+from experiments.steps import ExperimentStep, run_steps
+
+HERE = Path(__file__).resolve().parent
+PAGE, TITLE = HERE / "README.md", "learned"
+RESULTS = HERE / "results.json"
+RUNS = Path("runs/recordings")
+EVALUATED = 20
+"""Number of episodes of each evaluation."""
+WALK_SEED, TEACHER_SEED, EVALUATION_SEED = 20_000, 10_000, 1
+"""Seeds of the first episode of each recording, and of the evaluations."""
+WALK_EPISODES, TEACHER_EPISODES = 73, 50
+"""Number of episodes of 16.5 s; 73 take 20 minutes."""
+WALKER, TEACHER = "models/ant_quick.safetensors", "models/ant_teacher.safetensors"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of a return that a learned model must reach.
+
+    Attributes:
+        text: What was learned, and how it is disturbed.
+        learned: Name of the evaluation of the learned model.
+        protocol: Protocol of that evaluation.
+        reference: Name of what it is compared with, undisturbed: an evaluation, or "teacher", whose
+            returns are those of the recorded episodes.
+        share: The share that it must reach.
+    """
+
+    text: str
+    learned: str
+    protocol: str
+    reference: str
+    share: float
+
+
+def make_drive_step(name: str, model: str, episodes: int, seed: int, push: float) -> ExperimentStep:
+    """Return the step that records episodes of the Ant as the bag `name`."""
+    return ExperimentStep(
+        f"{RUNS}/{name}.json",
+        f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
+        f" --episodes {episodes} --seed {seed} --push {push:g}",
+    )
+
+
+def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
+    """Return the step that evaluates a model under these protocols, into the file `out`."""
+    return ExperimentStep(
+        f"{RUNS}/{out}.json",
+        f"an-control evaluate {model} --episodes {EVALUATED} --seed {EVALUATION_SEED}"
+        f" --state {RUNS}/{out}.state --json {RUNS}/{out}.json --table {' '.join(protocols)}",
+    )
+
+
+def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
+    """Return the steps that imitate a recording, and evaluate the policy, as run `name`."""
+    model = f"{RUNS}/{name}/model.safetensors"
+    command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
+    evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
+    return [ExperimentStep(model, command), evaluation]
+
+
+WATCHED = f"{RUNS}/watched.safetensors"
+STEPS = (
+    make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
+    *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
+    *make_imitation_steps("imitated", "teacher", "--recipe robust"),
+    make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
+    *make_imitation_steps("imitated_pushed", "pushed", "--recipe robust"),
+    make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
+    ExperimentStep(
+        WATCHED,
+        f"an-control train-monitor {WALKER} --bag {RUNS}/walk --out {WATCHED}"
+        f" --folder {RUNS}/monitor",
+    ),
+    make_evaluation_step(WATCHED, "watched_returns", "none", "reset+100", "reset+25"),
+)
+BARS = (
+    Bar("monitor, all signals moved every 100 steps", "watched", "reset+100", "watched", 0.95),
+    Bar("monitor, all signals moved every 25 steps", "watched", "reset+25", "watched", 0.9),
+    *(
+        Bar(f"policy, {how}, {order}", name, protocol, "teacher", 0.9)
+        for name, how in (
+            ("imitated_quick", "recipe `quick`"),
+            ("imitated", "recipe `robust`"),
+            ("imitated_pushed", "recipe `robust`, of a teacher that is pushed about"),
+        )
+        for protocol, order in (("reset", "shuffled"), ("none", "in order"))
+    ),
+)
+
+
+def learn(options: argparse.Namespace) -> int:
+    """Run the steps that are not done, write the results and return the exit status.
+
+    Args:
+        options: The command line, with `table` and the options of `add_step_options`.
+    """
+    status = 0 if options.table else run_steps(RUNS, STEPS, options)
+    if not options.list:
+        write_results()
+    return status
+
+
+def write_results() -> None:
+    """Write the finished evaluations to the results file, and the table into the README."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for path in sorted(RUNS.glob("*_returns.json")):
+        found[path.stem.removesuffix("_returns")] = {
+            one["protocol"]: {
+                "mean": round(one["mean"], 1),
+                "error": round(one["sd"] / max(len(one["episodes"]) - 1, 1) ** 0.5, 1),
+                "episodes": len(one["episodes"]),
+            }
+            for one in json.loads(path.read_text())["protocols"]
+        }
+    recorded = RUNS / "teacher.json"
+    if recorded.exists():
+        returns = np.array(json.loads(recorded.read_text())["returns"])
+        error = float(returns.std(ddof=1) / len(returns) ** 0.5)
+        figures = {"mean": round(float(returns.mean()), 1), "error": round(error, 1)}
+        found["teacher"] = {"none": {**figures, "episodes": len(returns)}}
+    write_file(RESULTS, json.dumps(found, indent=1, sort_keys=True) + "\n")
+    write_tables(PAGE, {TITLE: make_table(found)})
+
+
+def make_table(found: dict[str, Any]) -> str:
+    """Return the table of the learned models in Markdown.
+
+    Args:
+        found: The figures of each evaluation by its name, and by protocol.
+    """
+    rows = []
+    for bar in BARS:
+        if bar.learned not in found or bar.reference not in found:
+            continue
+        one = found[bar.learned][bar.protocol]
+        usual = found[bar.reference]["none"]["mean"]
+        share = one["mean"] / usual
+        verdict = "holds" if share >= bar.share else "**missed**"
+        of = "undisturbed" if bar.reference == bar.learned else f"the {bar.reference}"
+        rows.append(
+            [
+                bar.text,
+                f"{one['mean']:.0f} +- {one['error']:.0f}",
+                f"{share:.1%} of {of} ({usual:.0f})",
+                f"{bar.share:.0%}",
+                verdict,
+            ]
+        )
+    return make_markdown_table(["learned", "return", "share", "bar", ""], rows)
