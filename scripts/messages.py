@@ -185,7 +185,9 @@ class _Reader:
                 yield from self._find_texts(*_find_text_parts(node))
 
     def _format_text(self, node: ast.expr) -> str | None:
-        """Return the text of a literal or a sum of literals, with values in braces.
+        """Return the text of a string literal, an f-string or a sum of these.
+
+        Values that an f-string inserts appear as their names in braces.
 
         The result is None if the expression is no text literal.
         """

@@ -131,7 +131,7 @@ class EvaluateCommand:
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
-        """Check that ``--table`` is given without options that belong into the text of a protocol.
+        """Check that no option is given beside ``--table`` that a protocol's text must contain.
 
         Raises:
             InputError: Such an option is given; the text of the error shows how to write it in a

@@ -248,7 +248,14 @@ def _describe_network() -> str:
 
 
 def _print_outcome(verb: str, node: str, refusal: str, done: str) -> int:
-    """Print the result of a request and return the exit status."""
+    """Print the result of a request and return the exit status.
+
+    Args:
+        verb: The command-line verb, which starts an error line.
+        node: Full name of the node.
+        refusal: Why the node refused; "" if it did not.
+        done: The text to print if the node did what was asked.
+    """
     if refusal:
         print(f"an-control {verb}: {node}: {refusal}", file=sys.stderr)
         return 1

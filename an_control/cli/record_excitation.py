@@ -51,9 +51,8 @@ class RecordExcitationCommand(ExcitationOptions):
             raise InputError(f"--out {error}") from error
         for alike in ResponseMatcher(excitation).groups_alike():
             print(f"not told apart, which the monitor must do later: {', '.join(alike)}")
-        print(
-            f"{out}: name it in {Path(make_yaml_name(str(self.model))).name}: excitation: {out.name}"
-        )
+        beside = Path(make_yaml_name(str(self.model))).name
+        print(f"{out}: name it in {beside}: excitation: {out.name}")
         return 0
 
     def _report(self, terminal: RunAtTerminal, done: int) -> None:

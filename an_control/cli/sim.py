@@ -475,7 +475,7 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[l
     done = threading.Event()
 
     def watch() -> None:
-        """Wait until the node ends, and stop this process if that is too early."""
+        """Wait until the node ends, and stop this process if the simulation has not ended."""
         status = process.wait()
         if not done.is_set():
             died.append(status)

@@ -558,8 +558,8 @@ class DisturbanceSettings:
     def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
 
-        In one episode the drawn number is always at the same relative position in its range,
-        whatever else is disturbed.
+        Each range has random numbers of its own, so that the number drawn for it does not depend
+        on the other settings.
 
         Args:
             streams: The episode's random generators.

@@ -25,8 +25,8 @@ from an_control.policy.task import Task
 from an_control_sim.gym.environments import (
     describe_task,
     find_environment_id,
-    make_environment,
     get_step_length_s,
+    make_environment,
 )
 from an_control_sim.gym.units import Units
 from an_control_sim.gym.varied_robot import check_robot

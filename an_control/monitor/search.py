@@ -398,7 +398,7 @@ class AssignmentSearch:
         return self._choose_best(assignment, [present, *agreed])
 
     def _iterate_alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield an assignment, then other ones that may explain the newest ticks better.
+        """Yield the present assignment, then others that may explain the newest ticks better.
 
         Args:
             slots: (N,) the input slot that feeds each channel at present.

@@ -513,9 +513,9 @@ class MlpSizes:
 
 @dataclass(frozen=True)
 class ForeignSizes:
-    """The sizes of a policy of another tool, which is an ONNX file.
+    """The sizes of a policy that another tool made and stored as an ONNX file.
 
-    A model file of this kind holds only the policy's monitor.
+    Our model file beside it holds only the monitor for that policy.
     """
 
     can_be_compiled_in_rollouts: ClassVar[bool] = False

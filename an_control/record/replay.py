@@ -538,14 +538,15 @@ class SessionReplay:
         self._add_note("a message that counts for another source came before the recording begins")
 
     def _pass_to_source(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
-        """Pass a message to the source at an index of the recorded wiring.
+        """Pass a recorded message to the source (subscribed topic) that got it when recorded.
 
-        With another wiring, the sources of the same name get it, else those that read the same
-        topic.
+        If the session is replayed with another wiring, the source of the same name gets it. If
+        there is none, the sources that read the same topic get it.
 
         Args:
             place: Index of the source in the recorded wiring plus one.
-            held: Number, message, stamp in ns or None, and time of arrival in ns.
+            held: Index of the message in the recording, the message, its stamp in ns or None, and
+                its time of arrival in ns.
 
         Raises:
             BagError: There is no such source, or it has another message type.

@@ -278,7 +278,9 @@ class MatrixUpdate(_Update):
 
 
 class ClustersUpdate(_Update):
-    """An update of each channel's attention key on two principal axes of the last seconds.
+    """An update of the channels' attention keys, as points in a plane.
+
+    The axes are the first two principal axes of the keys of the last seconds.
 
     The list has x and y of the first channel, then of the next one, each from -1 to 1.
     """

@@ -101,10 +101,10 @@ class MessageConfig:
     Attributes:
         topic: Topic to publish to.
         type: Message type, such as `std_msgs/msg/Float64MultiArray`.
-        field: Field path for the actuators that have no field path of their own. It names an array
-            that holds one value for each of them, found by name if the message has names, else in
-            the order of `actuators`. Or it is a path with a `*` that stands for the actuator's
-            name.
+        field: Field path for the actuators that have no field path of their own. A path without
+            `*` names an array with one value for each actuator. The values are found by name if the
+            message has names, else by the order of `actuators`. A path with `*` names one value,
+            where `*` stands for the actuator's name.
         actuators: The actuators, in the order of the action.
         measured: Source of the measured positions of these actuators; None if positions are not
             needed.

@@ -73,7 +73,7 @@ class PageFigure:
 
     @property
     def is_filled(self) -> bool:
-        """Return whether the commands write the whole figure."""
+        """Return whether the figure is written by its commands alone, with no text by hand."""
         return (
             self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
         )

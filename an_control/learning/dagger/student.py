@@ -297,11 +297,13 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
 
 def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
-    """Return the columns at which a neuron's weight matrix splits: readings | actions | products.
+    """Return the columns at which a neuron's weight matrix splits by kind of input.
+
+    The inputs are readings, previous actions, and the products of a reading and an action.
 
     Args:
         width: Number of columns of the matrix.
-        basis: Matrix (F, F) whose size is the number of inputs from readings.
+        basis: Matrix (F, F), where F is the number of inputs that come from readings.
         actions: Number of actions.
     """
     ends = [len(basis), len(basis) + actions]

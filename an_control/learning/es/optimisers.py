@@ -42,7 +42,7 @@ def collect_values(strategy: Any) -> dict[str, Any]:
 
     This must be called between two generations.
     """
-    return {path: _to_plain(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
+    return {path: _to_storable(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
                 place = f"{path}.{key}"
                 if place in SKIPPED:
                     continue
-                if _is_plain(entry):
+                if _is_storable(entry):
                     found[place] = owner, key
                 elif isinstance(entry, dict) or _is_pycma(entry):
                     visit(entry, place)
@@ -102,19 +102,21 @@ def _is_pycma(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "cma"
 
 
-def _is_plain(value: Any) -> bool:
+def _is_storable(value: Any) -> bool:
     """Return whether a value is None, a number, an array of numbers, or a list of these."""
     if type(value) in (list, tuple, range):
-        return all(isinstance(entry, NUMBERS | np.ndarray) and _is_plain(entry) for entry in value)
+        return all(
+            isinstance(entry, NUMBERS | np.ndarray) and _is_storable(entry) for entry in value
+        )
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "bif"
     return value is None or isinstance(value, NUMBERS)
 
 
-def _to_plain(value: Any) -> Any:
+def _to_storable(value: Any) -> Any:
     """Convert a value to types that a checkpoint can store, Python numbers, arrays and lists."""
     if isinstance(value, list | tuple | range):
-        return [_to_plain(entry) for entry in value]
+        return [_to_storable(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -129,7 +131,7 @@ def _match_type(example: Any, value: Any, path: str) -> Any:
     Raises:
         CheckpointError: The types or shapes differ.
     """
-    expected = _to_plain(example)
+    expected = _to_storable(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
             f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
@@ -148,7 +150,7 @@ def _describe_type(value: Any) -> str:
     """Return the type of a value as text, for an error message."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape} of {value.dtype}"
-    if isinstance(value, list) and not _is_plain(value):
+    if isinstance(value, list) and not _is_storable(value):
         return "list of other than numbers"
     return type(value).__name__
 

@@ -96,7 +96,9 @@ class Hinted(PolicyForm):
 
     @property
     def array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays of the policy, and of the codes."""
+        """Return the names and shapes of the arrays that the search changes.
+
+        These are the arrays of the policy that are not fixed, and the array of codes."""
         return {**self.own.array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property

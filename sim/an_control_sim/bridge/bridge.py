@@ -189,7 +189,7 @@ class Bridge:
         self.robot.step(commands)
         self._count += 1
         self._progress.publish_step(self._count, self.robot, self._stamp_ns)
-        self.run.end_step()
+        self.run.answer_waiting_requests()
 
     def finish(self) -> None:
         """End an episode.

@@ -87,7 +87,7 @@ class RunControl:
         self._stepping = True
         return waited
 
-    def end_step(self) -> None:
+    def answer_waiting_requests(self) -> None:
         """Answer the service calls that wait for the end of this step."""
         self._end_pauses()
         if self._steps:

@@ -47,7 +47,11 @@ from an_control.system.environment_output import OUTPUT, discard_native_output
 from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
 from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
 from an_control_sim.gym.units import UNSCALED, Units
-from an_control_sim.gym.varied_robot import VariedRobot, find_physics, print_mujoco_warnings
+from an_control_sim.gym.varied_robot import (
+    VariedRobot,
+    find_physics,
+    redirect_mujoco_warnings_to_stderr,
+)
 
 DEFAULT_MAX_STEPS = 1000
 """Maximum length of an episode if the environment is registered without a time limit."""
@@ -269,7 +273,7 @@ def open_environment(
     except Exception as error:
         _print_traceback(error)
         raise ValueError(str(make_failure(environment, "making it", error))) from error
-    print_mujoco_warnings()
+    redirect_mujoco_warnings_to_stderr()
     inner = env.unwrapped
     if limited and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)

@@ -267,7 +267,7 @@ def _encode_one_hot(
 
 
 def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
-    """Return numbers (A,) from which `find_choices` makes this action; 1 or -1 for a bit.
+    """Return numbers (A,) from which `pick_largest_of_groups` makes this action; 1 or -1 for a bit.
 
     Args:
         choices: The number of elements in each group, 1 for a bit.
@@ -283,7 +283,7 @@ def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
     return chosen
 
 
-def find_choices(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
+def pick_largest_of_groups(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
     """Return the choice in each group: the index of its largest number, or 1 for a positive bit.
 
     Args:
@@ -353,7 +353,8 @@ def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionCon
     def make_action(numbers: np.ndarray) -> np.ndarray:
         """Return for each group the choice that has the largest number."""
         places = [
-            p if c > 1 else 0 for p, c in zip(find_choices(groups, numbers), choices, strict=True)
+            p if c > 1 else 0
+            for p, c in zip(pick_largest_of_groups(groups, numbers), choices, strict=True)
         ]
         return (start + np.array(places)).astype(space.dtype).reshape(space.shape)
 

@@ -193,7 +193,7 @@ def find_physics(inner: Any) -> SetPhysics | None:
     return None
 
 
-def print_mujoco_warnings() -> None:
+def redirect_mujoco_warnings_to_stderr() -> None:
     """Let MuJoCo, if it is imported, print its warnings to stderr only.
 
     By default it also writes MUJOCO_LOG.TXT in the current directory.

@@ -357,7 +357,7 @@ class Scrambler:
             readings = self._table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
-            readings = self._add_missing(readings)
+            readings = self._insert_nan_for_missing(readings)
             if readings.ids is not self._ids:
                 self._add_channels(readings.ids)
             self._output.fill_message(readings, self, stamp_ns)
@@ -369,7 +369,7 @@ class Scrambler:
         if not (self.lost or self._idle):
             self._publisher.publish(self._output.message)
 
-    def _add_missing(self, readings: Readings) -> Readings:
+    def _insert_nan_for_missing(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every scalar channel that is missing.
 
         Without the NaN, a reader of the messages would keep the previous value of the channel until
