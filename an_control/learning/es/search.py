@@ -98,7 +98,8 @@ class Hinted(PolicyForm):
     def array_shapes(self) -> Shapes:
         """Return the names and shapes of the arrays that the search changes.
 
-        These are the arrays of the policy that are not fixed, and the array of codes."""
+        These are the arrays of the policy that are not fixed, and the array of codes.
+        """
         return {**self.own.array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
