@@ -25,7 +25,7 @@ LEVELS = {"debug", "info", "warning", "error", "fatal", "exception"}
 HELP_KEYWORDS = {"help", "description"}
 HELP_FOLDER = "an_control/cli/"
 """Folder in which docstrings of classes and of their attributes become help texts."""
-HELP_CALLS = {"_parameter": 1}
+HELP_CALLS = {"_make_parameter_field": 1}
 """Functions that declare a parameter, with the index of the help text among their arguments."""
 
 
@@ -85,7 +85,11 @@ class _Reader:
             yield from self._make_messages("log", self._find_texts(*call.args))
         elif name == "print":
             yield from self._make_messages("print", self._find_texts(*call.args))
-        elif name.endswith(("Error", "Refused", "Refusal")) or name in ("error", "fail", "_fail"):
+        elif name.endswith(("Error", "Refused", "Refusal")) or name in (
+            "error",
+            "make_error",
+            "_raise_error",
+        ):
             yield from self._make_messages("error", self._find_texts(*call.args))
         elif name in HELP_CALLS:
             choices = [one.value for one in call.keywords if one.arg in ("choices", "unset")]

@@ -79,7 +79,7 @@ class SteadyLifecycleNode(LifecycleNode):
 def create_events_executor(context: Context) -> Executor | None:
     """Return rclpy's events executor, to be driven by `spin_once`; None if rclpy lacks it."""
     try:
-        from rclpy.experimental.create_events_executor import EventsExecutor
+        from rclpy.experimental.events_executor import EventsExecutor
     except ImportError:
         return None
     return EventsExecutor(context=context)

@@ -27,7 +27,7 @@ def watched(function):
         return function(*args, **kwargs)
     return call
 
-forward_model._silu = watched(forward_model._silu)
+forward_model._apply_silu = watched(forward_model._apply_silu)
 mlp.Head.__call__ = watched(mlp.Head.__call__)
 policy = load_policy(sys.argv[1], engine=sys.argv[2])
 for values in np.random.default_rng(0).uniform(-1.0, 1.0, (60, len(policy.nominal_ids))):

@@ -223,7 +223,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
         now, before = drawn(5), drawn(5)
         now[rng.random(5) < 0.1] = np.nan
         records.append(TickRecord(before, drawn(2), now - before, now))
-        asked.add(records[-1])
+        asked.add_record(records[-1])
         asked.run_classifier()
         some = rng.permutation(every)[:3]
         totals = asked.compute_total_costs(some)

@@ -37,7 +37,7 @@ def walked(stand: Stand, tmp_path: Path) -> Path:
     stand.start(record=str(tmp_path / "bags"))
     for step in range(100):
         stand.step(step)
-    stand.node._latch("by service")
+    stand.node._set_estop("by service")
     for step in range(100, 150):
         before = len(stand.commands)  # the watchdog sends the safe command meanwhile, too
         stand.send(step)

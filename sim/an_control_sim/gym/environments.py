@@ -180,7 +180,7 @@ class HasBackgrounds(Protocol):
 
     plain: str
 
-    def show_background(self, name: str) -> None:
+    def show(self, name: str) -> None:
         """Show the background of that name from the next reset on.
 
         Raises:
