@@ -25,6 +25,8 @@ LEVELS = {"debug", "info", "warning", "error", "fatal", "exception"}
 HELP_KEYWORDS = {"help", "description"}
 HELP_FOLDER = "an_control/cli/"
 """Folder in which docstrings of classes and of their attributes become help texts."""
+RAISING = {"error", "make_error", "_raise_error"}
+"""Functions that make or raise an error of the text that they get."""
 HELP_CALLS = {"_make_parameter_field": 1}
 """Functions that declare a parameter, with the index of the help text among their arguments."""
 

@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for run in options.runs:
             found = play_run(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
-            if options.check_options:
+            if options.check:
                 if found != find_expected_returns(results, run, pair):
                     print(f"  recorded: {find_expected_returns(results, run, pair)}")
                     failed = True
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = read_results()  # another run may have added to them meanwhile
             results.setdefault(run, {})[pair] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    if not options.check_options:
+    if not options.check:
         marks = "<!-- returns -->\n", "<!-- end of returns -->"
         page = PAGE.read_text()
         part = re.compile(f"({marks[0]}).*?({marks[1]})", re.DOTALL)

@@ -229,7 +229,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
         totals = asked.compute_total_costs(some)
         first = fresh()
         for record in records:
-            first.add(record)
+            first.add_record(record)
         first.run_classifier()
         for slots, total in zip(some, totals, strict=True):
             known, new = asked.evaluate_assignment(slots), first.evaluate_assignment(slots)
