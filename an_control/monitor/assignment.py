@@ -16,11 +16,11 @@ class Assignment(NamedTuple):
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
     model; there are N of each. Each estimator of the monitor takes an assignment and returns one.
 
-    At first the outputs are pinned, which means that the policy gets each sensor's signal under the
-    id that the sensor was first wired to, whichever slot the signal arrives at. Once a rewiring is
-    detected while the assignment is known, the policy gets each signal under its own id, and the
-    policy's state is renamed accordingly. A permutation-invariant policy acts the same in both
-    cases.
+    At first the ids that the policy gets are pinned: the policy gets the signal of each slot under
+    the channel id at which the wiring has that slot, although it may carry another channel's
+    signal. Once a rewiring is detected while the assignment is known, the policy gets each signal
+    under the id of the channel that it belongs to, and the policy's state is renamed accordingly.
+    A permutation-invariant policy acts the same in both cases.
     """
 
     slots: np.ndarray

@@ -132,7 +132,13 @@ class LockstepTicker(Ticker):
             self._stamps.record_action()
 
     def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
-        """Wait for these sources from now on; tick if all have sent the newest stamp."""
+        """Wait for these sources from now on; tick if all have sent the newest stamp.
+
+        Args:
+            sources: Names of all sources.
+            moved: Names of the sources that now read another topic. They must send the stamp again
+                on that topic.
+        """
         ready_ns = self._stamps.rewire(sources, moved)
         if ready_ns is not None:
             self._tick(ready_ns)

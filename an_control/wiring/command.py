@@ -364,7 +364,7 @@ def read_shared_field(entry: Entry) -> str:
     """Return the field path that a message has for all its actuators.
 
     Raises:
-        WiringError: The value is not a field path, or has a `*` other than one in brackets.
+        WiringError: The value is not a field path, or a `*` is not in brackets, or there are two.
     """
     text = entry.value
     try:

@@ -272,9 +272,9 @@ class CommandMessage:
         return FieldPath(steps)
 
     def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Return the part of the message that has an actuator's field, and its names.
+        """Create the part of the message that has an actuator's field, if it does not exist.
 
-        Names and messages that lead to the field and do not exist yet are appended to their lists.
+        Elements of lists that lead to the field, and the names of these elements, are appended.
 
         Args:
             accesses: The fields and elements that lead, one inside the other, from the message to

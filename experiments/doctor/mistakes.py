@@ -245,7 +245,9 @@ class Robot:
         return values, ~np.isnan(values)
 
     def _make_command(self, action: np.ndarray, repaired: Any) -> np.ndarray:
-        """Convert the policy's action (A,) to the action that the robot's own wiring must be given.
+        """Convert an action (A,) for a repaired wiring to one for the robot's own wiring.
+
+        The robot's own wiring then sends the commands that the repaired one would have sent.
 
         Args:
             action: The action.

@@ -80,7 +80,8 @@ def estimate_factor(
         members: Indices of the channels that share one factor.
 
     Returns:
-        The absolute factor; None if no pair has just one of its channels among the members.
+        The absolute factor; None if no channel among the members has its rate (or the position that
+        it is the rate of) outside the members.
     """
     if not forward.imputes:
         return None

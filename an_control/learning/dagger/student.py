@@ -282,8 +282,8 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
     Args:
         weight: Learned weights (units, inputs).
-        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
-            learning.
+        basis: Matrix (F, F). While a student learns, its F inputs from readings are multiplied by
+            it; the weights are converted, so that they act the same on the multiplied inputs.
         actions: Number of actions.
     """
     own, shared, *products = np.split(

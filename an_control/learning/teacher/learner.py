@@ -125,8 +125,7 @@ class Contender:
     def record_validation(self, validation: float) -> None:
         """Record the mean return of a validation.
 
-        If the improvement is clear, the steps after which training counts as stalled are counted
-        from here again.
+        A clear improvement restarts the count of steps after which training counts as stalled.
         """
         self.best = max(self.best, validation)
         if self._first is None:

@@ -187,7 +187,8 @@ def _compute_logistic(x: np.ndarray) -> np.ndarray:
 def _step_gru(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
     """Advance GRU units by a tick, in place.
 
-    Both sums are in the order reset, update, new, and multiplied by `make_gate_factors`.
+    Both vectors of sums have three parts, for the reset gate, the update gate and the new state.
+    Their elements are multiplied by those of `make_gate_factors`, as the activations here expect.
 
     Args:
         units: (H,) the units; changed.

@@ -139,8 +139,10 @@ class PatchAttention:
     def _pool_patches(self, keys: np.ndarray) -> np.ndarray:
         """Return the message (M, m) by pooling by multihead attention (PMA).
 
+        What is pooled is the sum of each patch's key and value, both scaled.
+
         Args:
-            keys: (N, m) the keys of the patches, to which their values are added.
+            keys: (N, m) the keys of the patches.
         """
         assert self._set is not None
         rows = self._values[:, :-1]
