@@ -16,10 +16,11 @@ class Assignment(NamedTuple):
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
     model; there are N of each. Each estimator of the monitor takes an assignment and returns one.
 
-    At first the ids that the policy gets are pinned: the policy gets the signal of each slot under
-    the channel id at which the wiring has that slot, although it may carry another channel's
-    signal. Once a rewiring is detected while the assignment is known, the policy gets each signal
-    under the id of the channel that it belongs to, and the policy's state is renamed accordingly.
+    At first the ids are pinned: the policy gets each signal under the channel id of the slot at
+    which the signal first arrived, which may be another channel's id, also after the signal has
+    moved to another slot. Once a rewiring is detected while the assignment is known, the policy
+    gets each signal under the id of the channel that it belongs to, and the policy's state is
+    renamed accordingly.
     A permutation-invariant policy acts the same in both cases.
     """
 
