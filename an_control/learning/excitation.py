@@ -10,26 +10,18 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.command_line import format_flag
-from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
-from an_control.learning.training_disturbances import Fault, make_disturber, make_sorted_ids
 from an_control.monitor.excitation import Excitation, make_motion
 from an_control.policy import Model
 from an_control.policy.task import Task
-from an_control_sim.gym.environments import (
-    describe_task,
-    find_environment_id,
-    get_step_length_s,
-    make_environment,
-)
-from an_control_sim.gym.units import Units
-from an_control_sim.gym.varied_robot import check_robot
+
+if TYPE_CHECKING:
+    import gymnasium
 
 NOMINAL = DisturbanceSettings()
 
@@ -86,6 +78,16 @@ def record_excitation(
             falls during the motions.
         BrokenEnvironmentError: The environment fails.
     """
+    from an_control.learning.training_disturbances import Fault
+    from an_control_sim.gym.environments import (
+        describe_task,
+        find_environment_id,
+        get_step_length_s,
+        make_environment,
+    )
+    from an_control_sim.gym.units import Units
+    from an_control_sim.gym.varied_robot import check_robot
+
     options.check()
     name = options.task or model.task.name
     try:
@@ -133,6 +135,9 @@ def _play_runs(
     Raises:
         ValueError: An episode ends during the motion.
     """
+    from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
+    from an_control.learning.training_disturbances import make_disturber, make_sorted_ids
+
     rng = np.random.default_rng(options.seed)
     (channels,) = env.observation_space.shape or (0,)
     ids, runs = make_sorted_ids(channels), []

@@ -243,6 +243,21 @@ FIGURES: tuple[PageFigure, ...] = (
         ("ant",),
     ),
     PageFigure(
+        "docs/how-to/doctor.md",
+        "Figures",
+        (
+            FigureCommand("python -m experiments doctor table --first-seed 20 --seeds 10"),
+            FigureCommand("python -m experiments doctor random --first-trial 100"),
+            FigureCommand(
+                "python -m experiments doctor random --first-trial 100 --mistakes 2 --robots ant cheetah"
+            ),
+            FigureCommand("python -m experiments doctor robots --first-seed 20 --seeds 1"),
+        ),
+        (*NODE, "an_control/commissioning/doctor"),
+        "10 s a recording",
+        "20 to 29",
+    ),
+    PageFigure(
         "docs/how-to/foreign-policies.md",
         "Use a policy from another tool",
         (

@@ -25,7 +25,7 @@ PROGRAM = f"""
 import faulthandler, gc, random, time, rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.experimental.create_events_executor import EventsExecutor
+from rclpy.experimental.events_executor import EventsExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Float64MultiArray as Message
