@@ -249,7 +249,8 @@ FIGURES: tuple[PageFigure, ...] = (
             FigureCommand("python -m experiments doctor table --first-seed 20 --seeds 10"),
             FigureCommand("python -m experiments doctor random --first-trial 100"),
             FigureCommand(
-                "python -m experiments doctor random --first-trial 100 --mistakes 2 --robots ant cheetah"
+                "python -m experiments doctor random --first-trial 100 --mistakes 2"
+                " --robots ant cheetah"
             ),
             FigureCommand("python -m experiments doctor robots --first-seed 20 --seeds 1"),
         ),
