@@ -47,7 +47,7 @@ class ExcitationOptions:
     seed: int = 1
     """Seed of everything random."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check that all numbers are within their bounds.
 
         Raises:
@@ -88,7 +88,7 @@ def record_excitation(
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
-    options.check()
+    options.check_options()
     name = options.task or model.task.name
     try:
         robots = [Fault.parse(text).settings for text in options.disturb] or [NOMINAL]

@@ -148,8 +148,8 @@ class ExcitingPolicy(WrappingPolicy):
         else:
             self._sent = np.full_like(self._wanted, 2.0)
 
-    def prepare(self) -> None:
-        """Do work for the next tick that needs no readings; see `Policy.prepare`."""
+    def prepare_next_tick(self) -> None:
+        """Do work for the next tick that needs no readings; see `Policy.prepare_next_tick`."""
         if self.order_known:
             self.policy.prepare_next_tick()
 

@@ -118,6 +118,19 @@ def test_a_reset_keeps_the_order_unless_the_monitor_has_lost_it(path):
     np.testing.assert_array_equal(drive(policy, Robot(8), order, TICKS), MOTION)
 
 
+def test_while_a_motion_plays_nothing_is_prepared_for_a_tick_of_the_policy(path, monkeypatch):
+    policy, order, prepared = load_policy(path), np.arange(28), []
+    monkeypatch.setattr(policy.policy, "prepare_next_tick", lambda: prepared.append(1))
+    robot = Robot(9)
+    drive(policy, robot, order, 3)
+    policy.prepare_next_tick()
+    assert not prepared
+    drive(policy, robot, order, TICKS - 2)
+    assert policy.order_known
+    policy.prepare_next_tick()
+    assert prepared == [1]
+
+
 def test_a_motion_that_was_not_sent_as_it_is_starts_again(path):
     policy, order = load_policy(path), np.random.default_rng(4).permutation(28)
     robot = Robot(9)
