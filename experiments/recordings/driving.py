@@ -118,7 +118,7 @@ class AntDrive:
                     serialize_message(sensor.message), type(sensor.message)
                 )
                 callbacks[f"{self._node.get_namespace()}/{sensor.topic}"](copied)
-            sent = self._node.sent
+            sent = self._node.last_command
             if sent is not None:
                 self._command.effort = (sent + noise * rng.standard_normal(sent.shape)).tolist()
                 self._robot.step(self._robot.commands.read_commands(self._command))

@@ -11,10 +11,13 @@ pytest.importorskip("torch")
 
 from an_control import load_policy
 from an_control.cli import main
+from an_control.learning.dagger.cloning import CloningSettings, clone_commands
 from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
 from an_control.learning.dagger.settings import make_smoke_settings, read_recipe
+from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.recordings import read_recorded_robot, read_recorded_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
+from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.policy import read_model, write_model
 from an_control.policy.task import Task
 
@@ -71,11 +74,12 @@ def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     task, episodes = read_imitation_episodes([walked], "tiny")
     settings = make_smoke_settings(read_recipe("quick"))
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
-    learner = RecordedTeaching(task, episodes, settings, seed=1)
+    cloning = CloningSettings(hidden=(16,), updates=20)
+    learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
     assert learner.steps == 2
     lines = [learner.step(), learner.step()]
     assert lines[1]["action_loss"] < lines[0]["action_loss"]
-    again = RecordedTeaching(task, episodes, settings, seed=1)
+    again = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
     again.step()
     again.restore(unpack_checkpoint(pack_checkpoint(again.make_checkpoint())))
     again.step()
@@ -104,3 +108,29 @@ def test_a_recording_of_another_robot_is_refused(
     write_model(other, type(model)(model.kind, model.sizes, model.arrays, task))
     assert main(["train-monitor", str(other), "--bag", str(walked)]) == 2
     assert "has no channel a, b, c, d" in capsys.readouterr().err
+
+
+def test_recorded_commands_are_cloned_from_single_ticks() -> None:
+    rng = np.random.default_rng(0)
+    readings = rng.normal(5.0, 2.0, (400, 4)).astype(np.float32)
+    readings[:, 2] = 1e-3  # never varies, so that it cannot tell anything
+    actions = np.tanh(readings[:, :2] - 5.0)
+    episode = DaggerEpisode(readings, 0.0 * actions, actions)
+    settings = CloningSettings(hidden=(32,), updates=800, rate=1e-2, averaging=0.9)
+    layers = clone_commands([episode], "tanh", settings, seed=1)
+    assert not layers[0][0][:, 2].any()
+    clone = NetworkTeacher(layers, "tanh")
+    errors = [clone(one) - action for one, action in zip(readings, actions, strict=True)]
+    assert np.abs(errors).mean() < 0.03
+
+
+def test_the_head_starts_as_the_clone_of_the_recorded_commands(walked: Path) -> None:
+    task, episodes = read_imitation_episodes([walked], "tiny")
+    settings = replace(make_smoke_settings(read_recipe("quick")), identify_updates=1)
+    settings = replace(settings, identify_rate=1e-9)
+    cloning = CloningSettings(hidden=(12, 6), updates=5)
+    learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
+    learner.step()
+    (first, *_), model = clone_commands(episodes, "clip", cloning, seed=1), learner.make_model()
+    assert model.sizes.head == [12, 6]
+    np.testing.assert_allclose(model.arrays["head.0.weight"][:, :4], first[0], rtol=1e-3)

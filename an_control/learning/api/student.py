@@ -190,6 +190,7 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
     """
+    from an_control.learning.dagger.cloning import CLONING, SMOKE_CLONING
     from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
     from an_control.learning.dagger.settings import (
         GENERIC,
@@ -219,7 +220,8 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
         averaged=False,
         minutes=0.0,
     )
-    return RecordedTeaching(task, episodes, settings, options.seed, options.device)
+    cloning = SMOKE_CLONING if options.smoke else CLONING
+    return RecordedTeaching(task, episodes, settings, options.seed, options.device, cloning)
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:

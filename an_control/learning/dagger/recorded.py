@@ -1,23 +1,26 @@
 """Imitation of recorded commands: trains DAgger's student without simulator and teacher.
 
-The first round teaches the sensory neurons to identify their channels, the later ones the action,
-as in `learner`; but every round learns from the same recorded episodes. The student itself never
-drives, so it does not learn to recover from its own errors.
+First a network learns the commands in the known order of the channels (`cloning`); it becomes the
+student's head. Then the student learns to identify its channels: the first round teaches the
+sensory neurons, the later ones the action too, as in `learner`; but every round learns from the
+same recorded episodes. The student itself never drives, so it does not learn to recover from its
+own errors.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from an_control.learning.dagger.cloning import CLONING, CloningSettings, clone_commands
 from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.settings import DaggerSettings
+from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
 from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
@@ -39,6 +42,7 @@ class RecordedTeaching:
             make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
+        cloning: Settings of the network that becomes the student's head.
     """
 
     unit = "round"
@@ -50,9 +54,12 @@ class RecordedTeaching:
         settings: DaggerSettings,
         seed: int,
         device: str = "cpu",
+        cloning: CloningSettings = CLONING,
     ) -> None:
         torch.set_num_threads(1)
-        self.settings, self.seed = settings, seed
+        if _has_clonable_head(settings.student):
+            settings = replace(settings, student=replace(settings.student, head=cloning.hidden))
+        self.settings, self.seed, self._cloning = settings, seed, cloning
         self._task, self._episodes = task, list(episodes)
         torch.manual_seed(seed)
         kind = PaperStudent if settings.student.paper else Student
@@ -80,6 +87,7 @@ class RecordedTeaching:
             "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
+            "cloning": asdict(self._cloning),
             "recorded": [len(sums), ticks, sum(sums)],
         }
 
@@ -89,6 +97,8 @@ class RecordedTeaching:
     def step(self) -> dict[str, Any]:
         """Train the student for one round and return the round's figures by name."""
         started = time.process_time()
+        if self._round == 0:
+            self._clone_head()
         rng = np.random.default_rng([self.seed, self._round])
         progress = max(0, self._round - 1) / max(1, self.settings.rounds)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
@@ -96,6 +106,14 @@ class RecordedTeaching:
         self._cpu_s += time.process_time() - started
         self._round += 1
         return line
+
+    def _clone_head(self) -> None:
+        """Replace the head of the student by a network that imitates the commands in order."""
+        student = self._student
+        if isinstance(student, Student) and _has_clonable_head(student.sizes):
+            output = student.sizes.output
+            layers = clone_commands(self._episodes, output, self._cloning, self.seed)
+            student.load_teacher_head(layers)
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the run's checkpoint, from which `restore` continues."""
@@ -121,6 +139,11 @@ class RecordedTeaching:
         """
         how = {"how": "imitation of recordings", "seed": self.seed, **run}
         return self._student.make_model(self._task, how)
+
+
+def _has_clonable_head(sizes: StudentSizes) -> bool:
+    """Return whether a student's head reads one value for each channel, as a network in order."""
+    return not (sizes.paper or sizes.pma or sizes.recurrence)
 
 
 def read_imitation_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:

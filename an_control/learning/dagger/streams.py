@@ -463,7 +463,7 @@ class DaggerStreams:
         steps, channels = len(seen.steps), episode.observations.shape[1]
         ordered, previous, labels = (part[seen.steps] for part in episode[:3])
         if not np.isfinite(ordered).all():
-            ordered = _fill_missing(episode.observations)[seen.steps]
+            ordered = fill_missing(episode.observations)[seen.steps]
         slots = np.tile(np.arange(seen.values.shape[1]), (steps, 1))
         places = Permutation(channels, rng)
         places.draw_permutation()
@@ -481,7 +481,7 @@ class DaggerStreams:
                 moved[at] = self._reset_on_jump
         values, channel, present = (
             np.take_along_axis(part, slots, 1)
-            for part in (_fill_missing(seen.values), seen.signals, np.isfinite(seen.values))
+            for part in (fill_missing(seen.values), seen.signals, np.isfinite(seen.values))
         )
         unused = (0, 0), (0, channels + how.extra_slots - slots.shape[1])
         values = np.pad(values, unused)
@@ -536,7 +536,7 @@ class DaggerStreams:
                     yield at
 
 
-def _fill_missing(observations: np.ndarray) -> np.ndarray:
+def fill_missing(observations: np.ndarray) -> np.ndarray:
     """Replace each missing reading (NaN) by the channel's newest one, or by 0 before the first.
 
     Args:

@@ -1,0 +1,27 @@
+"""The Ant is recorded under a policy node, to learn from."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcap")
+pytest.importorskip("rclpy")
+pytest.importorskip("pybullet")
+
+from an_control.learning.recordings import read_recorded_robot
+from experiments.recordings import driving
+
+
+def test_driving_is_recorded_as_episodes_with_rewards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(driving, "EPISODE_TICKS", 30)
+    model = Path("models/ant_teacher.safetensors").absolute()
+    driving.record_driving(tmp_path / "bag", model, episodes=2, seed=3, push=0.1)
+    task, traces = read_recorded_robot([tmp_path / "bag"], "ant")
+    assert len(task.channels) == 28
+    assert [len(one.actions) > 20 for one in traces] == [True, True]
+    returns = json.loads((tmp_path / "bag.json").read_text())["returns"]
+    assert len(returns) == 2
+    assert all(returns)
