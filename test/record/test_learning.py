@@ -99,6 +99,22 @@ def test_the_verb_imitates_recordings(walked: Path, tmp_path: Path) -> None:
     assert main(refused) == 2
 
 
+def test_the_verb_clones_recordings_into_a_network_in_order(
+    walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["distill", "tiny", "--bag", str(walked), "--out", str(out), "--ordered"]
+    assert main([*words, "--smoke"]) == 0
+    policy = load_policy(out / "model.safetensors", engine="numpy")
+    assert policy.model.kind == "mlp"
+    assert policy.nominal_ids == IDS
+    assert main([*words, "--smoke"]) == 0  # the finished run is continued
+    assert main([*words, "--recipe", "quick"]) == 2
+    assert "--recipe: not with --ordered" in capsys.readouterr().err
+    assert main(["distill", "tiny", "--out", str(tmp_path / "other"), "--ordered"]) == 2
+    assert "only with --bag" in capsys.readouterr().err
+
+
 def test_a_recording_of_another_robot_is_refused(
     stand: Stand, walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
 
 if TYPE_CHECKING:
+    from an_control.learning.dagger.cloning import CommandCloning
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
@@ -52,6 +53,10 @@ class DistillOptions:
     then the name of your robot. Whatever sent the commands is imitated: a policy, or another
     controller or a person, if the policy node recorded in shadow (without sending commands itself).
     """
+    ordered: bool = False
+    """With --bag: train a plain network that needs its channels in the recorded order, and no
+    student. It imitates better; train-monitor --bag then gives it a monitor, which puts moved
+    channels back in order."""
     teacher: str | None = None
     """A model file of an MLP policy, an ONNX file of a network without memory of earlier ticks,
     ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or python:MODULE:FUNCTION, a function
@@ -164,16 +169,19 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         done_before = loop.done
         loop.run_with_progress(progress)
         minutes = getattr(learner, "minutes", 0.0)
-        return DistillResult(
-            loop.model_path, loop.metrics, 1 + learner.settings.rounds, minutes, done_before
-        )
+        rounds = 1 + getattr(learner.settings, "rounds", 0)
+        return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
 
 
-def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
+def _make_learner(
+    options: DistillOptions,
+) -> Dagger | PatchDagger | RecordedTeaching | CommandCloning:
     """Return the trainer for scalar channels, for image patches, or for recordings."""
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
     options.check_options()
+    if options.ordered and not options.bag:
+        raise ValueError("--ordered: only with --bag")
     if options.bag:
         return _make_recorded_imitation(options)
     settings = read_recipe(options.recipe or choose_recipe(options.task))
@@ -184,13 +192,13 @@ def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTea
     return _make_dagger(options, settings)
 
 
-def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
+def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | CommandCloning:
     """Return the trainer that imitates recorded commands.
 
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
     """
-    from an_control.learning.dagger.cloning import CLONING, SMOKE_CLONING
+    from an_control.learning.dagger.cloning import CLONING, SMOKE_CLONING, CommandCloning
     from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
     from an_control.learning.dagger.settings import (
         GENERIC,
@@ -206,6 +214,10 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
     if not isinstance(settings, DaggerSettings):
         raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
     task, episodes = read_imitation_episodes(options.bag, options.task)
+    cloning = SMOKE_CLONING if options.smoke else CLONING
+    if options.ordered:
+        _check_ordered(options)
+        return CommandCloning(task, episodes, cloning, options.seed)
     settings = make_smoke_settings(settings) if options.smoke else settings
     settings = _change_disturbances(options, settings)
     settings = replace(
@@ -220,8 +232,16 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
         averaged=False,
         minutes=0.0,
     )
-    cloning = SMOKE_CLONING if options.smoke else CLONING
     return RecordedTeaching(task, episodes, settings, options.seed, options.device, cloning)
+
+
+def _check_ordered(options: DistillOptions) -> None:
+    """Raise ValueError if an option is set that a plain network does not have."""
+    for name in ("recipe", "rounds", "updates", "rate", "neuron", "stack", "products"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"{format_flag(name)}: not with --ordered")
+    if options.disturb or options.normalise or options.reshuffled_chance is not None:
+        raise ValueError("--disturb, --normalise, --reshuffled-chance: not with --ordered")
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:

@@ -2,15 +2,17 @@
 
 The network reads one tick, never the previous action: a network that does learns to repeat it,
 because consecutive commands are nearly equal (de Haan et al. 2019, causal confusion in imitation
-learning). It serves as the head of a student.
+learning). It serves as the head of a student, or as a policy behind the monitor, which keeps the
+order of its channels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +22,18 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from an_control.learning.arrays import to_array
 from an_control.learning.dagger.streams import DaggerEpisode, fill_missing
 from an_control.learning.dagger.training import SATURATED
-from an_control.learning.teacher.teachers import Layers, Output
+from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.learning.teacher.sb3_algorithm import make_mlp_model
+from an_control.learning.teacher.teachers import Layers, NetworkTeacher, Output
+from an_control.policy import Model
+from an_control.policy.task import Task
 
 MIN_SPREAD = 1e-3
 """Smallest standard deviation by which a channel's readings are divided."""
+
+
+LARGE_ERROR = 0.05
+"""Error of an action from which on it counts by its absolute value, below by its square."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,10 @@ def _make_network(widths: Sequence[int], seed: int) -> nn.Sequential:
 
 
 def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> torch.Tensor:
-    """Return the mean squared error of the network's actions, a scalar.
+    """Return the mean error of the network's actions, a scalar.
+
+    Large errors count by their absolute value, so that noise on the recorded actions does not pull
+    the result away from the limits, where it only acts inwards.
 
     Args:
         out: Outputs (B, A) of the last layer.
@@ -116,6 +129,76 @@ def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> t
             allows any output beyond it.
     """
     if output == "tanh":
-        return ((torch.tanh(out) - actions) ** 2).mean()
-    beyond = torch.relu(1.0 - actions * out) ** 2
-    return torch.where(actions.abs() > SATURATED, beyond, (out - actions) ** 2).mean()
+        return nn.functional.smooth_l1_loss(torch.tanh(out), actions, beta=LARGE_ERROR)
+    beyond = torch.relu(1.0 - actions * out)
+    error = torch.where(actions.abs() > SATURATED, beyond, out - actions)
+    return nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=LARGE_ERROR)
+
+
+class CommandCloning:
+    """Trainer of a plain network that imitates recorded commands, in one step of the run loop.
+
+    Args:
+        task: Channels, actuators and time step of the recorded robot.
+        episodes: The recorded episodes; their labels are the commands.
+        settings: Settings of the network and its training.
+        seed: Seed of all random numbers of the run.
+    """
+
+    unit = "round"
+    steps = 1
+
+    def __init__(
+        self, task: Task, episodes: Sequence[DaggerEpisode], settings: CloningSettings, seed: int
+    ) -> None:
+        torch.set_num_threads(1)
+        self.settings, self.seed = settings, seed
+        self._task, self._episodes = task, list(episodes)
+        self._layers: Layers = ()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return the settings that identify the run, for its `config.json`."""
+        return {
+            "task": self._task.to_header(),
+            "seed": self.seed,
+            "cloning": asdict(self.settings),
+            "recorded": summarise_episodes(self._episodes),
+        }
+
+    def close(self) -> None:
+        """Do nothing: there is no environment."""
+
+    def step(self) -> dict[str, Any]:
+        """Fit the network and return its mean absolute error on the recorded ticks."""
+        self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
+        clone = NetworkTeacher(self._layers, "tanh")
+        some = self._episodes[-1]
+        errors = [
+            np.abs(clone(readings) - action).mean()
+            for readings, action in zip(fill_missing(some.observations), some.labels, strict=True)
+        ]
+        return {"action_loss": float(np.mean(errors))}
+
+    def make_checkpoint(self) -> dict[str, Any]:
+        """Return the run's checkpoint, from which `restore` continues."""
+        return {"layers": [list(layer) for layer in self._layers]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint that `make_checkpoint` returned."""
+        self._layers = tuple((weight, bias) for weight, bias in state["layers"])
+
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """Return the network as a model, which needs its channels in the recorded order.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
+        how = {"how": "imitation of recordings", "seed": self.seed, **run}
+        return make_mlp_model(self._layers, "tanh", self._task, how)
+
+
+def summarise_episodes(episodes: Sequence[DaggerEpisode]) -> list[float]:
+    """Return numbers that identify recorded episodes: how many, their ticks, and their sum."""
+    sums = [float(np.nansum(one.observations) + one.labels.sum()) for one in episodes]
+    return [len(sums), sum(len(one.labels) for one in episodes), sum(sums)]

@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from an_control.learning.dagger.cloning import CLONING, CloningSettings, clone_commands
+from an_control.learning.dagger.cloning import (
+    CLONING,
+    CloningSettings,
+    clone_commands,
+    summarise_episodes,
+)
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
 from an_control.learning.dagger.streams import DaggerEpisode
@@ -81,14 +86,12 @@ class RecordedTeaching:
     @property
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for its `config.json`."""
-        sums = [float(np.nansum(one.observations) + one.labels.sum()) for one in self._episodes]
-        ticks = sum(len(one.labels) for one in self._episodes)
         return {
             "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "cloning": asdict(self._cloning),
-            "recorded": [len(sums), ticks, sum(sums)],
+            "recorded": summarise_episodes(self._episodes),
         }
 
     def close(self) -> None:
