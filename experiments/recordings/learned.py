@@ -78,13 +78,29 @@ def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentSt
     return [ExperimentStep(model, command), evaluation]
 
 
+def make_watched_steps(name: str, bag: str) -> list[ExperimentStep]:
+    """Return the steps that learn a network in order and its monitor from one recording."""
+    model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
+    return [
+        ExperimentStep(
+            model, f"an-control distill ant --bag {RUNS}/{bag} --ordered --out {RUNS}/{name}"
+        ),
+        ExperimentStep(
+            watched,
+            f"an-control train-monitor {model} --bag {RUNS}/{bag} --out {watched}"
+            f" --folder {RUNS}/{name}_monitor",
+        ),
+        make_evaluation_step(watched, f"{name}_returns", "none", "100", "25"),
+    ]
+
+
 WATCHED = f"{RUNS}/watched.safetensors"
 STEPS = (
     make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
     *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
-    *make_imitation_steps("imitated", "teacher", "--recipe robust"),
+    *make_watched_steps("ordered", "teacher"),
     make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
-    *make_imitation_steps("imitated_pushed", "pushed", "--recipe robust"),
+    *make_watched_steps("ordered_pushed", "pushed"),
     make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
     ExperimentStep(
         WATCHED,
@@ -97,13 +113,20 @@ BARS = (
     Bar("monitor, all signals moved every 100 steps", "watched", "reset+100", "watched", 0.95),
     Bar("monitor, all signals moved every 25 steps", "watched", "reset+25", "watched", 0.9),
     *(
-        Bar(f"policy, {how}, {order}", name, protocol, "teacher", 0.9)
-        for name, how in (
-            ("imitated_quick", "recipe `quick`"),
-            ("imitated", "recipe `robust`"),
-            ("imitated_pushed", "recipe `robust`, of a teacher that is pushed about"),
-        )
+        Bar(f"policy, recipe `quick`, {order}", "imitated_quick", protocol, "teacher", 0.9)
         for protocol, order in (("reset", "shuffled"), ("none", "in order"))
+    ),
+    *(
+        Bar(f"network in order and monitor, {teacher}, {moved}", name, protocol, "teacher", 0.9)
+        for name, teacher in (
+            ("ordered", "of the teacher"),
+            ("ordered_pushed", "of a teacher that is pushed about"),
+        )
+        for protocol, moved in (
+            ("none", "undisturbed"),
+            ("100", "all signals moved every 100 steps"),
+            ("25", "all signals moved every 25 steps"),
+        )
     ),
 )
 
