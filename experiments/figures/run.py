@@ -51,7 +51,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
         inputs: The current hashes of the figure's inputs, by name.
         record: The record of how the figure was made; None if there is none.
     """
-    if record is None:
+    if not record:
         return ["no record"]
     then = record["inputs"]
     return sorted(name for name in {*inputs, *then} if inputs.get(name) != then.get(name))
@@ -193,7 +193,7 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
-        record, inputs = read_made().get(figure.name), hash_inputs(figure, tree)
+        record, inputs = read_made().get(figure.name, {}), hash_inputs(figure, tree)
         if not find_changed_inputs(inputs, record):
             continue
         problems = _find_differences(figure, record, inputs)
@@ -208,12 +208,12 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
 
 
 def _find_differences(
-    figure: PageFigure, record: Mapping[str, Any] | None, inputs: Mapping[str, str]
+    figure: PageFigure, record: Mapping[str, Any], inputs: Mapping[str, str]
 ) -> list[str]:
     """Return why a figure cannot be shown to hold by its first episodes; empty if it holds."""
     if not list_evaluations(figure):
         return ["it does not consist of evaluations; make it again"]
-    if record is None or "first returns" not in record:
+    if "first returns" not in record:
         return ["the returns of its first episodes are not recorded; make it again"]
     if record["inputs"].get("command") != inputs["command"]:
         return ["its command has changed; make it again"]
