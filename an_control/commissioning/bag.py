@@ -104,9 +104,9 @@ class _BagMessages:
         self.types: dict[str, str] = {}
         """The message type of each topic."""
 
-    def entries(self) -> Iterator[BagEntry]:
+    def iterate_entries(self) -> Iterator[BagEntry]:
         """Yield the bag's entries that are messages."""
-        for entry in self._bag.entries():
+        for entry in self._bag.iterate_entries():
             if entry.type != ATTACHMENT:
                 if len(self.types) < MAX_TOPICS:
                     self.types.setdefault(entry.topic, entry.type)
@@ -162,7 +162,7 @@ def listen_to_bag(
     readers: dict[str, list[str]] = {}
     begin_ns = now_ns = next_ns = 0
     reads, step_ns = 0, int(1e9 / wiring.rate_hz)
-    for entry in messages.entries():
+    for entry in messages.iterate_entries():
         if entry.topic not in readers:
             readers[entry.topic] = [
                 one.name
@@ -254,7 +254,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
     taken: dict[str, str] = {}
     own = tuple(f"/{name}" for name in TYPES if "/" in name)
     nodes: set[str] = set()
-    for entry in messages.entries():
+    for entry in messages.iterate_entries():
         name = entry.topic
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])

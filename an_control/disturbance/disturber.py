@@ -82,11 +82,11 @@ class Faults:
     def __init__(self, count: int, streams: RandomStreams, settings: DisturbanceSettings) -> None:
         self._count, self._streams, self._rng = count, streams, streams.faults
         self._late: DelayLine[NDArray[np.float32]] = DelayLine()
-        self.draw_frozen(settings.freeze.value)
-        self.draw_garbage(settings.garbage.value)
+        self.draw_frozen_signals(settings.freeze.value)
+        self.draw_garbage_signals(settings.garbage.value)
         self.change_settings(settings)
 
-    def draw_frozen(self, share: float) -> None:
+    def draw_frozen_signals(self, share: float) -> None:
         """Draw at random which signals freeze; each of them then stays at its next value.
 
         Args:
@@ -95,7 +95,7 @@ class Faults:
         self._frozen = np.sort(draw_signals(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
-    def draw_garbage(self, share: float) -> None:
+    def draw_garbage_signals(self, share: float) -> None:
         """Draw at random which signals are replaced by meaningless readings from now on.
 
         Args:
@@ -117,7 +117,7 @@ class Faults:
             self._late.clear()
 
     @property
-    def meaningless(self) -> NDArray[np.intp]:
+    def meaningless_signals(self) -> NDArray[np.intp]:
         """The indices of signals that are frozen or replaced by meaningless readings."""
         return np.concatenate([self._frozen, self._replaced])
 
@@ -454,7 +454,7 @@ class Disturber:
         return self._delivery.arrived
 
     @property
-    def is_new(self) -> bool:
+    def is_message_new(self) -> bool:
         """Whether a message arrived in this tick that does not repeat an earlier one."""
         return self._delivery.new
 
@@ -564,7 +564,7 @@ class Disturber:
         carried = np.repeat(plan.signals, settings.shuffle.every or ticks, 0)[:ticks]
         nominal, copies = np.take_along_axis(signals, carried, 1), signals[:, plan.copied]
         shows = np.arange(count)
-        shows[self._faults.meaningless] = count
+        shows[self._faults.meaningless_signals] = count
         added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
         steps, sent = self._delivery.replay_arrivals(ticks, settings)
@@ -597,9 +597,9 @@ class Disturber:
             missing = settings.missing.value
             self._present = draw_present(self._streams.missing, len(self.ids), missing)
         if settings.freeze != old.freeze:
-            self._faults.draw_frozen(settings.freeze.value)
+            self._faults.draw_frozen_signals(settings.freeze.value)
         if settings.garbage != old.garbage:
-            self._faults.draw_garbage(settings.garbage.value)
+            self._faults.draw_garbage_signals(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_copied(settings)
         self._faults.change_settings(settings)
@@ -626,9 +626,9 @@ class Disturber:
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
-        self._note_moves_only()
+        self._check_if_only_moves()
 
-    def _note_moves_only(self) -> None:
+    def _check_if_only_moves(self) -> None:
         """Store whether moved signals are the only disturbance, so that `disturb` can be fast."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
@@ -643,4 +643,4 @@ class Disturber:
         self._known = self._from >= 0
         self._missing = None if self._known.all() else ~self._known
         self._came = ids
-        self._note_moves_only()
+        self._check_if_only_moves()

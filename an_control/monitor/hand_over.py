@@ -115,9 +115,9 @@ class HandOverPolicy(WrappingPolicy):
         return self._acting_policy.keys
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
-        return self.student.recoveries + self.policy.recoveries
+        return self.student.recovery_count + self.policy.recovery_count
 
     @property
     def monitor_report(self) -> MonitorReport:

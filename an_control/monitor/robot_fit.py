@@ -80,7 +80,7 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def count_tick(self, excess: float, *, known: bool) -> None:
+    def record_excess(self, excess: float, *, known: bool) -> None:
         """Update the estimate by a tick's costs.
 
         Args:
@@ -105,7 +105,7 @@ class RobotFit:
         elif known and long and self.excess <= largest:
             self._seen = True
 
-    def count_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
+    def record_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
         """Count which input slots repeat their readings, to find sensors that are too slow.
 
         Args:

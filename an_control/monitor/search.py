@@ -73,7 +73,7 @@ class ChangeDetector:
         """How far the costs of the newest tick were above their usual values, in nats."""
 
     @property
-    def is_surprised(self) -> bool:
+    def is_excess_high(self) -> bool:
         """Whether the assignment explains the recent readings worse than it should."""
         return self.surprise > self._surprising
 
@@ -343,7 +343,7 @@ class AssignmentSearch:
         found = [evidence.evaluate_assignment(assignment.previous)]
         for candidate in self._iterate_candidates_after_move(assignment, identity):
             found.append(candidate)
-            if not self._budget.count_affordable(len(evidence.records)):
+            if not self._budget.count_affordable_comparisons(len(evidence.records)):
                 break
         if self._age < self._settings.verify_ticks:
             best = min(found, key=lambda one: one.total)
@@ -385,7 +385,7 @@ class AssignmentSearch:
             self._candidates = self._iterate_alternatives(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
-            if not self._budget.count_affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable_comparisons(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         present, *others = self._sought
@@ -436,7 +436,7 @@ class AssignmentSearch:
             ):
                 self._candidates = None
                 return other
-            if not self._budget.count_affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable_comparisons(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         return assignment
@@ -669,7 +669,7 @@ class AssignmentSearch:
             evidence: The records over which each swap is evaluated.
         """
         rows = self._swap_rows * max(1, len(evidence.records))
-        return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
+        return min(max(1, self._budget.count_affordable_comparisons(rows)), self._settings.swaps)
 
     def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
         """Return how many swaps of two channels were tried, before counting further ones.

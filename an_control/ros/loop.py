@@ -45,7 +45,7 @@ from an_control.ros.ticking import (
 )
 from an_control.system.priority import (
     RealTimePriority,
-    freeze_garbage_again,
+    freeze_new_objects,
     set_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
@@ -405,7 +405,7 @@ class LoopGuard:
         self.logger, self._clock, self._save = logger, clock, save
         self.priority = RealTimePriority(thread_priority)
         self.watchdog = Watchdog(
-            send_safe, period_s, timeout_s, estop, self._log_trip, self._raise_watchdog
+            send_safe, period_s, timeout_s, estop, self._log_trip, self._raise_watchdog_priority
         )
         self._trips = Throttle()
         self.ticked_ns = 0
@@ -418,7 +418,7 @@ class LoopGuard:
 
     def begin_tick(self) -> float:
         """Give the calling thread real-time priority; return the time by `time.perf_counter`."""
-        self._refusal = self.priority.apply()
+        self._refusal = self.priority.apply_to_thread()
         self._began_s = time.perf_counter()
         return self._began_s
 
@@ -447,7 +447,7 @@ class LoopGuard:
                 throttle_duration_sec=TOLD_S,
             )
 
-    def _raise_watchdog(self) -> None:
+    def _raise_watchdog_priority(self) -> None:
         """Raise the priority of the watchdog's thread, so that it can interrupt a tick."""
         if self.priority.priority:
             with suppress(PermissionError):  # the ticks' refusal is logged
@@ -603,4 +603,4 @@ def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]
     logger.info(f"configured: {controller.format_summary()}")
-    freeze_garbage_again()
+    freeze_new_objects()

@@ -57,7 +57,7 @@ class OneBlasThread:
             return function
 
         @wraps(function)
-        def held(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call_with_limit(*args: P.args, **kwargs: P.kwargs) -> R:
             """Call the function with the limit in force."""
             self._acquire()
             try:
@@ -65,7 +65,7 @@ class OneBlasThread:
             finally:
                 self._release()
 
-        return held
+        return call_with_limit
 
     def _acquire(self) -> None:
         """Set one thread, unless another running call has already done so."""

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from an_control.system.compilation import Compilation, find_innermost_block
+from an_control.system.compilation import Compilation, find_innermost_compilation
 
 
 def _return_unchanged(*functions: Any, **options: Any) -> Any:
@@ -141,7 +141,7 @@ class _Reporter(Listener):
         """Report the start of a compilation, during which numba holds the lock of its compiler."""
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
-        block = find_innermost_block() if ours else None
+        block = find_innermost_compilation() if ours else None
         self._blocks.append(block)
         if block is not None:
             block.begin()

@@ -47,8 +47,8 @@ class WiringChange:
 class RewiringPanel:
     """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
-    `set_order` and `set_wiring` set the present state. Methods such as `plan_connection` and
-    `plan_cut` only return a change, which the caller carries out. Then `record_change` records it
+    `set_signal_order` and `set_policy_wiring` set the present state. Methods such as
+    `plan_connection` and `plan_cut` only return a change, which the caller carries out. Then `record_change` records it
     for `plan_undo`.
     """
 
@@ -62,7 +62,7 @@ class RewiringPanel:
         self._scrambled = ""
         self._back: list[WiringChange] = []
 
-    def set_order(self, order: Mapping[str, str] | None) -> None:
+    def set_signal_order(self, order: Mapping[str, str] | None) -> None:
         """Set which signal each of the scrambler's input slots carries at present.
 
         Args:
@@ -72,7 +72,9 @@ class RewiringPanel:
             self._back = []
         self.order = None if order is None else dict(order)
 
-    def set_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
+    def set_policy_wiring(
+        self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool
+    ) -> None:
         """Set the present wiring of the policy node.
 
         Args:

@@ -115,7 +115,7 @@ class NumberField:
         )
 
 
-def find_number_fields(
+def resolve_field_path(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[NumberField]:
     """Return the numbers in a message to which a channel's field path leads.
@@ -340,20 +340,20 @@ class Sources:
             found = [
                 one
                 for channel in channels
-                for one in self._find_number_fields(channel, cls, previous)
+                for one in self._resolve_channel_fields(channel, cls, previous)
             ]
             feed = Feed(source, *make_readers(found, self._taken))
         if old is not None and old.config.type == source.type:
             feed.copy_state(old)
         return feed
 
-    def _find_number_fields(
+    def _resolve_channel_fields(
         self, channel: ChannelConfig, cls: Any, previous: Sources | None
     ) -> list[NumberField]:
         """Return the number fields of a channel. Take them from `previous` if nothing differs."""
         known = None if previous is None else previous._number_fields.get(id(channel))
         if known is None or known[1] is not cls:
-            known = channel, cls, find_number_fields(channel, cls, self.resolve, self._file)
+            known = channel, cls, resolve_field_path(channel, cls, self.resolve, self._file)
         self._number_fields[id(channel)] = known
         return known[2]
 

@@ -62,7 +62,7 @@ def name_versions(python: str) -> str:
     return done.stdout.strip()
 
 
-def play_run(python: str, run: str) -> list[float]:
+def run_simulation(python: str, run: str) -> list[float]:
     """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
 
     Args:
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for python in options.python:
         pair = name_versions(python)
         for run in options.runs:
-            found = play_run(python, run)
+            found = run_simulation(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
                 if found != find_expected_returns(results, run, pair):

@@ -98,7 +98,7 @@ class MemoryComparison:
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
-    def run(self, report: Callable[[Line, int], object]) -> None:
+    def run_trainings(self, report: Callable[[Line, int], object]) -> None:
         """Run the trainings that are not done.
 
         Args:
@@ -110,13 +110,13 @@ class MemoryComparison:
         with self._folder.lock():
             self._folder.write_settings(self.lines)
             while len(self.lines) < self.training_count:
-                line = self._train(len(self.lines))
+                line = self._run_training(len(self.lines))
                 self.lines.append(line)
                 self._folder.append_metrics(line)
                 self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
-    def _train(self, training_number: int) -> Line:
+    def _run_training(self, training_number: int) -> Line:
         """Run the training with this number and return its result.
 
         First come the trainings with random settings, sorted by draw and then memory. The trainings

@@ -171,9 +171,9 @@ class MonitorWatch:
         self._policy = policy
         self._nominal = np.arange(len(policy.nominal_ids))
         self._alike = ForwardModel(policy.model).alike
-        self.start()
+        self.start_episode()
 
-    def start(self) -> None:
+    def start_episode(self) -> None:
         """Prepare for a new episode; the counts of earlier episodes are kept."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
@@ -267,7 +267,7 @@ def measure_cell(
             make_evaluation_starts(SEED, 100_000), counts_before.get("episodes", 0), None
         ):
             if watch is not None:
-                watch.start()
+                watch.start_episode()
             result = play_episode(policy, env, channels, disturber, start, protocol, watch)
             returns.append(result.total)
             played += result.steps

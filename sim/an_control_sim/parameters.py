@@ -105,7 +105,7 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
     return load_schedule(path) if path else ()
 
 
-def follow_disturbance(
+def call_when_disturbance_changes(
     node: Node,
     change: Callable[[DisturbanceSettings], object] | None,
     accept: Callable[[DisturbanceSettings], object] | None = None,

@@ -99,7 +99,7 @@ class Listener:
     def start_episode(self, modes: Sequence[str]) -> None:
         self.reset()
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Nothing that it has to know."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:

@@ -134,7 +134,7 @@ def test_a_figure_is_stale_once_its_code_or_model_has_changed_and_not_by_a_comme
 
 def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, capsys):
     """Figures may be stale between releases; that one is not known must not happen."""
-    made = run.read_made()
+    made = run.read_made_figures()
     assert made.keys() == {one.name for one in FIGURES}
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", one["date"]) for one in made.values())
     monkeypatch.setattr(SourceTree, "from_work_tree", lambda: tree)

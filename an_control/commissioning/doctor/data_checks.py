@@ -63,7 +63,7 @@ def check_series(series: Series, configs: Mapping[str, ChannelConfig]) -> list[s
         if id_ in configs
     }
     pairs = list(_find_pairs(fields))
-    return [*_compare_rates(series, pairs), *_find_quantised(series)]
+    return [*_compare_rates(series, pairs), *_find_quantised_channels(series)]
 
 
 def _find_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
@@ -157,7 +157,7 @@ def _compute_correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def _find_quantised(series: Series) -> list[str]:
+def _find_quantised_channels(series: Series) -> list[str]:
     """Return channels that change only between a few values, other than 0 and 1."""
     said = []
     for place, id_ in enumerate(series.ids):

@@ -140,7 +140,7 @@ class CandidateWiring:
         delay[channel] = ticks
         return replace(self, delay=delay)
 
-    def with_unusable(self, channel: int) -> CandidateWiring:
+    def with_unusable_channel(self, channel: int) -> CandidateWiring:
         """Return a copy in which the channel carries no information."""
         unusable = self.unusable.copy()
         unusable[channel] = True

@@ -326,13 +326,13 @@ def _play_and_report(
     """
     done = 0
 
-    def report(result: PlayedEpisode) -> None:
+    def report_progress(result: PlayedEpisode) -> None:
         nonlocal done
         done += 1
         figures = {"return": result.total, "steps": result.steps}
         progress(RunProgress("step", "episode", done, episodes, done / episodes, figures=figures))
 
-    return player.play(protocol, episodes, report)
+    return player.play(protocol, episodes, report_progress)
 
 
 def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:

@@ -219,19 +219,19 @@ class Dagger:
                 calm = RolloutSettings(shuffled=False)
                 teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
                 self._returns = [float(np.mean(teacher))]
-            line |= self._keep_or_undo(self._validate(self._newest_student))
+            line |= self._keep_or_undo(self._measure_validation_returns(self._newest_student))
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.take_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
         self._round += 1
-        if self._best is not None and self._undoes and self.progress >= 1.0:
+        if self._best is not None and self._can_undo_rounds and self.progress >= 1.0:
             self._restore_best()
         return line
 
     @property
-    def _undoes(self) -> bool:
+    def _can_undo_rounds(self) -> bool:
         """Return whether the recipe lets late rounds be undone.
 
         Only recipes that count `episode_steps` and do not average students do, since their late
@@ -275,7 +275,7 @@ class Dagger:
         loss = self._best["validation"] - validation
         by_chance = UNDONE_ERRORS * math.hypot(error, self._best["error"])
         if (
-            not self._undoes
+            not self._can_undo_rounds
             or self.progress < UNDONE_FROM
             or loss <= max(UNDONE_LOSS * (best - worst), by_chance)
         ):
@@ -292,15 +292,15 @@ class Dagger:
             contender: The student, its optimiser and its validation, as in `_best`. Its mean return
                 in the further episodes is None until they have been played.
         """
-        if self._best is not None and self._undoes and self.progress >= UNDONE_FROM:
+        if self._best is not None and self._can_undo_rounds and self.progress >= UNDONE_FROM:
             for one in (self._best, contender):
                 if one.get("confirmed") is None:  # a run of an older version has no such key
-                    one["confirmed"] = self._confirm(one["student"])
+                    one["confirmed"] = self._measure_confirmation_return(one["student"])
             if contender["confirmed"] < self._best["confirmed"]:
                 return
         self._best = contender
 
-    def _confirm(self, weights: Mapping[str, Any]) -> float:
+    def _measure_confirmation_return(self, weights: Mapping[str, Any]) -> float:
         """Return the mean return of a student in `CONFIRM_TIMES` further sets of episodes.
 
         Args:
@@ -308,7 +308,10 @@ class Dagger:
         """
         student = deepcopy(self._student)
         student.load_state_dict(weights)
-        sets = [self._validate(student, number) for number in range(1, 1 + CONFIRM_TIMES)]
+        sets = [
+            self._measure_validation_returns(student, number)
+            for number in range(1, 1 + CONFIRM_TIMES)
+        ]
         return float(np.mean(np.concatenate(sets)))
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -451,7 +454,9 @@ class Dagger:
             left -= len(episode.labels) if unit else 1
             yield episode
 
-    def _validate(self, student: Student | PaperStudent, number: int = 0) -> np.ndarray:
+    def _measure_validation_returns(
+        self, student: Student | PaperStudent, number: int = 0
+    ) -> np.ndarray:
         """Return a student's returns (E,) in validation episodes, with shuffled channels.
 
         Args:

@@ -343,13 +343,13 @@ def compute_layer_scales(shapes: Shapes) -> np.ndarray:
     as its inputs. For biases it is 0.1, and for attention scores 1.
     """
 
-    def scale(name: str, shape: tuple[int, ...]) -> float:
+    def compute_scale(name: str, shape: tuple[int, ...]) -> float:
         if name == "scores":
             return 1.0
         return 0.1 if len(shape) < 2 else 1.0 / math.sqrt(math.prod(shape[1:]))
 
     return np.concatenate(
-        [np.full(math.prod(shape), scale(name, shape)) for name, shape in shapes.items()]
+        [np.full(math.prod(shape), compute_scale(name, shape)) for name, shape in shapes.items()]
     )
 
 

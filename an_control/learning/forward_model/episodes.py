@@ -19,7 +19,7 @@ from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_presen
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.learning.training_disturbances import (
     Fault,
-    draw_one,
+    draw_one_disturbance,
     make_disturber,
     make_sorted_ids,
 )
@@ -70,7 +70,7 @@ class Actor(Protocol):
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
 
 
@@ -138,7 +138,7 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
         self._policy.previous_action = self._confused.previous_action = action
 
@@ -195,7 +195,7 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
         self._policy.previous_action = action
 
@@ -239,7 +239,7 @@ def record_episodes(
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start_episode(modes)
-        disturbed = make_disturber(channels, draw_one(faults, rng), rng)
+        disturbed = make_disturber(channels, draw_one_disturbance(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
@@ -296,7 +296,7 @@ def record_trace(
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.note_sent(episode.sent)
+            actor.record_sent_action(episode.sent)
     last = episode.observation
     if disturber is not None:
         last = disturber.disturb(last, make_sorted_ids(len(last)))[0]

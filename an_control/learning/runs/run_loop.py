@@ -191,13 +191,13 @@ class RunLoop:
         """
         stopped = False
 
-        def report(line: dict[str, Any]) -> bool:
+        def report_progress(line: dict[str, Any]) -> bool:
             nonlocal stopped
             stopped = progress(self._make_report("step", line)) is False
             return not stopped
 
         progress(self._make_report("begin"))
-        self.run(report)
+        self.run(report_progress)
         progress(self._make_report("end"))
         if stopped and not self.finished:
             raise RunStoppedError(self.folder.path)

@@ -110,7 +110,7 @@ class Bridge:
         self.exchange = Exchange(
             [one.topic_name for one in self._commands],
             self.robot.commands.stamped,
-            self._outputs.publish,
+            self._outputs.publish_messages,
             self.run.spin,
             self._command_timeout_s,
             lambda text: node.get_logger().warning(text),
@@ -181,7 +181,7 @@ class Bridge:
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
             self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
-        self._outputs.fill(self._count, self._stamp_ns)
+        self._outputs.fill_messages(self._count, self._stamp_ns)
         commands = self._wait_for_step_end() if self._realtime else self._wait_for_command()
         if commands is None:
             self.timeouts += 1
@@ -191,7 +191,7 @@ class Bridge:
         self._progress.publish_step(self._count, self.robot, self._stamp_ns)
         self.run.answer_waiting_requests()
 
-    def finish(self) -> None:
+    def end_episode(self) -> None:
         """End an episode.
 
         Commands that answer none of the episode's steps are counted in `exchange.unmatched`.
@@ -284,8 +284,8 @@ class Bridge:
             BridgeError: The policy has not answered for too long.
         """
         commands = self.robot.commands
-        if self.tap is not None and self.tap.lost:
-            self._outputs.publish()
+        if self.tap is not None and self.tap.is_message_dropped:
+            self._outputs.publish_messages()
             return commands.safe if self._latched else commands.newest_command
         commands.clear_commands()
         took_s = self.exchange.request_command(
@@ -309,7 +309,7 @@ class Bridge:
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.
         """
-        self._outputs.publish()
+        self._outputs.publish_messages()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
         while self.run.spin(self._next_s):

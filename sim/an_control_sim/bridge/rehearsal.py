@@ -30,7 +30,7 @@ def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
     robot, table = SimulatedRobot(load_simulation(simulation)), ChannelTable(wiring)
     try:
         robot.reset(0)
-        robot.fill(robot.simulation.step_ns)
+        robot.fill_messages(robot.simulation.step_ns)
         for sensor_topic in robot.sensor_topics:
             for source in wiring.sources:
                 if source.topic == sensor_topic.topic:
@@ -76,7 +76,7 @@ class MessageTap(Protocol):
         """How often sensor signals were permuted among the channels in this episode."""
 
     @property
-    def lost(self) -> bool:
+    def is_message_dropped(self) -> bool:
         """Whether the message of this step is dropped, so that `publish_step` does nothing."""
 
     def reset(self, episode: int) -> None:

@@ -170,7 +170,7 @@ class PatchBatches:
         at_start = previous_row is not None and settings.student.memory > 0
         drawn, stack = settings.draw_disturbance(rng), settings.student.stack
         seen, acted = draw_seen_frames(
-            len(episode.frames), stack, drawn, rng, repeats=settings.repeats
+            len(episode.frames), stack, drawn, rng, repeats=settings.learns_repeated_frames
         )
         patches = (height // patch) * (width // patch)
         return PatchRow(

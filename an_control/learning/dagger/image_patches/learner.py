@@ -136,7 +136,10 @@ class PatchDagger:
     ) -> None:
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
+        self._env, self._task = (
+            env,
+            replace(task, repeats=task.repeats or settings.learns_repeated_frames),
+        )
         if not isinstance(env.unwrapped, HasTeacher):
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
@@ -191,7 +194,7 @@ class PatchDagger:
             "helped": float(np.mean([episode.helped for episode in new])),
         }
         if self._round % self.settings.validate_every == 0 or self._round == self.steps:
-            line["validation"] = self._validate()
+            line["validation"] = self._measure_validation_return()
         return line
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -281,7 +284,7 @@ class PatchDagger:
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)
 
-    def _validate(self) -> float:
+    def _measure_validation_return(self) -> float:
         """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
             shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
