@@ -138,7 +138,7 @@ class BenchCommand:
         ratios = (
             compute_time_growth(rows) if any(row["inputs"] == "readings" for row in rows) else {}
         )
-        _print_linearity(ratios)
+        _print_time_growth(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _measure_parts(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class BenchCommand:
         rows = list(measure_on_one_core(None, self.seconds, parts=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_time_growth(rows, by="parts")
-        _print_linearity(ratios)
+        _print_time_growth(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _measure_monitor(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _format_cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _print_linearity(ratios: dict[str, float]) -> None:
+def _print_time_growth(ratios: dict[str, float]) -> None:
     """Print how the time for one more channel grows if there are many channels instead of few.
 
     One line is printed for each name.

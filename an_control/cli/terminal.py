@@ -173,7 +173,7 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def is_live() -> bool:
+def is_output_terminal() -> bool:
     """Return whether standard output is a terminal on which a line can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -228,7 +228,7 @@ class ProgressLine:
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
-        if not (is_live() or progress.finished or now - self._shown > self._every_s):
+        if not (is_output_terminal() or progress.finished or now - self._shown > self._every_s):
             return
         self._shown = now
         figures = format_figures({**line, **self._validation})
@@ -241,7 +241,7 @@ class ProgressLine:
             text: Content of the line, cut to the width of the terminal.
             last: Whether the cursor moves to the next line, so that this line stays.
         """
-        if not is_live():
+        if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
         width = shutil.get_terminal_size().columns - 1
@@ -265,7 +265,7 @@ class PartBars:
         from rich.progress import Progress as Bars
 
         self._console = Console(file=sys.stdout)
-        self._every_s, self._live = every_s, self._console.is_terminal and is_live()
+        self._every_s, self._live = every_s, self._console.is_terminal and is_output_terminal()
         self._bars = Bars(
             "{task.description:<8}",
             BarColumn(),

@@ -184,7 +184,7 @@ def listen_to_bag(
             one.publishers = (SENDER,)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
-            _record_times(one, entry.log_ns, stamp_ns)
+            _record_message_times(one, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store_message(name, message, stamp_ns, entry.log_ns)
@@ -217,7 +217,7 @@ def listen_to_bag(
     return listened, [*bag.notes, *notes]
 
 
-def _record_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+def _record_message_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
     """Record the times of a message of a source.
 
     Args:

@@ -418,7 +418,7 @@ class Disturber:
         self._copied = self._draw_copied(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw_permutation(settings.swap)
-        self._assign_ids()
+        self._assign_ids_to_slots()
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
@@ -432,7 +432,7 @@ class Disturber:
     def shuffle(self) -> None:
         """Permute the signals now."""
         self._permutation.draw_permutation(self.settings.swap)
-        self._assign_ids()
+        self._assign_ids_to_slots()
 
     def check_observation(self, kind: Observation) -> None:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
@@ -504,7 +504,7 @@ class Disturber:
             self.shuffle()
         self._step += 1
         if ids is not self._came:
-            self._map_ids(tuple(ids))
+            self._update_id_mapping(tuple(ids))
         values = np.asarray(values, np.float32)
         if self._moves_only:
             return values[self._from[self._carried]], self._names
@@ -603,7 +603,7 @@ class Disturber:
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_copied(settings)
         self._faults.change_settings(settings)
-        self._assign_ids()
+        self._assign_ids_to_slots()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
         """Return the indices of randomly drawn signals that are copied into added channels.
@@ -615,7 +615,7 @@ class Disturber:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)
 
-    def _assign_ids(self) -> None:
+    def _assign_ids_to_slots(self) -> None:
         """Compute which signals get which channel ids, valid until the next change."""
         settings, signals = self.settings, self._permutation.signals
         slots = np.flatnonzero(self._present[signals] | self._keep_places)
@@ -634,7 +634,7 @@ class Disturber:
         gaps = self._keep_places and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
-    def _map_ids(self, ids: tuple[str, ...]) -> None:
+    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
         """Store which slot each channel id's reading goes to, until other channel ids come."""
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):

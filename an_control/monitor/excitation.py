@@ -309,9 +309,11 @@ class ResponseMatcher:
         costs = self._compute_costs(features)
         costs[~seen] = 0.0  # a slot without readings takes the channel that is left
         slots = self._solve(costs)
-        return OrderMatch(slots, self._find_problem(costs, slots, seen))
+        return OrderMatch(slots, self._explain_uncertain_order(costs, slots, seen))
 
-    def _find_problem(self, costs: np.ndarray, slots: np.ndarray, seen: np.ndarray) -> str:
+    def _explain_uncertain_order(
+        self, costs: np.ndarray, slots: np.ndarray, seen: np.ndarray
+    ) -> str:
         """Return why an order is not certain, or "" if it is.
 
         Args:

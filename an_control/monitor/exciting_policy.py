@@ -78,7 +78,7 @@ class ExcitingPolicy(WrappingPolicy):
         monitor = self.policy.monitor
         lost = monitor.lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_from(monitor.slots)
+            self.policy.start_from_slots(monitor.slots)
         else:
             self.order_known = False
             self.policy.reset()
@@ -135,7 +135,7 @@ class ExcitingPolicy(WrappingPolicy):
         self._tries += 1
         if not found.problem:
             self.order_known = True
-            self.policy.start_from(found.slots)
+            self.policy.start_from_slots(found.slots)
             return
         last = self._readings[-1]
         self._restart_motion()

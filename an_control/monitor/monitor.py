@@ -118,7 +118,7 @@ class IdentityMonitor:
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
-        self._detector.reset_to(0.0)
+        self._detector.reset_to_excess(0.0)
         self._budget.start_tick(fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
@@ -128,7 +128,7 @@ class IdentityMonitor:
         self._sensors.reset()
         self._costs.noise_sd = 0.0
 
-    def start_from(self, slots: np.ndarray) -> None:
+    def start_from_slots(self, slots: np.ndarray) -> None:
         """Start an episode with another assumption than `reset`.
 
         The policy gets each signal under the id of its channel from the first tick on.
@@ -161,12 +161,12 @@ class IdentityMonitor:
         tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
         self.fit.record_repeats(self._sensors.unchanged_slots, readings)
         assignment = self.assignment.with_next_tick()
-        if (self.fit.fits is False) is not self._passes:
+        if (self.fit.model_fits_robot is False) is not self._passes:
             assignment = self._toggle_pass_through(assignment)
         if self._passes:
             estimate = self._pass_readings_unchanged
         else:
-            self._search.do_postponed_work(assignment)
+            self._search.continue_postponed_search(assignment)
             if self._imputation.count_incomplete_tick(np.isnan(tick.readings)):
                 estimate = self._estimate_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
@@ -189,7 +189,7 @@ class IdentityMonitor:
         Args:
             action: (A,) the last action.
         """
-        self._search.do_postponed_work(self.assignment)
+        self._search.continue_postponed_search(self.assignment)
         self.delay.compare_next_delay()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
@@ -214,7 +214,7 @@ class IdentityMonitor:
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
             assignment = self._search.start_verification(assignment)
-            self._detector.reset_to(self._settings.detector.unknown)
+            self._detector.reset_to_excess(self._settings.detector.unknown)
         else:
             expectation = self._get_expectation(imputation.signals, tick.action)
             likeliest = expectation.likeliest
@@ -284,7 +284,7 @@ class IdentityMonitor:
             surprising=detector.is_excess_high,
         )
         if search.phase is Phase.SEEK and found is not assignment:
-            detector.reset_to(0.0)
+            detector.reset_to_excess(0.0)
         return self._mark_known_if_sure(found)
 
     def _mark_known_if_sure(self, assignment: Assignment) -> Assignment:
@@ -420,7 +420,7 @@ class IdentityMonitor:
     def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
         """Start or stop passing readings unchanged to the policy; return the new assignment."""
         self._passes = not self._passes
-        self._detector.reset_to(self.fit.excess)
+        self._detector.reset_to_excess(self.fit.excess)
         if self._passes:
             assignment = assignment._replace(slots=self._known)
         self._partial.suspend()
@@ -587,7 +587,7 @@ class IdentityMonitor:
     def misfit(self) -> str:
         """Description of how the robot differs from the model's; "" while it seems to fit."""
         fit = self.fit
-        if fit.fits is not False:
+        if fit.model_fits_robot is not False:
             return ""
         if len(fit.slow):
             slow = [self.channels[slot] for slot in fit.slow]
@@ -603,7 +603,7 @@ class IdentityMonitor:
     def lost(self) -> bool:
         """Whether it is unknown which of the input slots with readings feeds which channel."""
         known = self._imputation.missing_ticks > 0 and self._partial.is_known
-        return self.assignment.lost and not (known and self.fit.fits is not False)
+        return self.assignment.lost and not (known and self.fit.model_fits_robot is not False)
 
     @property
     def identified(self) -> np.ndarray:

@@ -59,7 +59,7 @@ class RobotFit:
         self._ticks, self._over = 0, 0.0
 
     @property
-    def fits(self) -> bool | None:
+    def model_fits_robot(self) -> bool | None:
         """Whether the forward model describes the connected robot; None while that is unknown."""
         return False if self._bad or len(self.slow) else self._seen or None
 

@@ -195,8 +195,8 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         limit,
         scale,
         offset,
-        _resolve_step(beside.get("step_s"), metadata),
-        _resolve_task(beside.get("task"), metadata),
+        _resolve_step_s(beside.get("step_s"), metadata),
+        _resolve_task_name(beside.get("task"), metadata),
         _parse_file_beside(beside.get("hand_over")),
         _parse_file_beside(beside.get("excitation")),
     )
@@ -593,7 +593,7 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
     return found if isinstance(entry.value, list) else found * count
 
 
-def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
+def _resolve_step_s(entry: Entry | None, metadata: _Metadata) -> float | None:
     """Return the period of the ticks in seconds, or None if no file says it.
 
     Args:
@@ -606,7 +606,7 @@ def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
     return found[0] if found else None
 
 
-def _resolve_task(entry: Entry | None, metadata: _Metadata) -> str:
+def _resolve_task_name(entry: Entry | None, metadata: _Metadata) -> str:
     """Return the name of the task that the network was trained for, or "" if no file says it.
 
     Args:

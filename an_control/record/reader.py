@@ -193,7 +193,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
             content = file.read(length)
             try:
                 if code == _CHUNK:
-                    yield from _iterate_records(_decompress_chunk(content), channels, schemas)
+                    yield from _iterate_chunk_entries(_decompress_chunk(content), channels, schemas)
                 else:
                     yield from _iterate_record_entries(code, content, channels, schemas)
             except (struct.error, ValueError, MemoryError, McapError) as error:
@@ -248,7 +248,7 @@ def _decompress_chunk(content: bytes) -> bytes:
     return data
 
 
-def _iterate_records(
+def _iterate_chunk_entries(
     data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
     """Yield the messages in the uncompressed records of an MCAP file's chunk.
@@ -283,7 +283,7 @@ def _iterate_records(
 def _iterate_record_entries(
     code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
-    """Process one record of an MCAP file, and yield the message or attached file that it holds.
+    """Yield the message or the attached file in one record of an MCAP file, if it has one.
 
     Args:
         code: Kind of the record.
@@ -309,7 +309,7 @@ def _iterate_record_entries(
             raise ValueError(f"more than {MAX_CHANNELS} channels")
     elif code == _MESSAGE:
         head = _RECORD_HEAD.pack(_MESSAGE, len(content))
-        yield from _iterate_records(head + content, channels, schemas)
+        yield from _iterate_chunk_entries(head + content, channels, schemas)
     elif code == _ATTACHMENT:
         found = Attachment.read(stream)
         log_ns = found.log_time

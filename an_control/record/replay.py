@@ -257,7 +257,7 @@ class SessionReplay:
         elif name == "message":
             self._store_message(entry)
         elif name == TICK_TOPIC:
-            self._extend_end(entry.log_ns)
+            self._extend_session_end(entry.log_ns)
             self._repeat_tick(TICK_NUMBERS.read(entry.data))
         elif name == STORE:
             self._store_message_again(STORED_NUMBERS.read(entry.data))
@@ -297,7 +297,7 @@ class SessionReplay:
             path.write_bytes(entry.data)
             self._files[digest] = path
 
-    def _extend_end(self, log_ns: int) -> None:
+    def _extend_session_end(self, log_ns: int) -> None:
         """Extend the period that the summary gives for the recording, so that it holds a time.
 
         The first call also sets the beginning of the period.
@@ -624,7 +624,7 @@ class SessionReplay:
             values = recorded if self._is_exact else self._round_to_fields(recorded)
             self._last.known = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
-        self._extend_end(entry.log_ns)
+        self._extend_session_end(entry.log_ns)
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:

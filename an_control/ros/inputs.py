@@ -470,9 +470,9 @@ class Inputs:
                 != mine[-1].qos_profile
             ):
                 self._subscribe(topic, cls)
-            self._fetch_latched(topic, mine[-1], before, infos)
+            self._fetch_latched_messages(topic, mine[-1], before, infos)
 
-    def _fetch_latched(
+    def _fetch_latched_messages(
         self,
         topic: str,
         subscription: Subscription[Any],
@@ -503,7 +503,7 @@ class Inputs:
                     durability=DurabilityPolicy.TRANSIENT_LOCAL,
                 )
                 fetcher = self._node.create_subscription(
-                    subscription.msg_type, topic, partial(self._store_latched, topic), qos
+                    subscription.msg_type, topic, partial(self._store_latched_message, topic), qos
                 )
             looks = FETCH_LOOKS
         if fetcher is not None and looks:
@@ -511,7 +511,7 @@ class Inputs:
         elif fetcher is not None:
             self._node.destroy_subscription(fetcher)
 
-    def _store_latched(self, topic: str, message: Any) -> None:
+    def _store_latched_message(self, topic: str, message: Any) -> None:
         """Store a kept (latched) message of a topic, unless a newer message has arrived."""
         stamp_ns, now_ns = make_stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)

@@ -114,10 +114,10 @@ class _HashedLocator:
         new = not os.path.isdir(self._cache_path)
         super().ensure_cache_path()  # type: ignore[misc]
         if new:
-            _remove_old(Path(self._cache_path))
+            _remove_old_caches(Path(self._cache_path))
 
 
-def _remove_old(folder: Path) -> None:
+def _remove_old_caches(folder: Path) -> None:
     """Remove the cache folders of the same source file with other hashes, except the newest ones.
 
     Args:

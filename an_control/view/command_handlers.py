@@ -237,10 +237,12 @@ class CommandHandlers:
             back: The change that reverts it.
         """
         order, rewire = await asyncio.gather(
-            self._set_order(change.order), self._rewire(change.parameters), return_exceptions=True
+            self._set_signal_order(change.order),
+            self._rewire(change.parameters),
+            return_exceptions=True,
         )
         if order is None and rewire is not None:
-            await self._set_order(back.order)
+            await self._set_signal_order(back.order)
         if rewire is None and order is not None:
             await self._rewire(back.parameters)
         if failed := order or rewire:
@@ -250,7 +252,7 @@ class CommandHandlers:
         """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
 
-    async def _set_order(self, order: Mapping[str, str]) -> None:
+    async def _set_signal_order(self, order: Mapping[str, str]) -> None:
         """Set which signal each of the scrambler's input slots carries.
 
         Args:

@@ -69,7 +69,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
         raise top["an_control_drawing"].make_error("1, the version of the format")
     links: list[SkeletonLink] = []
     for name, entry in top["links"].iterate_items("a mapping of links, each with to and width"):
-        links.append(_read_link(name, entry, [link.name for link in links]))
+        links.append(_read_skeleton_link(name, entry, [link.name for link in links]))
     if not any(link.joint for link in links):
         raise top["links"].make_error("links of which at least one has a joint")
     base = top["base"].read_fields((), ("height", "moves")) if "base" in top else {}
@@ -87,7 +87,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
     )
 
 
-def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
+def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
     """Return one link of a drawing file.
 
     Args:

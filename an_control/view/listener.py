@@ -88,7 +88,7 @@ class Listener:
         return messages[-1] if messages else None
 
     async def wait_for_message(self, name: str, limit_s: float) -> None:
-        """Wait for the next message of a topic, for a limited time; `take_new_messages` still returns it.
+        """Wait a limited time for a topic's next message; `take_new_messages` still returns it.
 
         Args:
             name: The name that the caller chose for the topic.

@@ -130,10 +130,10 @@ class CameraReader(Reader):
             self.frames[:-1] = self.frames[1:]
             self.frames[-1] = gray
         self.patches = cut_patches(self.frames, self.image.patch)
-        self._update_hidden(alpha)
+        self._update_hidden_patches(alpha)
         self._stamp_ns = stamp_ns
 
-    def _update_hidden(self, alpha: Gray | None) -> None:
+    def _update_hidden_patches(self, alpha: Gray | None) -> None:
         """Update which patches are hidden; start a new stack for each that is visible again.
 
         Args:

@@ -59,9 +59,9 @@ class ChannelWeights:
                 places = np.arange(feed.place.start, feed.place.stop)
                 self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
             else:
-                self._add_entries(feed)
+                self._add_weight_entries(feed)
 
-    def _add_entries(self, feed: Feed) -> None:
+    def _add_weight_entries(self, feed: Feed) -> None:
         """Add a group for each channel entry of a source with a weight, and one for the rest."""
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}

@@ -223,7 +223,7 @@ class CommandMessage:
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._create_path(number_field.accesses)
+            parent, names = self._create_missing_part(number_field.accesses)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = number_field.accesses[-1]
@@ -273,7 +273,7 @@ class CommandMessage:
             steps = (*steps[:-1], replace(last, key=name if named else number))
         return FieldPath(steps)
 
-    def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+    def _create_missing_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
         """Create the part of the message that has an actuator's field, if it does not exist.
 
         Elements of lists that lead to the field, and the names of these elements, are appended.

@@ -193,7 +193,7 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
-        record, inputs = read_made().get(figure.name, {}), hash_inputs(figure, tree)
+        record, inputs = read_made_figures().get(figure.name, {}), hash_inputs(figure, tree)
         if not find_changed_inputs(inputs, record):
             continue
         problems = _find_differences(figure, record, inputs)
@@ -203,7 +203,9 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
             continue
         print(f"{figure.name}: the first episodes are the same to the last bit", flush=True)
         today = datetime.date.today().isoformat()
-        write_made({**read_made(), figure.name: {**record, "inputs": inputs, "repeated": today}})
+        write_made(
+            {**read_made_figures(), figure.name: {**record, "inputs": inputs, "repeated": today}}
+        )
     return stale
 
 

@@ -50,7 +50,7 @@ def make_clean_environment() -> dict[str, str]:
     return found
 
 
-def name_versions(python: str) -> str:
+def format_versions(python: str) -> str:
     """Return the versions that an interpreter has of CPython and ROS 2, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read_results()
     failed = False
     for python in options.python:
-        pair = name_versions(python)
+        pair = format_versions(python)
         for run in options.runs:
             found = run_simulation(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)

@@ -166,7 +166,7 @@ class EpisodeReturns:
         }
 
 
-async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
     """Visit the page for some seconds and return figures of what the visit costs, by name.
 
     The figures are the time of drags and of the policy's ticks, the load of the page's process, and
@@ -305,10 +305,10 @@ def measure_page(minutes: float) -> None:
         time.sleep(SETTLE_S)
         memory = [read_memory_mb(viewer)]
         found["a visitor who drags"] = asyncio.run(
-            _measure_visit(address, seconds, max(100, int(seconds)))
+            _measure_page_visit(address, seconds, max(100, int(seconds)))
         )
         memory.append(read_memory_mb(viewer))
-        found["a visitor who looks on"] = asyncio.run(_measure_visit(address, seconds, 0))
+        found["a visitor who looks on"] = asyncio.run(_measure_page_visit(address, seconds, 0))
         memory.append(read_memory_mb(viewer))
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)

@@ -51,7 +51,7 @@ def draw_settings(number: int, seed: int) -> DrawnSettings:
     return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
 
 
-def find_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
+def find_best_draw_number(lines: list[Line], memory: ComparedMemory) -> int:
     """Return the number of the draw of settings with which a memory has the highest score.
 
     Among equal scores the lowest loss decides.
@@ -129,7 +129,7 @@ class MemoryComparison:
         if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_settings(find_best_draw(self.lines, memory), self._seed)
+            draw = draw_settings(find_best_draw_number(self.lines, memory), self._seed)
         found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}

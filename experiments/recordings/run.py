@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         blocks = options.blocks if options.part == "costs" else 0
         return run_cost_measurements(blocks, options.json, memory=options.part == "memory")
-    from experiments.recordings.troubled import run_pieces
+    from experiments.recordings.troubled import record_and_replay_pieces
 
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    return run_pieces(options.folder, options.pieces, options.ticks, options.json, options.seed)
+    return record_and_replay_pieces(
+        options.folder, options.pieces, options.ticks, options.json, options.seed
+    )

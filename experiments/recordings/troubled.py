@@ -201,7 +201,7 @@ TROUBLES = (
 """Kinds of trouble, each with the weight by which it is drawn at random."""
 
 
-def replay_piece(bag: Path, result: Path) -> dict[str, Any]:
+def replay_troubled_piece(bag: Path, result: Path) -> dict[str, Any]:
     """Replay a recording in a new process, and return the result of the replay.
 
     Args:
@@ -227,7 +227,9 @@ def replay_piece(bag: Path, result: Path) -> dict[str, Any]:
     }
 
 
-def run_pieces(folder: Path, pieces: int, ticks: int, json_path: Path, seed: int) -> int:
+def record_and_replay_pieces(
+    folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
+) -> int:
     """Record and replay the pieces that have no result yet, and return the exit status.
 
     If a replay differs from its recording, the recording is kept and the run ends.
@@ -238,7 +240,7 @@ def run_pieces(folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
         row = {"seed": seed + number, **record_troubled_piece(folder, ticks, seed + number)}
         (bag,) = folder.iterdir()
         row["mib"] = round(sum(one.stat().st_size for one in bag.iterdir()) / 2**20, 1)
-        row |= replay_piece(bag, folder / "replay.json")
+        row |= replay_troubled_piece(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
         print(_format_line(number, row), flush=True)

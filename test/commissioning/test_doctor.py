@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
-from an_control.commissioning.doctor.hypotheses import find_groups, iterate_exchanges
+from an_control.commissioning.doctor.hypotheses import find_id_groups, iterate_part_exchanges
 from an_control.commissioning.doctor.kinematics import find_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
 from an_control.wiring import load_wiring
@@ -145,7 +145,8 @@ def test_a_recording_of_readings_holds_what_the_fields_carried():
 def test_legs_can_be_exchanged_with_or_without_their_other_channels():
     ids = [f"{j}_{leg}.{k}" for leg in (1, 2, 3) for j in ("hip", "foot") for k in ("p", "v")]
     moves = {
-        name: (to, from_) for name, to, from_ in iterate_exchanges(ids, find_groups(ids, None))
+        name: (to, from_)
+        for name, to, from_ in iterate_part_exchanges(ids, find_id_groups(ids, None))
     }
     assert any(len(to) == 12 for to, _ in moves.values()), "all channels of the legs"
     assert any({ids[k].split("_")[0] for k in to} == {"hip"} for to, _ in moves.values())

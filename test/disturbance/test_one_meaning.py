@@ -314,7 +314,7 @@ def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     )
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):
-        actor._draw_missing()
+        actor._draw_missing_channels()
         yield np.where(actor._present, RECORDED, np.nan)
 
 

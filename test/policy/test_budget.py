@@ -82,7 +82,7 @@ def test_a_tick_computes_no_more_than_its_budget_and_what_it_must(ant, episode, 
 def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
     fits, step_s = [], ant.model.task.step_s
     readings = impossible(ant, [(drawn, 400)], seed=2)
-    spent, _ = play(ant, readings, lambda tick: fits.append(ant.monitor.fit.fits))
+    spent, _ = play(ant, readings, lambda tick: fits.append(ant.monitor.fit.model_fits_robot))
     unfit = np.array([one is False for one in fits])
     for_long = unfit[1:] & unfit[:-1]
     assert for_long.sum() > 100

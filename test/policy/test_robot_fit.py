@@ -96,12 +96,12 @@ def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
     for _ in range(MONITOR.fit.seen_ticks - 1):
         fit.record_excess(5.0, known=True)
     cautious = fit.min_gain
-    assert fit.fits is None
+    assert fit.model_fits_robot is None
     fit.record_excess(5.0, known=True)
-    assert fit.fits and fit.limits.min_gain == fit.min_gain < cautious
+    assert fit.model_fits_robot and fit.limits.min_gain == fit.min_gain < cautious
     for _ in range(50):
         fit.record_excess(100.0, known=True)
-    assert fit.fits is False
+    assert fit.model_fits_robot is False
 
 
 def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_path):

@@ -172,9 +172,8 @@ def test_a_long_recording_is_kept_coarser_within_its_bound(
 def test_a_track_keeps_what_changes_and_finds_the_newest() -> None:
     track = Track()
     assert track.find_message_at(1.0) is None
-    assert [track.append_if_changed(at_s, text) for at_s, text in ((0.0, b"a"), (1.0, b"a"), (2.0, b"bc"))] == [
-        1, 0, 2,
-    ]  # fmt: skip
+    messages = ((0.0, b"a"), (1.0, b"a"), (2.0, b"bc"))
+    assert [track.append_if_changed(at_s, text) for at_s, text in messages] == [1, 0, 2]
     assert [track.find_message_at(at_s) for at_s in (0.0, 1.5, 2.0, 9.0)] == [
         b"a",
         b"a",

@@ -23,8 +23,8 @@ from an_control.commissioning.doctor.hypotheses import (
     CandidateWiring,
     Hypothesis,
     Recording,
-    find_groups,
-    iterate_exchanges,
+    find_id_groups,
+    iterate_part_exchanges,
 )
 from an_control.commissioning.doctor.kinematics import estimate_factor
 from an_control.commissioning.doctor.likelihood import Likelihood
@@ -249,8 +249,8 @@ class _Search:
     ) -> None:
         self._recording, self._forward, self._settings = recording, forward, settings
         self._configured = CandidateWiring.from_recording(recording)
-        self._groups = find_groups(recording.ids, recording.groups)
-        motor_groups = find_groups(recording.actuators, None)
+        self._groups = find_id_groups(recording.ids, recording.groups)
+        motor_groups = find_id_groups(recording.actuators, None)
         everything = tuple(range(len(recording.actuators)))
         if len(everything) > 1 and everything not in motor_groups.values():
             motor_groups["all motors"] = everything
@@ -419,7 +419,7 @@ class _Search:
             for factor in FACTORS_BOTH if len(usable) > 1 else ():
                 scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
-        for name, channels, others in iterate_exchanges(self._recording.ids, self._groups):
+        for name, channels, others in iterate_part_exchanges(self._recording.ids, self._groups):
             moved = candidate.with_permuted_channels(channels, others)
             found.append(Hypothesis("permuted", channels, moved, name))
         return found
@@ -453,7 +453,7 @@ class _Search:
         for a, b in combinations(motors, 2):
             crossed = candidate.with_permuted_motors([a, b], [b, a])
             found.append(Hypothesis("motors swapped", (a, b), crossed))
-        for name, channels, others in iterate_exchanges(
+        for name, channels, others in iterate_part_exchanges(
             self._recording.actuators, self._motor_groups
         ):
             crossed = candidate.with_permuted_motors(channels, others)
@@ -506,7 +506,7 @@ class _Search:
                 now - costs_of[number], refined[number], max(0.0, excess), restored[number]
             )
         ]
-        accepted = self._order_restoring_first(accepted, refined, restored)
+        accepted = self._sort_restoring_first(accepted, refined, restored)
         for number in list(accepted):
             if refined[number].is_motor and not self._agrees_with_effects(
                 refined[number], candidate, ticks
@@ -551,7 +551,7 @@ class _Search:
         same = one.is_motor is other.is_motor
         return same and bool(set(one.members) & set(other.members))
 
-    def _order_restoring_first(
+    def _sort_restoring_first(
         self, accepted: list[int], refined: Sequence[Hypothesis], restored: Sequence[float]
     ) -> list[int]:
         """Return the accepted hypotheses with that first which restores clearly more than the best.

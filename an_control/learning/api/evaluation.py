@@ -197,10 +197,10 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
     """
-    from an_control.learning.evaluation.comparison import find_missing_marks
+    from an_control.learning.evaluation.comparison import describe_missing_marks
 
     try:
-        problem = find_missing_marks(path, titles)
+        problem = describe_missing_marks(path, titles)
     except (ValueError, OSError) as error:
         problem = f"{path}: {error}"
     if problem:

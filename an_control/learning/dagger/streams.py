@@ -167,11 +167,11 @@ class PerturbedTeacher:
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the teacher's action `label`, or the current period's other action, plus noise."""
         if self._left <= 0:
-            self._start_period()
+            self._draw_next_period()
         self._left -= 1
         return self._noise.add_noise(self._choose_action(self._newest(tick.values), label))
 
-    def _start_period(self) -> None:
+    def _draw_next_period(self) -> None:
         """Draw the kind and the length of the next period of steps."""
         self._first = False
         self._order = self._walk = None

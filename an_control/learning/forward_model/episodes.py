@@ -101,9 +101,9 @@ class Explorer:
         self._policy.reset()
         self._confused.reset()
         self._modes = modes
-        self._start_period()
+        self._draw_next_period()
 
-    def _start_period(self) -> None:
+    def _draw_next_period(self) -> None:
         """Draw kind, length, noise and swapped channels of the next period of disturbed actions."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
@@ -123,7 +123,7 @@ class Explorer:
         if self._modes == CALM:
             return own
         if self._left <= 0:
-            self._start_period()
+            self._draw_next_period()
         self._left -= 1
         action = self._confused.step_array(readings[self._order], self._ids)
         if self._mode == "random":
@@ -170,9 +170,9 @@ class MissingChannels:
         """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
-        self._draw_missing()
+        self._draw_missing_channels()
 
-    def _draw_missing(self) -> None:
+    def _draw_missing_channels(self) -> None:
         """Draw the channels that are missing from now on."""
         share = self._share.draw(self._rng)
         self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
@@ -187,7 +187,7 @@ class MissingChannels:
             readings: The readings (N,) of all channels.
         """
         if self._rng.random() < 0.003:
-            self._draw_missing()
+            self._draw_missing_channels()
         action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)

@@ -118,10 +118,10 @@ class ForwardModelLearner:
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
-            **({"recorded": self._summarise_recorded()} if self._recorded else {}),
+            **({"recorded": self._compute_episode_fingerprint()} if self._recorded else {}),
         }
 
-    def _summarise_recorded(self) -> list[float]:
+    def _compute_episode_fingerprint(self) -> list[float]:
         """Return numbers that identify the given episodes: how many, their ticks, their sum."""
         sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
         return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]

@@ -272,7 +272,7 @@ def measure_limits(
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
     fitting = [
         *trained_traces,
-        *(one for one in other_traces if _is_explained(forward, costs, one, max_excess)),
+        *(one for one in other_traces if _explains_trace(forward, costs, one, max_excess)),
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, extrapolate_gain(gains))
@@ -338,7 +338,7 @@ def _compute_running_means(excess: np.ndarray) -> np.ndarray:
     return np.array(means[ticks:])
 
 
-def _is_explained(
+def _explains_trace(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
 ) -> bool:
     """Return whether the forward model explains the readings of a recorded episode.

@@ -141,9 +141,11 @@ class RunLoop:
         """
         made = not self.folder.path.exists()
         with self.folder.lock():
-            self._run_locked(report, stop_after, made)
+            self._run_in_locked_folder(report, stop_after, made)
 
-    def _run_locked(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
+    def _run_in_locked_folder(
+        self, report: Report | None, stop_after: int | None, is_new: bool
+    ) -> None:
         """Make the steps of the run that are left, in the locked folder.
 
         Args:

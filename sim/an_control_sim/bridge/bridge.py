@@ -116,7 +116,7 @@ class Bridge:
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(RIVAL_CHECK_S, self._find_other_simulators, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._update_rivals_text, clock=steady)
         self._link = PolicyLink(
             node, policy, tuple(simulation.command.topic_keys), self.run.spin, self._start_timeout_s
         )
@@ -249,7 +249,7 @@ class Bridge:
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
-        self._find_other_simulators()
+        self._update_rivals_text()
         if self._rivals:
             self.node.get_logger().warning(
                 f"waiting up to {patience_s:g} s for another simulator to end"
@@ -257,9 +257,9 @@ class Bridge:
         while self._rivals:
             if not self.run.spin(until_s):
                 raise BridgeError(self._rivals)
-            self._find_other_simulators()
+            self._update_rivals_text()
 
-    def _find_other_simulators(self) -> None:
+    def _update_rivals_text(self) -> None:
         """Update the text about other nodes that publish the same topics.
 
         After the run has started, an error is logged if the text has changed.

@@ -473,7 +473,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         return action.reshape(space.shape)
 
     own_low, own_high = space.low.ravel(), space.high.ravel()
-    if space.dtype == np.float32 and space.shape == low.shape and _is_unit(space):
+    if space.dtype == np.float32 and space.shape == low.shape and _has_unit_bounds(space):
         make_action = clip_to_unit
     elif space.dtype in (np.float32, np.float64) and space.is_bounded():
         make_action = (
@@ -487,7 +487,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
     )
 
 
-def _is_unit(space: spaces.Box) -> bool:
+def _has_unit_bounds(space: spaces.Box) -> bool:
     """Return whether a Box is [-1, 1] in all dimensions."""
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 

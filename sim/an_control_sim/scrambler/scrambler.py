@@ -239,7 +239,7 @@ class Scrambler:
             declare_disturbance(node, settings)
         call_when_disturbance_changes(node, self.change_settings, self._check_settings)
         declare_order_parameter(
-            node, lambda: self._routing.ids, self._check_order, self.move_signals
+            node, lambda: self._routing.ids, self._check_order_changes, self.move_signals
         )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
@@ -288,10 +288,10 @@ class Scrambler:
             ValueError: A channel or signal is not known or not allowed now.
         """
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
-        self._check_order(changes)
+        self._check_order_changes(changes)
         self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
 
-    def _check_order(self, changes: Mapping[str, str]) -> None:
+    def _check_order_changes(self, changes: Mapping[str, str]) -> None:
         """Check that the signals of channels can be changed like this.
 
         Args:
@@ -493,7 +493,7 @@ class ScramblerNode(QuietNode):
         if lockstep:
             self.create_timer(LOCKSTEP_WAIT_S / 2, self._send_step_if_overdue, clock=steady)
         else:
-            self.create_timer(1.0 / wiring.rate_hz, self._send_newest, clock=steady)
+            self.create_timer(1.0 / wiring.rate_hz, self._send_newest_messages, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _on_source(self, source: str, stamp_ns: int | None) -> None:
@@ -521,7 +521,7 @@ class ScramblerNode(QuietNode):
         self._scrambler.disturb_step(stamp_ns)
         self._scrambler.publish_step()
 
-    def _send_newest(self) -> None:
+    def _send_newest_messages(self) -> None:
         """Disturb and send the newest readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.disturb_step(stamp_ns, now_ns=time.monotonic_ns())

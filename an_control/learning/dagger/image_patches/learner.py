@@ -182,7 +182,7 @@ class PatchDagger:
             The round's figures by name, such as "loss", "return" and "validation".
         """
         rng = np.random.default_rng([self.seed, self._round])
-        new = self._record_round(rng)
+        new = self._record_round_episodes(rng)
         self._recordings.write_episodes(self._round, new)
         self._episodes = (self._episodes + new)[-self.settings.memory :]
         losses = self._train_round(rng)
@@ -228,7 +228,7 @@ class PatchDagger:
             trained["start"] = self._started
         return self._driver.make_model(self._task, trained)
 
-    def _record_round(self, rng: np.random.Generator) -> list[PatchEpisode]:
+    def _record_round_episodes(self, rng: np.random.Generator) -> list[PatchEpisode]:
         """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
@@ -287,7 +287,7 @@ class PatchDagger:
     def _measure_validation_return(self) -> float:
         """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
+            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing_share)
         )
         results = play_episodes(
             self._make_policy(),

@@ -92,7 +92,7 @@ class PatchDaggerSettings:
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
-    def mean_missing(self) -> float:
+    def mean_missing_share(self) -> float:
         """Return the mean share (0..1) of patches that the disturbances in `disturb` hide."""
         shares = self.disturb.items()
         return sum(share * words.settings.missing.middle for words, share in shares)
