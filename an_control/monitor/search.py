@@ -519,7 +519,7 @@ class AssignmentSearch:
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
-        return float(self._compute_swap_gains(assignment).min())
+        return float(self._compute_swap_costs(assignment).min())
 
     def find_sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
         """Return a mask (N,) of channels for which each swap of input slots costs enough.
@@ -528,7 +528,7 @@ class AssignmentSearch:
             assignment: Which input slot feeds which channel.
             nats: The least cost of a swap.
         """
-        sure: np.ndarray = self._compute_swap_gains(assignment).min(1) >= nats
+        sure: np.ndarray = self._compute_swap_costs(assignment).min(1) >= nats
         return sure
 
     def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
@@ -544,7 +544,7 @@ class AssignmentSearch:
         signals: np.ndarray = readings[assignment.slots]
         if self._age >= self._settings.verify_ticks or assignment.slots is assignment.previous:
             return signals
-        gains = self._compute_swap_gains(assignment)
+        gains = self._compute_swap_costs(assignment)
         other = gains.argmin(1)
         gain = np.minimum(np.maximum(gains[self._all, other], -30.0), 30.0)
         sure = 1.0 / (1.0 + np.exp(-gain))
@@ -552,17 +552,17 @@ class AssignmentSearch:
         rival = np.where(np.isnan(rival), signals, rival)
         return (sure * signals + (1.0 - sure) * rival).astype(F32)
 
-    def _compute_swap_gains(self, assignment: Assignment) -> np.ndarray:
-        """Return a matrix (N, N) of how much the costs grow if two channels swap input slots.
+    def _compute_swap_costs(self, assignment: Assignment) -> np.ndarray:
+        """Return a matrix (N, N) of the increase in costs if two channels swap input slots.
 
         It is infinite for pairs of channels that cannot be distinguished.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
-        gains = compute_swap_costs(self._costs, assignment.slots)
-        gains[self._alike] = np.inf
-        return gains
+        increases = compute_swap_costs(self._costs, assignment.slots)
+        increases[self._alike] = np.inf
+        return increases
 
     def _add_newest_costs(self, assignment: Assignment, prediction: Prediction) -> None:
         """Add the newest record's costs to the fading costs of the present assignment.

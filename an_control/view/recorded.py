@@ -155,7 +155,13 @@ class RecordedFrames:
         return max(0.0, (log_ns - (self._replay.summary.begin_ns or log_ns)) / 1e9)
 
     def _add_event(self, event: dict[str, Any], log_ns: int, head: bool) -> None:
-        """Take a change of state: for the list of events, and for what names the model."""
+        """Add a change of state to the list of events; update the model's name if it has one.
+
+        Args:
+            event: The change of state, as it was recorded.
+            log_ns: The time of day in ns.
+            head: Whether the event describes the state at the beginning of the recording.
+        """
         kind, at_s = event["event"], self._compute_seconds_from_start(log_ns)
         if kind == "session":
             self._model = Path(str(event["model"]["path"])).name

@@ -271,8 +271,8 @@ class Conversion:
 
     Args:
         readers: The readers of all channels, in the table's order.
-        like: The object that is replaced, or None. If its ids are the same, its tuple `ids` is used
-            again.
+        previous: The object that is replaced, or None. If its ids are the same, its tuple `ids` is
+            used again.
     """
 
     def __init__(self, readers: Sequence[Reader], previous: Conversion | None) -> None:
@@ -332,7 +332,7 @@ class ChannelTable:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the message class of a type's name.
-        like: An earlier table, whose stored messages and state are copied (see
+        previous: An earlier table, whose stored messages and state are copied (see
             `make_rewired_table`); None for a new table.
 
     Raises:

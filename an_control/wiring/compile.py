@@ -283,8 +283,9 @@ class Sources:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the message class of a type's name.
-        like: The sources of an earlier wiring, or None. If a source has the same message type as
-            before, its state is copied. If only its topic differs, its readers are used again.
+        previous: The sources of an earlier wiring, or None. For each source with the same message
+            type as there, the state is copied. If nothing but the topic of a source has changed,
+            the new source also takes over the old readers.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.

@@ -481,7 +481,7 @@ class Wildcard:
         self.by_name = by_name
         self._taken = taken
 
-    def reserve_id(self, label: str) -> str | None:
+    def reserve_id_if_free(self, label: str) -> str | None:
         """Reserve the channel id for a new element. Return it, or None if it is in use.
 
         Args:
@@ -631,7 +631,7 @@ class GrowingReader(Reader):
             key: Name or index of the element.
         """
         self._seen.add(key)
-        if self.wildcard and (id_ := self.wildcard.reserve_id(str(key))) is not None:
+        if self.wildcard and (id_ := self.wildcard.reserve_id_if_free(str(key))) is not None:
             self.ids.append(id_)
             self.configs.append(self.wildcard.config)
             self._keys.append(key)

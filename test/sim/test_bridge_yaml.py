@@ -302,10 +302,10 @@ def test_a_command_of_two_topics_is_there_once_both_have_come(tmp_path):
     commands.store_commands(twist, 3.0, 0)
     assert commands.newest_command is None
     commands.store_commands(arm, 5.0, 1)
-    assert commands.newest_command.tolist() == [0.5, 0.25] and commands.received_s == 3.0
+    assert commands.newest_command.tolist() == [0.5, 0.25] and commands.last_command_time_s == 3.0
     with pytest.raises(ValueError, match=r"no points\[0\]"):
         commands.store_commands(JointTrajectory(joint_names=["lift"]), 6.0, 1)
-    assert commands.received_s == 3.0
+    assert commands.last_command_time_s == 3.0
     commands.clear_commands()
     assert commands.newest_command is None
 

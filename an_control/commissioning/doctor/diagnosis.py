@@ -36,9 +36,9 @@ class DoctorSettings:
     """Tuned numbers of the search.
 
     They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
-    (`experiments/doctor`). "Excess" is the cost of the readings in nats above the usual one in the
-    model's validation; an "effect" is how much a motor does of what the model expects
-    (`Likelihood.estimate_motor_effects`).
+    (`experiments/doctor`). The excess of readings is their cost in nats minus the usual cost, which
+    the model's validation measured. The effect of a motor is its measured effect as a fraction of
+    the effect that the model predicts (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60
@@ -583,7 +583,7 @@ class _Search:
         Args:
             gain: (K,) nats that it explains in each tick.
             one: The hypothesis.
-            excess: Present excess in nats a tick.
+            excess: How many nats a tick the readings cost more than usual.
             restored: Nats that it gains in restored ticks; negative if it spoils some.
         """
         least = self._settings.min_restored
@@ -602,12 +602,12 @@ class _Search:
         return excess > self._settings.misfit * len(self._recording.ids)
 
     def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
-        """Return whether a hypothesis explains enough of the present excess.
+        """Return whether a hypothesis explains enough of what is unusual in the readings.
 
         Args:
             gain: (K,) nats that it explains in each tick.
             one: The hypothesis.
-            excess: Present excess in nats a tick.
+            excess: How many nats a tick the readings cost more than usual.
         """
         settings = self._settings
         total, mean = float(gain.sum()), float(gain.mean())

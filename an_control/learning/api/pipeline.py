@@ -150,8 +150,8 @@ class _RunState:
     Attributes:
         has_monitor: Whether the monitor is trained.
         rows: Rows of the table of scores whose episodes have been played.
-        made_from_steps: A mapping from a part to the number of its steps that were finished when
-            the later parts were made from it.
+        made_from_steps: For each part the number of its finished steps when the later parts were
+            made from it. If it has more now, those are out of date.
         time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
             which the part was made.
     """

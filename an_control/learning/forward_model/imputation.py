@@ -141,7 +141,7 @@ class ImputationTraining(NetworkTraining):
         """Return the state of the batches: random generator, rows and estimates."""
         return self._batch.make_checkpoint()
 
-    def restore_batches(self, state: dict[str, Any]) -> None:
+    def restore_batch_state(self, state: dict[str, Any]) -> None:
         """Restore the batches' state that `get_batch_state` returned."""
         self._batch.restore(state)
 
@@ -337,7 +337,7 @@ class IdentityTraining(NetworkTraining):
         """Return the state of the random generator, which decides the next batches."""
         return {"rng": self._rng.bit_generator.state}
 
-    def restore_batches(self, state: dict[str, Any]) -> None:
+    def restore_batch_state(self, state: dict[str, Any]) -> None:
         """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 

@@ -315,7 +315,7 @@ class Bridge:
         while self.run.spin(self._next_s):
             pass
         commands = self.robot.commands
-        age_s = time.monotonic() - commands.received_s
+        age_s = time.monotonic() - commands.last_command_time_s
         return commands.newest_command if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:

@@ -122,7 +122,7 @@ class CommandReader:
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
-    def received_s(self) -> float:
+    def last_command_time_s(self) -> float:
         """The time in seconds at which the earliest message of the newest command was received."""
         return min(self._taken_s)
 

@@ -14,9 +14,9 @@ from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
     """Return the wiring of a policy that reads a simulated robot's disturbed readings.
 
-    The wiring is the YAML file that connects topics to the policy. In the result these are the
-    topic of the scrambler, which disturbs the readings (see `derive_scrambled_wiring`). An entry
-    with a `*` stands for several channels; the robot's first readings show for which.
+    The wiring is the YAML file that connects topics to the policy. In the result all channels read
+    the topic of the scrambler, the node that disturbs the readings (see `derive_scrambled_wiring`).
+    An entry with a `*` stands for several channels; the robot's first readings show for which.
 
     Args:
         wiring: The robot's own wiring.
