@@ -9,7 +9,7 @@ pytest.importorskip("mcap")
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
-from an_control.learning.recordings import read_recorded_robot
+from an_control.learning.recordings import read_task_and_traces
 from experiments.recordings import driving
 
 
@@ -19,7 +19,7 @@ def test_driving_is_recorded_as_episodes_with_rewards(
     monkeypatch.setattr(driving, "EPISODE_TICKS", 30)
     model = Path("models/ant_teacher.safetensors").absolute()
     driving.record_driving(tmp_path / "bag", model, episodes=2, seed=3, push=0.1)
-    task, traces = read_recorded_robot([tmp_path / "bag"], "ant")
+    task, traces = read_task_and_traces([tmp_path / "bag"], "ant")
     assert len(task.channels) == 28
     assert [len(one.actions) > 20 for one in traces] == [True, True]
     returns = json.loads((tmp_path / "bag.json").read_text())["returns"]

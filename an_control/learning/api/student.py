@@ -199,7 +199,7 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | Comm
         ValueError: A recording cannot be used, or options do not fit each other.
     """
     from an_control.learning.dagger.cloning import CLONING, SMOKE_CLONING, CommandCloning
-    from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
+    from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
     from an_control.learning.dagger.settings import (
         GENERIC,
         DaggerSettings,
@@ -213,7 +213,7 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | Comm
     settings = read_recipe(options.recipe or GENERIC)
     if not isinstance(settings, DaggerSettings):
         raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
-    task, episodes = read_imitation_episodes(options.bag, options.task)
+    task, episodes = read_task_and_episodes(options.bag, options.task)
     cloning = SMOKE_CLONING if options.smoke else CLONING
     if options.ordered:
         _check_ordered(options)
