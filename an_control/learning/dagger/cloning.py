@@ -101,7 +101,7 @@ def clone_commands(
         average.update_parameters(network)
     layers = [
         (to_array(layer.weight).astype(np.float64), to_array(layer.bias).astype(np.float64))
-        for layer in average.module
+        for layer in average.module.modules()
         if isinstance(layer, nn.Linear)
     ]
     weight, bias = layers[0]
