@@ -27,7 +27,7 @@ FIGURES = {
     "mean": "mean return of this generation's candidates",
     "return": "mean return of the episodes that were learned from, with their noise",
     "validation": "mean return of the newest policy in the validation episodes",
-    "undone": "validation of this round's student, which became worse, so the best one continues",
+    "undone": "validation of a student that was discarded as worse than the best one",
     "failed": "episodes that failed and were left out",
     "validation_failed": "failed episodes of the validation",
     "note": "a restart of the search, and its reason",
@@ -46,8 +46,8 @@ def add_figure_meanings(text: str | None, *names: str) -> str:
     """
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
-        f"{(text or '').rstrip()}\n\n    While it works, a line shows the step, how many there are"
-        f" and the time that is left. {said}. The run's metrics.jsonl has all figures.\n    "
+        f"{(text or '').rstrip()}\n\n    While it works, a line shows step, number of steps and"
+        f" remaining time. {said}. The run's metrics.jsonl has all figures.\n    "
     )
 
 

@@ -267,7 +267,7 @@ def read_event(data: bytes) -> dict[str, Any]:
             raise ValueError
         event = json.loads(data[8 : 8 + length - 1])
     except (ValueError, struct.error, RecursionError) as error:
-        raise BagError("no change of state as JSON") from error
+        raise BagError("not a change of state as JSON") from error
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        raise BagError("no change of state as JSON")
+        raise BagError("not a change of state as JSON")
     return event

@@ -236,7 +236,7 @@ class SessionReplay:
                 yield command
         if self.controller is None:
             raise BagError(
-                f"{self._bag.path}: is no recording of a policy node: it has no record/events"
+                f"{self._bag.path}: is not a recording of a policy node: it has no record/events"
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 

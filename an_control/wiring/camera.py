@@ -206,7 +206,7 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
         picture = None
     if picture is None:
         raise ValueError(
-            f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
+            f"{len(data)} bytes that are not an image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
     return _make_colour_conversion("BGR2GRAY")(

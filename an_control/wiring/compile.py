@@ -453,7 +453,7 @@ class _FieldFollower:
         elif self._function:
             self._raise_error("an angle of a quaternion, a message with x, y, z, w")
         elif rest:
-            self._raise_error(f"nothing after {accesses[-1].name!r}, which is no message")
+            self._raise_error(f"nothing after {accesses[-1].name!r}, which is not a message")
         elif not type_.is_numeric:
             self._raise_error(f"a number; {accesses[-1].name!r} is a {type_.base}")
         else:

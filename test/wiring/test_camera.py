@@ -221,7 +221,7 @@ except ValueError as error:
 def test_a_small_file_that_unpacks_to_a_huge_image_is_refused():
     """In a process of its own, since OpenCV asks how much it may unpack when it is imported."""
     done = subprocess.run([sys.executable, "-c", BOMB], capture_output=True, text=True, timeout=60)
-    assert "bytes that are no image, format 'png'" in done.stdout, done.stderr
+    assert "bytes that are not an image, format 'png'" in done.stdout, done.stderr
 
 
 def test_a_frame_that_does_not_come_is_missing_at_its_step(camera):

@@ -144,7 +144,7 @@ def test_pooling_is_numpys_minimum_and_mean_of_what_is_finite() -> None:
         ({"nan": "zero"}, "nan", "a finite number, or missing"),
         ({"inf": INF}, "inf", "a finite number, or missing"),
         ({"valid": [5, 1]}, "valid", "[lowest, highest]"),
-        ({"outside": 1.0}, "outside", "outside only together with valid"),
+        ({"outside": 1.0}, "", "valid: [lowest, highest], for outside"),
         ({"pool": {"size": 2.5, "by": "min"}}, "pool.size", "a whole number"),
         ({"pool": {"size": 2, "by": "max"}}, "pool.by", "min or mean"),
         (
