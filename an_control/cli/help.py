@@ -130,7 +130,7 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
     for word in (*arguments[:1], *(one for one in arguments[1:] if one.startswith("--"))):
         name = word.partition("=")[0]
         if now := RENAMED.get(f"{prog.removeprefix('an-control ')} {name}"):
-            raise InputError(f"{name} is now: {now}")
+            raise InputError(f"{name!r} is now: {now}")
     return tyro.cli(add_help_texts(verb), prog=prog, args=arguments)
 
 

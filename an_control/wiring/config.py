@@ -395,7 +395,7 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
         )
     if "outside" in fields and "valid" not in fields:
         needed = "valid: [lowest, highest], for outside"
-        raise WiringError(entry.file, entry.key, MissingItem("'valid'"), needed)
+        raise WiringError(entry.file, fields["outside"].key, MissingItem("'valid'"), needed)
     if "pool" in fields and "*" not in id_:
         raise fields["pool"].make_error("a channel with a * in its id")
     return ChannelConfig(

@@ -146,7 +146,7 @@ class DoctorSettings:
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
     misfit: float = 0.35
-    """Excess in nats a tick and channel from which on "physics differ" is noted."""
+    """Excess in nats a tick and channel from which on a difference of physics is noted."""
 
 
 DOCTOR = DoctorSettings()
