@@ -203,7 +203,7 @@ class _Reader:
 
         Values that an f-string inserts appear as their names in braces.
 
-        The result is None if the expression is no text literal.
+        The result is None if the expression is not a text literal.
         """
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None

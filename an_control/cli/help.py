@@ -101,7 +101,7 @@ within which several verbs are offered."""
 
 
 def describe_unknown_verb(word: str) -> str:
-    """Return the error text for a word that is no verb, with verbs that may be meant.
+    """Return the error text for a word that is not a verb, with verbs that may be meant.
 
     Args:
         word: The first argument of the command line.

@@ -181,12 +181,12 @@ def is_live() -> bool:
 class ProgressLine:
     """Display of progress in one line, which it overwrites again and again on a terminal.
 
-    If the output is no terminal, it prints a new line every few seconds.
+    If the output is not a terminal, it prints a new line every few seconds.
 
     Args:
         command: Command that continues the run, for a message; None if the run has no folder to
             continue from.
-        every_s: Seconds between two lines if the output is no terminal.
+        every_s: Seconds between two lines if the output is not a terminal.
     """
 
     def __init__(self, command: str | None, every_s: float = 10.0) -> None:
@@ -252,11 +252,11 @@ class ProgressLine:
 class PartBars:
     """Context, and display of progress, that shows one bar for each part of `learn`.
 
-    If the output is no terminal, it prints lines instead.
+    If the output is not a terminal, it prints lines instead.
 
     Args:
         parts: Names of the parts, such as "teacher".
-        every_s: Seconds between two lines if the output is no terminal.
+        every_s: Seconds between two lines if the output is not a terminal.
     """
 
     def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:

@@ -133,7 +133,7 @@ def _read_content(path: Path) -> bytes:
     """Return the content of a zip file.
 
     Raises:
-        ValueError: The file is no zip, or is too large.
+        ValueError: The file is not a zip, or is too large.
     """
     content = read_regular(path, MAX_BYTES)
     if len(content) > MAX_BYTES:
@@ -236,7 +236,7 @@ def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], 
         weights: Weights of the policy by their names in torch.
 
     Raises:
-        ValueError: The policy is no plain MLP, or its actor is not found.
+        ValueError: The policy is not a plain MLP, or its actor is not found.
     """
     if any("lstm" in name for name in weights):
         raise ValueError("a recurrent policy, which is not converted; export it as ONNX")

@@ -347,7 +347,7 @@ class IdentityMonitor:
     def _skip_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick that is no evidence of rewiring.
+        """Process a tick that is not evidence of rewiring.
 
         Args:
             tick: The readings and the action before them.

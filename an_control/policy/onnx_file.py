@@ -152,7 +152,7 @@ def _parse_model(content: bytes) -> Any:
     """Return the ONNX model in the bytes of a file.
 
     Raises:
-        ValueError: The package onnx is not installed, or the bytes are no model.
+        ValueError: The package onnx is not installed, or the bytes are not a model.
     """
     try:
         import onnx

@@ -214,7 +214,7 @@ def read_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the names and the positions (N,) of a serialised JointState message.
 
     Raises:
-        BagError: The data is no such message.
+        BagError: The data is not such a message.
     """
     try:
         if data[:4] != _CDR:
@@ -259,7 +259,7 @@ def read_event(data: bytes) -> dict[str, Any]:
     """Return the values of a change of state from a serialised message, with its kind as "event".
 
     Raises:
-        BagError: The data is no such message.
+        BagError: The data is not such a message.
     """
     try:
         (length,) = struct.unpack_from("<I", data, 4)

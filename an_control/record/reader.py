@@ -123,7 +123,7 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
     """Return the files that a folder's metadata.yaml names, or nothing if there is no metadata.
 
     Raises:
-        BagError: The metadata cannot be read, or names files that are no bag.
+        BagError: The metadata cannot be read, or names files that are not bags.
     """
     path = folder / "metadata.yaml"
     if not path.exists():

@@ -217,7 +217,7 @@ class SessionReplay:
         """Replay the recording and yield each command; `summary` is updated meanwhile.
 
         Raises:
-            BagError: The bag is no recording of a policy node, or is damaged.
+            BagError: The bag is not a recording of a policy node, or is damaged.
             WiringError: The recorded or given wiring cannot be used.
             ModelError: The recorded or given model cannot be used.
         """

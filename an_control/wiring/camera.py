@@ -195,7 +195,7 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
         image: Image settings in the wiring file, which say what part is used.
 
     Raises:
-        ValueError: The data is no image of the size in the wiring file.
+        ValueError: The data is not an image of the size in the wiring file.
     """
     import cv2
 

@@ -508,7 +508,7 @@ class _FieldFollower:
         """Return all indices of a fixed-size array for the key `*`, else the key alone.
 
         Args:
-            key: Index, name or `*` of a step in the path; None for a field that is no array.
+            key: Index, name or `*` of a step in the path; None for a field that is not an array.
             type_: Type of the field.
         """
         if key == ALL and type_.fixed and type_.size is not None and self._config.pool is None:

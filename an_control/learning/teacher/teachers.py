@@ -106,7 +106,7 @@ class Teacher(Protocol):
     def layers(self) -> Layers | None:
         """Return the weight (out, in) and the bias (out,) of each layer.
 
-        None is returned if the teacher is no relu network.
+        None is returned if the teacher is not a relu network.
         """
 
     @property
