@@ -747,8 +747,8 @@ class EventLog:
             return
         if subject == MONITOR:
             self._logger.info(
-                f"the monitor moved signals {count} more times in {WINDOW_S:g} s; now"
-                f" {len(self._moved)} are not where they are wired"
+                f"the monitor found signals in other input slots {count} more times in"
+                f" {WINDOW_S:g} s; now {len(self._moved)} are not where they are wired"
             )
             return
         if not subject:

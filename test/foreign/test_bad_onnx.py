@@ -64,7 +64,7 @@ NETWORKS = {
         metadata=without(action_scale="1,2,3")
     ),
     "inputs obs, hidden: one must be the observation": lambda: recurrent(names=("hidden", "next")),
-    "no tensor of float32 or float64": lambda: model(
+    "not a tensor of float32 or float64": lambda: model(
         [helper.make_node("Cast", ["obs"], ["actions"], to=1)],
         [floats("obs", [1, 2], onnx.TensorProto.INT64)], [floats("actions", [1, 2])], (), NAMED,
     ),

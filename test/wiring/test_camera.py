@@ -190,7 +190,7 @@ def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
 def test_a_compressed_image_that_cannot_be_unpacked_is_missing(camera, data):
     table = camera(COMPRESSED)
     assert see(table, packed(None, data=data)).ids == ()
-    assert "no image" in table.list_source_statuses(0)[0].error
+    assert "not an image" in table.list_source_statuses(0)[0].error
 
 
 BOMB = r"""
