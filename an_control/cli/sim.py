@@ -286,7 +286,7 @@ class SimCommand:
             disturbance: Disturbances from the start.
             schedule: Changes of the disturbances during each episode.
         """
-        from an_control_sim.bridge.policy_link import COMMAND_S
+        from an_control_sim.bridge.policy_link import COMMAND_S, PAIR_START_S
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.simulator_node import SimulatorSettings
 
@@ -297,6 +297,7 @@ class SimCommand:
             seed=self.seed,
             realtime=self.realtime,
             command_timeout_s=0.0 if self.realtime else COMMAND_S,
+            start_timeout_s=PAIR_START_S,
             scrambler=self.scrambler or self.view,
             disturbance=disturbance,
             schedule=schedule,
