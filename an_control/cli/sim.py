@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from an_control.cli.common import (
     InputError,
+    ModelFile,
     OutputFile,
     OutputFolder,
     format_flag,
@@ -80,9 +81,9 @@ class SimCommand:
     """The simulation YAML; by default the task's. `an-control new` drafts one."""
     wiring: Path | None = None
     """The robot's wiring YAML; by default the task's."""
-    model: Path | None = None
-    """A .safetensors model file, or an .onnx file of another tool; by default the model that ships
-    for the task."""
+    model: ModelFile | None = None
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model; by
+    default the model that ships for the task."""
     episodes: int = 2
     """Number of episodes."""
     seed: int = 0
