@@ -39,7 +39,7 @@ PROTOCOL = re.compile(r"`([^`]+)`")
 DECIMALS = re.compile(r"-?\d+\.?(\d*)")
 
 
-def read_made() -> dict[str, Any]:
+def read_made_figures() -> dict[str, Any]:
     """Return the record of each figure that was made, by its name."""
     return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
 
@@ -160,7 +160,7 @@ def make_figure(figure: PageFigure) -> int:
     return 0
 
 
-def note_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
+def record_made_figures(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
     """Record that figures were made now from the work tree, or earlier at a commit.
 
     The returns of a figure's first episodes are recorded, too, if its inputs are those of the work
@@ -176,7 +176,7 @@ def note_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) ->
     asked = ["git", "log", "-1", "--format=%h %cs", commit]
     out = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     short, date = out.split()
-    made = read_made()
+    made = read_made_figures()
     for one in figures:
         inputs = hash_inputs(one, tree)
         made[one.name] = {"date": date, "commit": short, "inputs": inputs}
@@ -193,7 +193,7 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
-        record, inputs = read_made().get(figure.name, {}), hash_inputs(figure, tree)
+        record, inputs = read_made_figures().get(figure.name, {}), hash_inputs(figure, tree)
         if not find_changed_inputs(inputs, record):
             continue
         problems = _find_differences(figure, record, inputs)
@@ -203,7 +203,9 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
             continue
         print(f"{figure.name}: the first episodes are the same to the last bit", flush=True)
         today = datetime.date.today().isoformat()
-        write_made({**read_made(), figure.name: {**record, "inputs": inputs, "repeated": today}})
+        write_made(
+            {**read_made_figures(), figure.name: {**record, "inputs": inputs, "repeated": today}}
+        )
     return stale
 
 
@@ -243,13 +245,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"{' '.join(options.only)}: in no figure's name")
     if options.made_at:
-        note_made(wanted, options.made_at, at_commit=True)
+        record_made_figures(wanted, options.made_at, at_commit=True)
         return 0
     if options.repeat:
         return int(repeat_stale_figures(wanted) > 0)
     if options.only and not options.stale:
-        return _make_again(wanted)
-    made, tree, stale = read_made(), SourceTree.from_work_tree(), 0
+        return _make_figures(wanted)
+    made, tree, stale = read_made_figures(), SourceTree.from_work_tree(), 0
     for one in wanted:
         changed = find_changed_inputs(hash_inputs(one, tree), made.get(one.name))
         stale += bool(changed)
@@ -259,13 +261,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.stale and stale > 0)
 
 
-def _make_again(figures: Sequence[PageFigure]) -> int:
+def _make_figures(figures: Sequence[PageFigure]) -> int:
     """Make figures one after the other and return the exit status of the final one that ran."""
     for figure in figures:
         if status := make_figure(figure):
             return status
         if figure.is_filled:
-            note_made([figure], "HEAD", at_commit=False)
+            record_made_figures([figure], "HEAD", at_commit=False)
         else:
             print(f"{figure.name}: copy the figures by hand, then --made-at HEAD")
     return 0

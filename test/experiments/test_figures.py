@@ -134,7 +134,7 @@ def test_a_figure_is_stale_once_its_code_or_model_has_changed_and_not_by_a_comme
 
 def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, capsys):
     """Figures may be stale between releases; that one is not known must not happen."""
-    made = run.read_made()
+    made = run.read_made_figures()
     assert made.keys() == {one.name for one in FIGURES}
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", one["date"]) for one in made.values())
     monkeypatch.setattr(SourceTree, "from_work_tree", lambda: tree)
@@ -194,29 +194,29 @@ def one_figure(tmp_path, monkeypatch):
     """Let the list be of one figure, whose record is in a temporary file."""
     monkeypatch.setattr(run, "FIGURES", (REPEATED,))
     monkeypatch.setattr(run, "MADE", tmp_path / "made.json")
-    run.note_made([REPEATED], "HEAD", at_commit=False)
+    run.record_made_figures([REPEATED], "HEAD", at_commit=False)
     return REPEATED.name
 
 
 def change_record(name, **changed):
-    made = run.read_made()
+    made = run.read_made_figures()
     run.write_made({name: {**made[name], **changed}})
 
 
 def test_a_stale_figure_is_fresh_again_if_its_first_episodes_return_the_same(one_figure, capsys):
-    inputs = run.read_made()[one_figure]["inputs"]
+    inputs = run.read_made_figures()[one_figure]["inputs"]
     change_record(one_figure, inputs={**inputs, "code experiments/figures": "older"})
     assert run.main(["--stale"]) == 1
     assert run.main(["--repeat"]) == 0
     assert "same to the last bit" in capsys.readouterr().out
     assert run.main(["--stale"]) == 0
-    record = run.read_made()[one_figure]
+    record = run.read_made_figures()[one_figure]
     assert record["inputs"] == inputs
     assert "repeated" in record
 
 
 def test_a_stale_figure_stays_so_if_a_return_differs_or_is_not_known(one_figure, capsys):
-    record = run.read_made()[one_figure]
+    record = run.read_made_figures()[one_figure]
     older = {**record["inputs"], "code experiments/figures": "older"}
     returns = record["first returns"]
     ((command, rows),) = returns.items()
