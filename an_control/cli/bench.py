@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal
 
 import tyro
@@ -14,7 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, compute_time_growth, measure_on_one_core
-from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
+from an_control.cli.common import (
+    InputError,
+    ModelFile,
+    OutputFile,
+    format_flag,
+    require_packages,
+    write_json,
+)
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.system.share import find_share_path
@@ -79,7 +85,7 @@ class BenchCommand:
     only echoes the same message, and the steps a second of simulator and node in lockstep (each
     waits for the other). ant: the steps a second of the environment alone, beside the package's
     own. training: the steps a second of the rollout engines, beside a plain rollout."""
-    model: Path | None = None
+    model: ModelFile | None = None
     """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
     the authors' policies (for monitor, and for ros in lockstep: the shipped Ant policy)."""
     seconds: float = 1.0

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, require_packages, write_json
+from an_control.cli.common import InputError, ModelFile, OutputFile, require_packages, write_json
 from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
@@ -107,8 +107,8 @@ class CheckCommand:
 
     wiring: tyro.conf.Positional[Path]
     """The robot's wiring YAML."""
-    model: Path | None = None
-    """A .safetensors model file, or an .onnx file of another tool."""
+    model: ModelFile | None = None
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     live: bool = False
     """Listen to the running robot; nothing is sent."""
     sim: Path | None = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import Field, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli.common import (
     InputError,
+    ModelFile,
     OutputFile,
     OutputFolder,
     format_flag,
@@ -52,7 +52,7 @@ class EvaluateCommand:
     protocol.
     """
 
-    model: tyro.conf.Positional[Path]
+    model: tyro.conf.Positional[ModelFile]
     """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
+from an_control.cli.common import (
+    InputError,
+    ModelFile,
+    OutputFile,
+    OutputFolder,
+    require_packages,
+    write_json,
+)
 from an_control.policy import read_model
 from an_control.system.files import write_file
 from an_control.wiring import ChannelTable, load_wiring
@@ -39,7 +46,7 @@ class NewCommand:
     """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
     bag: Path | None = None
     """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
-    model: Path | None = None
+    model: ModelFile | None = None
     """With --live or --bag, a model: its channels' ids are filled in with the fields that were
     heard; what is not certain is marked SET THIS."""
     namespace: str = ""
