@@ -1,4 +1,4 @@
-"""One control step without ROS: read, estimate, decide, limit, send.
+"""One control step without ROS: read, estimate, decide, limit. `ros.loop` sends the command.
 
 The policy computes a step on every set of new readings, whether or not its command is sent. It gets
 the command that was really sent as its previous action. So after a stop it knows what has happened
@@ -11,7 +11,6 @@ for 1 s, 14 walked again if the policy paused, and 8 if it stepped on the remain
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,9 +48,6 @@ message."""
 WATCH_S = 1.0
 """Seconds for which a new model computes on live readings before it takes over, because a walking
 robot stops if its new policy knows nothing of the gait so far."""
-Decide = Callable[[int | None], np.ndarray]
-"""A function that takes a time in ns and returns the command (A,) to send at that time (see
-`Controller.compute_command`)."""
 
 
 class LoadedModel(NamedTuple):
@@ -123,6 +119,10 @@ class ActingPolicy:
         """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
         return self._now.order.convert_to_action(values)
 
+    def convert_to_command(self, action: np.ndarray) -> np.ndarray:
+        """Convert an action (A,) of the acting model to a command (A,) in physical units."""
+        return self._now.order.convert_to_command(action)
+
     def start_swap(self, model_path: str, policy: Policy) -> None:
         """Replace the policy once the new one has computed for `WATCH_S`; callable from any thread.
 
@@ -145,36 +145,22 @@ class ActingPolicy:
             self._next.policy.reset()
         self.wanted = None
 
-    def step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Compute one tick with the policy, and store its command in `wanted`.
+    def prepare_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
+        """Inform the policy of what was sent, and let a new model watch or take over.
 
-        A new model that was given to `start_swap` also computes. If it has watched long enough, it
-        replaces the old model before the command of this tick is computed.
+        A new model that was given to `start_swap` computes on these readings. If it has watched
+        long enough, it replaces the old model before this tick.
 
         Args:
-            readings: The sensor readings of this tick, which the policy has not seen yet.
+            readings: The sensor readings of this tick, which no policy has seen yet.
             sent: The newest command (A,) on the robot's topics, whichever node sent it; None if it
                 is unknown. The policy gets it as its previous action.
 
         Returns:
-            Whether a new model has replaced the old one in this tick.
+            Whether a new model has replaced the old one.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():
             _set_previous_action(self.policy, self._now.order.convert_to_action(sent))
-        changed = self._step_pending_model(readings, sent)
-        action = self.policy.step_array(readings.values, readings.ids)
-        self.wanted = self._now.order.convert_to_command(action)
-        return changed
-
-    def _step_pending_model(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Compute one tick with the new model that was given to `start_swap`, if there is one.
-
-        Return whether the new model has computed long enough and now acts.
-
-        Args:
-            readings: The sensor readings of this tick.
-            sent: The newest command (A,) on the robot's topics, or None if it is unknown.
-        """
         if self._given:
             self._next = self._given.pop()
         new = self._next
@@ -279,31 +265,30 @@ class Controller:
         """
         check_fit(self.wiring, self.table.ids, model_path, model)
 
-    def tick(
-        self, now_ns: int, stamp_ns: int | None, send: Callable[[Decide], object] | None
-    ) -> Readings:
-        """Run one control step (read, estimate, decide, limit, send). Return its readings.
+    def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
+        """Run one control step up to the decision: read, estimate, decide. Return its readings.
+
+        `compute_command` then limits the command that was decided on.
 
         Args:
             now_ns: The time, from which the age of readings counts.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
-            send: A function that sends a command. It is called once in each tick with
-                `compute_command`, which computes that command. None: nothing is sent.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
         cause, reason = self._explain_not_acting(readings)
         self.stepped = not cause and self._should_step(readings, stamp_ns)
-        if self.stepped:  # the monitor estimates, the policy decides
+        if self.stepped:
             self.stepped_ns = stamp_ns
-            if self.acting.step(readings, self._get_last_command()):
+            if self.acting.prepare_step(readings, self._get_last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
+            # The monitor, which is a part of the policy, estimates; then the policy decides.
+            action = self.acting.policy.step_array(readings.values, readings.ids)
+            self.acting.wanted = self.acting.convert_to_command(action)
         if self.estop.reason:
             cause = reason = self.estop.reason
         self.safe_cause, self.safe_reason = cause, reason
-        if send is not None:
-            send(self.compute_command)
         return readings
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
@@ -330,14 +315,6 @@ class Controller:
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)
         return self.gate(wanted, now_ns)
-
-    def prepare_next_tick(self) -> None:
-        """Compute in advance what the policy needs in the next tick (control step).
-
-        Call this once the command of this tick is sent, so that the computation does not delay the
-        command.
-        """
-        self.acting.policy.prepare_next_tick()
 
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.

@@ -44,13 +44,15 @@ class Policy(Protocol):
     def reset(self) -> None:
         """Start an episode: reset all state from the last one."""
 
-    @abstractmethod
     def step(self, readings: Mapping[str, Any]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: The reading of each channel by id, a number or a patch of `reading_shape`.
+            readings: The reading of each channel by id, a number or a patch of `reading_shape`; a
+                number that is not finite counts as missing.
         """
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -281,15 +283,6 @@ class WrappingPolicy(Policy):
     def reset(self) -> None:
         """Start an episode: reset all state from the last one."""
         self.policy.reset()
-
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:

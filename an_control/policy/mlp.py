@@ -92,15 +92,6 @@ class MlpPolicy(PreviousAction, Policy):
         self._previous = np.zeros(self._sizes.actions, np.float32)
         self._newest = np.zeros(self._sizes.channels)
 
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id; one that is not finite counts as missing.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
-
     @one_blas_thread
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].

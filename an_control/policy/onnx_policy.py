@@ -8,7 +8,7 @@ allocated only once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -236,15 +236,6 @@ class OnnxPolicy(PreviousAction, Policy):
         self._observations.reset()
         for entering, _ in self._session.states:
             entering[...] = 0.0
-
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id; one that is not finite counts as missing.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
