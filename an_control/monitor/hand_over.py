@@ -100,21 +100,6 @@ class HandOverPolicy(WrappingPolicy):
         self.student.previous_action = action
 
     @property
-    def channel_order(self) -> tuple[str, ...]:
-        """The ids of the channels in the last tick, in the acting policy's order."""
-        return self._acting_policy.channel_order
-
-    @property
-    def attention(self) -> np.ndarray | None:
-        """The attention weights (queries, channels) while the student acts, then None."""
-        return self._acting_policy.attention
-
-    @property
-    def keys(self) -> np.ndarray | None:
-        """The attention keys (channels, key size) while the student acts, then None."""
-        return self._acting_policy.keys
-
-    @property
     def recoveries(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
         return self.student.recoveries + self.policy.recoveries

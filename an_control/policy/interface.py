@@ -240,6 +240,25 @@ def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
     return ids
 
 
+def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]) -> np.ndarray:
+    """Return the readings of a tick (N,) float64 in a fixed order, NaN where one is missing.
+
+    Args:
+        values: The readings, which are checked.
+        ids: The channel id of each reading.
+        order: The channel ids (N,) in the wanted order.
+
+    Raises:
+        ValueError: The lengths differ, or an id occurs twice.
+        TypeError: The values are not real numbers.
+    """
+    values = check_readings(values, len(ids)).astype(np.float64)
+    if ids is order or tuple(ids) == order:
+        return values
+    given = dict(zip(check_unique_ids(ids), values.tolist(), strict=True))
+    return np.array([given.get(name, np.nan) for name in order])
+
+
 class PreviousAction:
     """A mixin that adds the property `previous_action`, whose new values are checked."""
 
@@ -311,22 +330,27 @@ class WrappingPolicy(Policy):
         self.policy.previous_action = action
 
     @property
+    def _acting_policy(self) -> Policy:
+        """The policy whose actions are sent, if there is a choice, else the inner policy."""
+        return self.policy
+
+    @property
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
         With a monitor set to "match", the ids are those of the channels whose signals were found.
         """
-        return self.policy.channel_order
+        return self._acting_policy.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The inner policy's attention weights (M, N), queries by channels; None if it has none."""
-        return self.policy.attention
+        """The acting policy's attention weights (M, N), queries by channels; None without any."""
+        return self._acting_policy.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The inner policy's attention keys (N, k); None if it has none."""
-        return self.policy.keys
+        """The acting policy's attention keys (N, k); None if it has none."""
+        return self._acting_policy.keys
 
     @property
     def channel_state(self) -> ChannelState | None:

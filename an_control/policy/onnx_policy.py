@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
+from an_control.policy.interface import Policy, PreviousAction, arrange_readings
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
 from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
@@ -248,10 +248,7 @@ class OnnxPolicy(PreviousAction, Policy):
             ValueError: The lengths differ, an id occurs twice, or onnxruntime reports an error.
             TypeError: The values are not real numbers.
         """
-        values = check_readings(values, len(ids)).astype(np.float64)
-        if ids is not self.nominal_ids and tuple(ids) != self.nominal_ids:
-            given = dict(zip(check_unique_ids(ids), values.tolist(), strict=True))
-            values = np.array([given.get(name, math.nan) for name in self.nominal_ids])
+        values = arrange_readings(values, ids, self.nominal_ids)
         if not np.vdot(values, values) < MAX_READING:
             values = np.where(np.abs(values) <= MAX_READING, values, self._newest)
         self._newest = values
