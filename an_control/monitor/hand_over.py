@@ -85,7 +85,7 @@ class HandOverPolicy(WrappingPolicy):
         self.student.ignore_next_tick()
 
     @property
-    def _acting_policy(self) -> Policy:
+    def _policy_in_command(self) -> Policy:
         """The policy whose actions are sent: the student, or the policy that has taken over."""
         return self.policy if self.handed_over else self.student
 
@@ -100,9 +100,9 @@ class HandOverPolicy(WrappingPolicy):
         self.student.previous_action = action
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
-        return self.student.recoveries + self.policy.recoveries
+        return self.student.recovery_count + self.policy.recovery_count
 
     @property
     def monitor_report(self) -> MonitorReport:

@@ -103,7 +103,7 @@ class Policy(Protocol):
         return None
 
     @property
-    def messages(self) -> np.ndarray | None:
+    def message_contributions(self) -> np.ndarray | None:
         """The contribution (N, m) of each image patch to the last attention message, or None.
 
         The rows are in `channel_order`.
@@ -116,7 +116,7 @@ class Policy(Protocol):
         return None
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
         return 0
 
@@ -330,7 +330,7 @@ class WrappingPolicy(Policy):
         self.policy.previous_action = action
 
     @property
-    def _acting_policy(self) -> Policy:
+    def _policy_in_command(self) -> Policy:
         """The policy whose actions are sent, if there is a choice, else the inner policy."""
         return self.policy
 
@@ -340,17 +340,17 @@ class WrappingPolicy(Policy):
 
         With a monitor set to "match", the ids are those of the channels whose signals were found.
         """
-        return self._acting_policy.channel_order
+        return self._policy_in_command.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
         """The acting policy's attention weights (M, N), queries by channels; None without any."""
-        return self._acting_policy.attention
+        return self._policy_in_command.attention
 
     @property
     def keys(self) -> np.ndarray | None:
         """The acting policy's attention keys (N, k); None if it has none."""
-        return self._acting_policy.keys
+        return self._policy_in_command.keys
 
     @property
     def channel_state(self) -> ChannelState | None:
@@ -358,6 +358,6 @@ class WrappingPolicy(Policy):
         return self.policy.channel_state
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
-        return self.policy.recoveries
+        return self.policy.recovery_count
