@@ -72,7 +72,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
 
 
 def _run_without_verb(first: str, rest: Sequence[str]) -> int:
-    """Handle a call of `an-control` whose first argument is no verb, and return the exit status.
+    """Handle a call of `an-control` whose first argument is not a verb, and return the exit status.
 
     Args:
         first: First argument, such as ``--help``; "" if there are no arguments.

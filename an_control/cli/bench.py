@@ -157,9 +157,7 @@ class BenchCommand:
         path = self.model or find_share_path("models/ant.safetensors")
         model = read_model(path)
         if model.forward is None:
-            raise InputError(
-                f"{path}: carries no forward model (an-control train-monitor makes one)"
-            )
+            raise InputError(f"{path}: has no forward model (an-control train-monitor makes one)")
         engines: list[EngineName] = ["numpy"]
         if importlib.util.find_spec("numba") is not None:
             engines.append("numba")
@@ -231,7 +229,8 @@ class BenchCommand:
         workers = measure_workers(task, self.seconds)
         columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}
         _print_table(f"{task}, steps/s of worker processes", columns, workers["rows"])
-        print(f"the same numbers from all of them: {workers['same_numbers']}")
+        same = "yes" if workers["same_numbers"] else "no"
+        print(f"returns are equal for every number of workers: {same}")
         return {"rollouts": result, "workers": workers}
 
 
@@ -273,6 +272,6 @@ def _print_time_growth(ratios: dict[str, float]) -> None:
     low, middle, high = CHANNELS[1:]
     for name, ratio in ratios.items():
         print(
-            f"{name}: each channel from {middle} to {high} costs {ratio:.2f} times what each one"
-            f" from {low} to {middle} costs"
+            f"{name}: time per added channel, {middle} to {high} relative to {low} to {middle}:"
+            f" {ratio:.2f}"
         )

@@ -60,7 +60,7 @@ RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high
 """A mapping from each column that shows a range to the keys of the lower and the upper end of the
 range."""
 WIDE = 200
-"""Width of the tables in characters if the output is no terminal."""
+"""Width of the tables in characters if the output is not a terminal."""
 
 
 @dataclass
@@ -293,7 +293,7 @@ class CheckCommand:
                 no diagnosis.
 
         Raises:
-            InputError: The namespace is no valid ROS 2 name.
+            InputError: The namespace is not a valid ROS 2 name.
         """
         from an_control.commissioning.listen import listen_to_sources
 

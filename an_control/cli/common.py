@@ -118,7 +118,7 @@ def _describe_folder_problem(path: Path) -> str:
 def _describe_write_problem(folder: Path) -> str:
     """Return why nothing can be created in `folder`, as text for an error, or "" if it can."""
     if not folder.is_dir():
-        return f"{folder} is no folder"
+        return f"{folder} is not a folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import tyro
 
 from an_control.cli.common import OutputFile, write_json
+from an_control.load import find_model
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.onnx_file import ForeignNetwork
 
@@ -39,13 +40,13 @@ class InfoCommand:
     """Show the content of a model file: its kind, sizes, task, training and arrays."""
 
     model: tyro.conf.Positional[Path]
-    """A .safetensors model file, or an .onnx file of another tool."""
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     json: OutputFile | None = None
     """Also write the content here as JSON."""
 
     def run(self) -> int:
         """Print the contents of the model file and return the exit status."""
-        model = read_model(self.model)
+        model = read_model(find_model(self.model))
         shown = {
             "model": str(self.model),
             "kind": model.kind,

@@ -143,10 +143,11 @@ class NewCommand:
         messages = [draft.actuators, *(some for _, some in draft.more_commands)]
         actuators = [one.name for some in messages for one, _ in some]
         _print_names(channels, actuators)
-        for heading in (UNCHANGED, UNUSED):
+        reasons = {UNCHANGED: "did not change", UNUSED: "resemble no channel of the model"}
+        for heading, reason in reasons.items():
             if heading in draft.aside:
                 count = len(draft.aside) - draft.aside.index(heading) - 1
-                print(f"{count} more lines wait in the comments of {path}: {heading.lower()[:-1]}")
+                print(f"{count} fields that {reason} are commented out in {path}")
         if model is not None:
             filled = len(set(channels) & set(model.task.channels))
             print(

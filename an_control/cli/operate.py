@@ -33,7 +33,7 @@ FIGURES = {
 """Diagnostic figures that `status` shows, by the first word of the part's name."""
 COLOURS = {"warning": "yellow", "error": "bold red", "stale": "dim"}
 WIDE = 160
-"""Width of the table in columns if the output is no terminal."""
+"""Width of the table in columns if the output is not a terminal."""
 
 
 @dataclass(frozen=True)

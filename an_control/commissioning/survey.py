@@ -120,7 +120,7 @@ class SurveyedTopic:
 
 @dataclass(frozen=True)
 class SubscribedTopic:
-    """A topic that other nodes subscribe to and that is no sensor topic, so it may take commands.
+    """A subscribed topic that is not a sensor topic, so that it may take commands.
 
     Attributes:
         name: The full name.
@@ -284,7 +284,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
 def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics that other nodes subscribe to and that are no sensor topics.
+    """Yield the topics that other nodes subscribe to and that are not sensor topics.
 
     Args:
         node: The node whose view of the ROS graph is used.

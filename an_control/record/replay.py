@@ -216,7 +216,7 @@ class SessionReplay:
         """Replay the recording and yield each command; `summary` is updated meanwhile.
 
         Raises:
-            BagError: The bag is no recording of a policy node, or is damaged.
+            BagError: The bag is not a recording of a policy node, or is damaged.
             WiringError: The recorded or given wiring cannot be used.
             ModelError: The recorded or given model cannot be used.
         """
@@ -235,7 +235,7 @@ class SessionReplay:
                 yield command
         if self.controller is None:
             raise BagError(
-                f"{self._bag.path}: is no recording of a policy node: it has no record/events"
+                f"{self._bag.path}: is not a recording of a policy node: it has no record/events"
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 

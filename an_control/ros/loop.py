@@ -335,7 +335,9 @@ class Loop:
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
         self._record.record_failure(why)
         then = (
-            f"deactivating{self.save_black_box(why)}" if self.active else "the node stops watching"
+            f"deactivating{self.save_black_box(why)}"
+            if self.active
+            else "no more ticks until the node is activated"
         )
         self._guard.logger.error(f"{why}; {then}")
         self._broken = True

@@ -128,7 +128,7 @@ def test_a_bad_file_ends_the_verb_with_one_line(tmp_path, capsys):
     path = tmp_path / "policy.onnx"
     path.write_bytes(b"nothing")
     assert main(["info", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"an-control info: {path}: no ONNX file")
+    assert capsys.readouterr().err.startswith(f"an-control info: {path}: not an ONNX file")
 
 
 def test_a_network_may_take_over_while_the_node_runs(stand, policy, tmp_path, monkeypatch):

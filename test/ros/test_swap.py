@@ -112,7 +112,7 @@ def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path
         (lambda path: path.mkdir(), ["new.safetensors", "not a regular file"]),
         (lambda path: other_model(path, actions=3), ["command.actuators", "3 actuators"]),
         (lambda path: other_model(path, step_s=0.02), ["rate_hz: 100", "50 Hz"]),
-        (lambda path: os.truncate(other_model(path), 900), ["new.safetensors", "cut short"]),
+        (lambda path: os.truncate(other_model(path), 900), ["new.safetensors", "truncated"]),
         (lambda path: large(other_model(path)), ["new.safetensors", "larger than"]),
     ],
 )

@@ -328,7 +328,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if start == "posture":
             reach = np.radians(list(JOINT_LIMITS_DEG.values())).T
         elif start not in ("usual", "rest"):
-            raise ValueError(f"start: {start!r} is none of usual, {', '.join(self.starts)}")
+            raise ValueError(f"start: {start!r} (allowed: usual, {', '.join(self.starts)})")
         self._world.rebuild(self.np_random.uniform(*reach))
         self._start = self._world.read_state().position
         self._down = start == "rest"
