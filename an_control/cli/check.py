@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from an_control.cli.common import InputError, ModelFile, OutputFile, require_packages, write_json
-from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
+    ActionOrder,
     compare_channels,
     describe_command_differences,
     describe_differences,

@@ -127,7 +127,7 @@ class NewCommand:
             InputError: The topics do not suffice for a draft.
         """
         from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_robot
-        from an_control.ros.graph import describe_network
+        from an_control.ros.temporary_node import describe_network
 
         model = None if self.model is None else read_model(self.model)
         if model is not None and not model.task.channels:

@@ -242,7 +242,7 @@ def _call_on_nodes(
 
 def _describe_network() -> str:
     """Return where nodes are looked for, as text."""
-    from an_control.ros.graph import describe_network
+    from an_control.ros.temporary_node import describe_network
 
     return describe_network()
 

@@ -17,8 +17,9 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import DISCOVERY_S, create_temporary_node, get_owner_name
+from an_control.ros.graph import get_owner_name
 from an_control.ros.inputs import find_publishers_qos
+from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
 from an_control.wiring.messages import (
     ANGLES,
     DURATION,

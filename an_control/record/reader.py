@@ -27,7 +27,6 @@ MAX_RECORD_BYTES = 512 * 2**20
 """Maximum size of a record, and of a chunk after it is unpacked; a larger one is refused."""
 MAX_METADATA_BYTES = 64 * 2**20
 MAX_CHANNELS = 10_000
-MAX_SCHEMA_BYTES = 2**20
 _MAGIC = b"\x89MCAP0\r\n"
 _HEADER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _ATTACHMENT = 1, 3, 4, 5, 6, 9
 _FOOTER, _DATA_END, _LAST = 2, 15, 15

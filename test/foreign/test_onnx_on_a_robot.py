@@ -135,9 +135,9 @@ def test_a_network_may_take_over_while_the_node_runs(stand, policy, tmp_path, mo
     from rcl_interfaces.srv import SetParameters
     from rclpy.parameter import Parameter
 
-    from an_control.control import acting
+    from an_control.control import controller as controller_module
 
-    monkeypatch.setattr(acting, "WATCH_S", 0.02)
+    monkeypatch.setattr(controller_module, "WATCH_S", 0.02)
     stand.start()
     stand.step(1)
     request = SetParameters.Request(

@@ -132,8 +132,6 @@ class AntWorld:
         self._links = list(range(number))
         self._joints = [joint_index[name] for name in JOINTS]
         self._foot = {link_index[name]: place for place, name in enumerate(FEET)}
-        self.joint_lower = np.array([infos[i][8] for i in self._joints])
-        self.joint_upper = np.array([infos[i][9] for i in self._joints])
         for joint in self._links:
             pybullet.setJointMotorControl2(
                 ant,
