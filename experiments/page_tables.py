@@ -37,6 +37,17 @@ class PageTable:
     options: str = ""
     plots: str = ""
 
+    @property
+    def evaluation(self) -> str:
+        """Return the command line of the evaluation, without files that it writes."""
+        command = [
+            *("an-control", "evaluate", f"models/{self.model}.safetensors"),
+            *shlex.split(self.options),
+            *("--episodes", str(self.episodes), "--seed", str(self.seed)),
+            *("--table", *self.protocols),
+        ]
+        return shlex.join(command)
+
     def make_step(self, runs: Path) -> ExperimentStep:
         """Return the step that makes the table.
 

@@ -29,7 +29,7 @@ from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
 from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.bridge.simulator_node import check_pair
+from an_control_sim.bridge.simulator_node import check_files_fit
 from an_control_sim.scrambler.wiring import write_wiring
 
 SHARE = find_share_path("config").parent
@@ -115,7 +115,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
     load_policy(given["model"])
     simulation = load_simulation(given["simulation"])
     lockstep, camera_hz = not given["realtime"], given["camera_hz"]
-    check_pair(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
+    check_files_fit(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
     if lockstep:
         given["command_timeout_s"] = given["command_timeout_s"] or COMMAND_S
     disturbance = DisturbanceSettings.from_values({one.name: given[one.name] for one in SETTINGS})

@@ -84,7 +84,7 @@ def collect_file_imports(revision: str | None = None) -> dict[str, set[str]]:
     return {name: set(find_imports(text, modules)) - {name} for name, text in modules.items()}
 
 
-def collect_closure(module: str, revision: str | None = None) -> set[str]:
+def collect_imported_modules(module: str, revision: str | None = None) -> set[str]:
     """Return the names of a module and of all modules that it imports, directly or not.
 
     Args:
@@ -113,14 +113,14 @@ def count_code_lines(text: str) -> int:
     return text.count("\n") - len(described)
 
 
-def describe_closure(module: str, revision: str | None = None) -> str:
+def describe_imported_modules(module: str, revision: str | None = None) -> str:
     """Return a sentence on how many files and lines a module imports, directly or not.
 
     Args:
         module: Dotted name of the module.
         revision: A git commit; None reads this work tree.
     """
-    texts = [read_sources(revision)[name] for name in collect_closure(module, revision)]
+    texts = [read_sources(revision)[name] for name in collect_imported_modules(module, revision)]
     lines, code = sum(text.count("\n") for text in texts), sum(map(count_code_lines, texts))
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
@@ -160,7 +160,7 @@ def collect_rooms(revision: str | None = None) -> dict[str, Room]:
     return dict(found)
 
 
-def compute_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def compute_import_depths(graph: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the floor (level in the picture) of each room, a folder of modules.
 
     A room that imports nothing is on floor 0. Any other room is one floor above the highest room
@@ -210,9 +210,9 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
 
     graph = {name: room.imports for name, room in rooms.items()}
     try:
-        floor = compute_floors(graph)
+        floor = compute_import_depths(graph)
     except CycleError as error:
-        floor = _compute_floors_without_cycles(graph)
+        floor = _compute_depths_without_cycles(graph)
         title += f" (a cycle: {' -> '.join(_format_room_name(str(one)) for one in error.args[1])})"
     levels: dict[int, list[str]] = defaultdict(list)
     for name in sorted(rooms):
@@ -264,7 +264,7 @@ def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
         return frozenset(graph[name]).union(*map(collect_below, graph[name]))
 
     try:
-        compute_floors(graph)
+        compute_import_depths(graph)
     except CycleError:
         return dict(graph)
     return {
@@ -273,7 +273,7 @@ def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
     }
 
 
-def _compute_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def _compute_depths_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the floor (level in the picture) of each room, without imports that close a cycle.
 
     Args:
@@ -287,7 +287,7 @@ def _compute_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, i
                 tuple(TopologicalSorter(kept).static_order())
             except CycleError:
                 kept[name].remove(other)
-    return compute_floors(kept)
+    return compute_import_depths(kept)
 
 
 def _format_room_name(name: str) -> str:
@@ -323,7 +323,7 @@ def main() -> None:
     shown = collect_rooms(*filter(None, [given.revision]))
     draw_rooms(shown, given.picture, given.revision or "an_control")
     print(format_table(shown))
-    print(f"\n{describe_closure(NODE, given.revision)}")
+    print(f"\n{describe_imported_modules(NODE, given.revision)}")
 
 
 if __name__ == "__main__":

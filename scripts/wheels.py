@@ -56,7 +56,7 @@ def find_missing_wheels(machine: str, python: str) -> str:
     return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
 
 
-def main() -> int:
+def print_wheel_coverage() -> int:
     """Print for each processor architecture and CPython version whether all wheels exist.
 
     A wheel is a package file that pip installs without compiling.
@@ -78,4 +78,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_wheel_coverage())

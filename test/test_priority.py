@@ -76,13 +76,13 @@ def test_only_the_thread_that_takes_real_time_priority_has_it_and_any_thread_giv
 os.setpriority(os.PRIO_PROCESS, 0, -10)
 ticks, go, done = RealTimePriority(50), threading.Event(), threading.Event()
 def tick():
-    print(repr(ticks.apply()), scheduling())
+    print(repr(ticks.apply_to_thread()), scheduling())
     ticks.request()
-    print(repr(ticks.apply()), scheduling())
+    print(repr(ticks.apply_to_thread()), scheduling())
     print(in_thread(scheduling), in_process())
     done.set()
     go.wait()
-    print(repr(ticks.apply()), scheduling(), in_thread(scheduling))
+    print(repr(ticks.apply_to_thread()), scheduling(), in_thread(scheduling))
 thread = threading.Thread(target=tick)
 thread.start()
 done.wait()
@@ -115,9 +115,9 @@ def test_a_thread_with_a_scheduling_of_its_own_keeps_it(before, said, after):
 ticks = RealTimePriority(50)
 {before}
 ticks.request()
-print(ticks.apply())
+print(ticks.apply_to_thread())
 print(scheduling())
-print(ticks.apply() + scheduling())
+print(ticks.apply_to_thread() + scheduling())
 """
     reason, first, again = lines_of(THREADS + script)
     assert said in reason and bool(said) == bool(reason)
@@ -131,7 +131,7 @@ resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
 os.setuid(65534)
 ticks = RealTimePriority(50)
 ticks.request()
-print(ticks.apply())
+print(ticks.apply_to_thread())
 print(scheduling())
 ticks.release()
 print(scheduling())
@@ -172,11 +172,11 @@ class Kernel:
 def test_a_refusal_is_told_once_and_nothing_is_tried_again_before_the_next_activation(monkeypatch):
     kernel, ticks = Kernel(monkeypatch, allowed=False), RealTimePriority(50)
     ticks.request()
-    assert "rtprio" in ticks.apply()
-    assert [ticks.apply() for _ in range(100)] == [""] * 100
+    assert "rtprio" in ticks.apply_to_thread()
+    assert [ticks.apply_to_thread() for _ in range(100)] == [""] * 100
     assert kernel.calls == 1
     ticks.request()
-    assert "rtprio" in ticks.apply()
+    assert "rtprio" in ticks.apply_to_thread()
 
 
 @LINUX
@@ -184,7 +184,7 @@ def test_a_user_may_take_it_and_give_it_back_again_and_again_where_limits_allow_
     kernel, ticks = Kernel(monkeypatch), RealTimePriority(50)
     for _ in range(3):
         ticks.request()
-        assert ticks.apply() == "" and kernel.policy == os.SCHED_FIFO
+        assert ticks.apply_to_thread() == "" and kernel.policy == os.SCHED_FIFO
         ticks.release()
         assert kernel.policy == os.SCHED_OTHER
 
@@ -198,12 +198,12 @@ def test_a_thread_that_hardly_sleeps_loses_its_real_time_priority(monkeypatch):
         for _ in range(10):
             kernel.now_s += SHARE_S / 10
             kernel.processor_s += share * SHARE_S / 10
-            if said := ticks.apply():
+            if said := ticks.apply_to_thread():
                 return said
         return ""
 
     ticks.request()
-    assert ticks.apply() == "" and kernel.policy == os.SCHED_FIFO
+    assert ticks.apply_to_thread() == "" and kernel.policy == os.SCHED_FIFO
     for share in (0.1, MAX_SHARE - 0.05, 0.5):
         assert second(share) == "" and kernel.policy == os.SCHED_FIFO
     said = [second(MAX_SHARE + 0.15) for _ in range(2)]

@@ -80,7 +80,7 @@ COMPUTED = {
 
 
 def test_the_node_reaches_only_what_a_robot_has(structure):
-    texts, reached = structure.read_sources(), structure.collect_closure(structure.NODE)
+    texts, reached = structure.read_sources(), structure.collect_imported_modules(structure.NODE)
     rooms = {module.split(".")[1] for module in reached if "." in module}
     assert rooms == ROBOT
     others = {
@@ -119,12 +119,12 @@ def test_no_files_import_each_other_in_a_cycle(structure):
 
 def test_no_rooms_import_each_other_in_a_cycle(structure):
     rooms = structure.collect_rooms()
-    structure.compute_floors({name: room.imports for name, room in rooms.items()})
+    structure.compute_import_depths({name: room.imports for name, room in rooms.items()})
 
 
 def test_a_cycle_and_its_rooms_are_found(structure):
     with pytest.raises(CycleError):
-        structure.compute_floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+        structure.compute_import_depths({"a": {"b"}, "b": {"c"}, "c": {"a"}})
 
 
 def test_a_class_name_has_one_meaning():
@@ -140,7 +140,7 @@ def test_a_class_name_has_one_meaning():
 def test_lines_of_code_are_counted_without_docstrings(structure):
     text = '"""One\nmodule."""\n\nA = 1\n"""Its meaning."""\nB = "no docstring"\n'
     assert structure.count_code_lines(text) == 3
-    assert structure.describe_closure("an_control.system.blas").startswith(
+    assert structure.describe_imported_modules("an_control.system.blas").startswith(
         "an_control.system.blas reaches 1 files, "
     )
 

@@ -102,7 +102,7 @@ def measure_on_one_core(
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
+def compute_time_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
     """Return how the time per additional channel grows with the number of channels.
 
     Args:
@@ -155,7 +155,7 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
     by_id = _measure_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.name or "?",
-        "inputs": _name_input_kind(policy.model.sizes),
+        "inputs": _describe_input_kind(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -165,7 +165,7 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
     }
 
 
-def _name_input_kind(sizes: Sizes) -> str:
+def _describe_input_kind(sizes: Sizes) -> str:
     """Return what a policy's neurons receive: "patches", "stacked" or "readings"."""
     if isinstance(sizes, VisionSizes):
         return "patches"

@@ -77,7 +77,7 @@ class EchoNode(QuietNode):
         """
         stamp_of = make_stamp_reader(kind)
 
-        def listen(message: Any) -> None:
+        def receive_message(message: Any) -> None:
             """Take a message. If all messages of the step have now come, send the commands."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
@@ -85,7 +85,7 @@ class EchoNode(QuietNode):
                 self._heard.clear()
                 self._send_replies()
 
-        return listen
+        return receive_message
 
     def _send_replies(self) -> None:
         """Publish all command messages with values of 0 and the time stamp of the present step."""
@@ -170,7 +170,7 @@ def _measure_steps(bridge: Bridge, steps: int) -> dict[str, float]:
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
-    def idle() -> None:
+    def step_with_safe_command() -> None:
         """Step the environment with the safe command (that does no harm), without ROS."""
         robot.step(robot.commands.safe)
 
@@ -179,8 +179,8 @@ def _measure_steps(bridge: Bridge, steps: int) -> dict[str, float]:
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
-        "environment_us": _measure_cost_us(lambda: _step_or_reset(bridge, idle)),
-        "messages_us": _measure_cost_us(lambda: robot.fill(1)),
+        "environment_us": _measure_cost_us(lambda: _step_or_reset(bridge, step_with_safe_command)),
+        "messages_us": _measure_cost_us(lambda: robot.fill_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 

@@ -61,7 +61,7 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
     taken: dict[str, list[int]] = {QUIET: [], MOVE: [], VERIFIED: [], IMPOSSIBLE: []}
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
 
-    def tick(values: np.ndarray, shown: np.ndarray, kind: str) -> np.ndarray:
+    def measure_tick(values: np.ndarray, shown: np.ndarray, kind: str) -> np.ndarray:
         """Step the policy with and without the monitor, and record the difference in time.
 
         Args:
@@ -94,12 +94,12 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
                 order = rng.permutation(order) if moved else order
                 seen.append(np.asarray(observation, np.float32))
                 kind = VERIFIED if step % EVERY <= MONITOR.search.verify_ticks else QUIET
-                action = tick(seen[-1], seen[-1][order], MOVE if moved else kind)
+                action = measure_tick(seen[-1], seen[-1][order], MOVE if moved else kind)
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     break
             for readings in rng.permuted(rng.choice(seen, IMPOSSIBLE_TICKS), axis=0):
-                tick(readings, readings, IMPOSSIBLE)
+                measure_tick(readings, readings, IMPOSSIBLE)
     return [
         {"engine": engine, "tick": kind, **_summarise_costs(costs)} for kind, costs in taken.items()
     ]

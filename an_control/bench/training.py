@@ -226,13 +226,13 @@ def _measure_evojax_rate(seconds: float) -> float:
     )
     people = np.random.default_rng(0).normal(0.0, 0.1, (POPULATION, policy.num_params))
 
-    def play() -> int:
+    def play_population() -> int:
         """Play all episodes of the population, and return their number of steps."""
         np.asarray(manager.eval_params(params=people, test=False)[0])
         return POPULATION * ROLLOUTS * task.max_steps
 
-    play()
-    return measure_median_rate(play, seconds)
+    play_population()
+    return measure_median_rate(play_population, seconds)
 
 
 def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
@@ -268,7 +268,7 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
         out.bias.copy_(arrays["head.0.bias"])
     head = nn.Sequential(out, nn.Tanh())
 
-    def play(env: Any) -> int:
+    def play_episodes(env: Any) -> int:
         """Play `EPISODES` episodes in an environment, and return the number of steps."""
         steps = 0
         for seed in range(EPISODES):
@@ -286,4 +286,4 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
                 steps, done = steps + 1, ended or truncated
         return steps
 
-    return play
+    return play_episodes

@@ -17,7 +17,7 @@ from typing import Any
 
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
-from an_control.cli.common import InputError, WorkError, check_outputs
+from an_control.cli.common import InputError, WorkError, check_writable_outputs
 from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usage, parse_arguments
 from an_control.cli.verbs import load_verb_class, print_completion
 from an_control.learning.runs.progress import RunStoppedError
@@ -62,7 +62,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     def run() -> int:
         """Parse the arguments, check the output paths, run the verb and return its exit status."""
         work = parse_arguments(verb(), prog, arguments)
-        check_outputs(work)
+        check_writable_outputs(work)
         with allow_interrupts(), report_compilation(print_message):
             status: int = work.run()
             sys.stdout.flush()
@@ -126,12 +126,12 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        if not _close_unread_output():
+        if not _discard_unread_output():
             raise
         return 128 + signal.SIGPIPE
 
 
-def _close_unread_output() -> bool:
+def _discard_unread_output() -> bool:
     """Redirect standard output to /dev/null if it is a pipe whose reader has ended, such as `head`.
 
     Returns:

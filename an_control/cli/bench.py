@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from an_control.bench.inference import CHANNELS, compute_linearity, measure_on_one_core
+from an_control.bench.inference import CHANNELS, compute_time_growth, measure_on_one_core
 from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
@@ -135,16 +135,18 @@ class BenchCommand:
         """Measure and print the duration of a policy's tick on one core, and return the results."""
         rows = list(measure_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
-        ratios = compute_linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
-        _print_linearity(ratios)
+        ratios = (
+            compute_time_growth(rows) if any(row["inputs"] == "readings" for row in rows) else {}
+        )
+        _print_time_growth(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _measure_parts(self) -> dict[str, Any]:
         """Measure and print the tick of each architecture variant, and return the results."""
         rows = list(measure_on_one_core(None, self.seconds, parts=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
-        ratios = compute_linearity(rows, by="parts")
-        _print_linearity(ratios)
+        ratios = compute_time_growth(rows, by="parts")
+        _print_time_growth(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _measure_monitor(self) -> dict[str, Any]:
@@ -259,7 +261,7 @@ def _format_cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _print_linearity(ratios: dict[str, float]) -> None:
+def _print_time_growth(ratios: dict[str, float]) -> None:
     """Print how the time for one more channel grows if there are many channels instead of few.
 
     One line is printed for each name.

@@ -177,13 +177,13 @@ class CheckCommand:
         elif self.sim is not None and model is not None and not findings.problems:
             simulated = self._record_simulation()
             examined = self._diagnose_recording(wiring, model, simulated, findings)
-        self._list_checked(model, heard, examined, findings)
+        self._add_check_summary(model, heard, examined, findings)
         _print_findings(findings)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
         write_json(self.json, {**asked, **vars(findings)})
         return 1 if findings.problems else 0
 
-    def _list_checked(
+    def _add_check_summary(
         self, model: Model | None, heard: ListenResult | None, examined: bool, findings: Findings
     ) -> None:
         """Add what was looked at and what was not, and which channels did not change.

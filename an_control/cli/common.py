@@ -64,7 +64,7 @@ def require_packages(extra: str, *packages: str) -> None:
         raise InputError(problem)
 
 
-def check_outputs(verb: Any) -> None:
+def check_writable_outputs(verb: Any) -> None:
     """Check that all results of a verb can be written.
 
     This is called before the work of the verb, because that may take hours.
@@ -79,7 +79,7 @@ def check_outputs(verb: Any) -> None:
     hints = get_type_hints(type(verb), include_extras=True)
     for field in fields(verb):
         path = getattr(verb, field.name)
-        kind = next(find_outputs(hints[field.name]), None)
+        kind = next(find_output_markers(hints[field.name]), None)
         if kind is None or path is None:
             continue
         if (
@@ -90,13 +90,13 @@ def check_outputs(verb: Any) -> None:
             raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
-def find_outputs(hint: Any) -> Iterator[Output]:
+def find_output_markers(hint: Any) -> Iterator[Output]:
     """Yield each `Output` marker within a type such as ``Annotated[Path, Output.FILE] | None``."""
     for part in get_args(hint):
         if isinstance(part, Output):
             yield part
         else:
-            yield from find_outputs(part)
+            yield from find_output_markers(part)
 
 
 def describe_file_problem(path: Path) -> str:

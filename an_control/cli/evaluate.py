@@ -139,7 +139,9 @@ class EvaluateCommand:
         """
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
-        given |= {one.name: getattr(self, one.name) for one in others if self._is_given(one)}
+        given |= {
+            one.name: getattr(self, one.name) for one in others if self._differs_from_default(one)
+        }
         if given:
             name, value = next(iter(given.items()))
             typed = format_flag(name) if value is True else f"{format_flag(name)} {value}"
@@ -154,7 +156,7 @@ class EvaluateCommand:
             self.disturbance.to_settings(), self.memory, self.until, self.monitor
         )
 
-    def _is_given(self, option: Field[Any]) -> bool:
+    def _differs_from_default(self, option: Field[Any]) -> bool:
         """Return whether an option differs from its default.
 
         Args:
@@ -208,7 +210,11 @@ class EvaluateCommand:
         given = [one.name for one in disturbance.changed_settings if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
-        given += [one.name for one in fields(self) if one.name in others and self._is_given(one)]
+        given += [
+            one.name
+            for one in fields(self)
+            if one.name in others and self._differs_from_default(one)
+        ]
         if given:
             raise InputError(f"{format_flag(given[0])}: not for --identification")
         shuffle = disturbance.shuffle

@@ -127,7 +127,7 @@ class NewCommand:
             raise InputError(f"--model {self.model}: names no channels")
         heard_any = True
         try:
-            survey = self._survey_topics()
+            survey = self._survey_robot_topics()
             heard_any = bool(survey.topics)
             draft = draft_robot(self.name, survey, self.namespace, model)
         except ValueError as error:
@@ -159,7 +159,7 @@ class NewCommand:
         self._write_json_report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
         return 0
 
-    def _survey_topics(self) -> Survey:
+    def _survey_robot_topics(self) -> Survey:
         """Return the topics of the running robot, or of the bag if ``--bag`` is given."""
         if self.bag is None:
             from an_control.commissioning.survey import survey_topics

@@ -55,7 +55,7 @@ class StatusCommand:
 
     def run(self) -> int:
         """Show the status and return the exit status."""
-        return _run_on_nodes("status", self.node, self.timeout_s, self._show_status)
+        return _call_on_nodes("status", self.node, self.timeout_s, self._show_status)
 
     def _show_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
@@ -100,7 +100,7 @@ class EstopCommand:
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
-        return _run_on_nodes("estop", self.node, self.timeout_s, stop, every=True)
+        return _call_on_nodes("estop", self.node, self.timeout_s, stop, every=True)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ResetCommand:
             done = "memory cleared" if self.memory else "e-stop cleared"
             return _print_outcome("reset", node, operator.call_trigger(node, service), done)
 
-        return _run_on_nodes("reset", self.node, self.timeout_s, reset)
+        return _call_on_nodes("reset", self.node, self.timeout_s, reset)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class ShadowCommand:
         def switch(operator: Operator, node: str) -> int:
             return _print_outcome("shadow", node, operator.set_shadow(node, on), done)
 
-        return _run_on_nodes("shadow", self.node, self.timeout_s, switch)
+        return _call_on_nodes("shadow", self.node, self.timeout_s, switch)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class ActivateCommand:
         def activate(operator: Operator, node: str) -> int:
             return _print_outcome("activate", node, operator.change_state(node, "active"), "active")
 
-        return _run_on_nodes("activate", self.node, self.timeout_s, activate)
+        return _call_on_nodes("activate", self.node, self.timeout_s, activate)
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,10 @@ class DeactivateCommand:
                 "deactivate", node, operator.change_state(node, "inactive"), "inactive"
             )
 
-        return _run_on_nodes("deactivate", self.node, self.timeout_s, deactivate)
+        return _call_on_nodes("deactivate", self.node, self.timeout_s, deactivate)
 
 
-def _run_on_nodes(
+def _call_on_nodes(
     verb: str,
     node: str,
     timeout_s: float,

@@ -44,18 +44,20 @@ class RecordExcitationCommand(ExcitationOptions):
         model = read_model(self.model, monitor=False)
         with RunAtTerminal(ProgressLine(None)) as terminal:
             terminal.report_progress(RunProgress("begin", unit="run", steps=self.runs))
-            excitation = record_excitation(self, model, lambda done: self._report(terminal, done))
+            excitation = record_excitation(
+                self, model, lambda done: self._show_played_runs(terminal, done)
+            )
         try:
             write_excitation(out, excitation)
         except WriteError as error:
             raise InputError(f"--out {error}") from error
-        for alike in ResponseMatcher(excitation).groups_alike():
+        for alike in ResponseMatcher(excitation).find_alike_groups():
             print(f"not told apart, which the monitor must do later: {', '.join(alike)}")
         beside = Path(make_yaml_name(str(self.model))).name
         print(f"{out}: name it in {beside}: excitation: {out.name}")
         return 0
 
-    def _report(self, terminal: RunAtTerminal, done: int) -> None:
+    def _show_played_runs(self, terminal: RunAtTerminal, done: int) -> None:
         """Show the number of runs that were played."""
         share = done / self.runs
         progress = RunProgress("step", unit="run", done=done, steps=self.runs, share=share)

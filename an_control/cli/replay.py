@@ -78,20 +78,20 @@ class ReplayCommand:
                 if self.page:
                     statuses: list[int] = []
 
-                    def report() -> None:
+                    def print_final_result() -> None:
                         """Print the result once the whole recording has been replayed."""
                         took_s = time.monotonic() - begin_s
-                        statuses.append(self._report(replay.summary, comparison, took_s))
+                        statuses.append(self._print_result(replay.summary, comparison, took_s))
 
-                    self._show(replay, comparison, report)
+                    self._show_on_page(replay, comparison, print_final_result)
                     return statuses[0] if statuses else 0
-                for command in replay.run():
+                for command in replay.replay_commands():
                     comparison.add_command(command)
         except BagError as error:
             raise InputError(str(error)) from error
-        return self._report(replay.summary, comparison, time.monotonic() - begin_s)
+        return self._print_result(replay.summary, comparison, time.monotonic() - begin_s)
 
-    def _show(
+    def _show_on_page(
         self, replay: SessionReplay, comparison: Comparison, report: Callable[[], None]
     ) -> None:
         """Replay the recording on the live page until it is stopped.
@@ -116,7 +116,7 @@ class ReplayCommand:
                 f"--page-port {self.page_port}: cannot listen there ({error.strerror or error})"
             ) from error
 
-    def _report(self, summary: ReplaySummary, comparison: Comparison, took_s: float) -> int:
+    def _print_result(self, summary: ReplaySummary, comparison: Comparison, took_s: float) -> int:
         """Print and write the result of the replay, and return the exit status.
 
         Args:

@@ -150,7 +150,7 @@ class SimCommand:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
             _check_used_options(disturbance)
-        silent = self._check_pair(files.simulation, controller.wiring, disturbance)
+        silent = self._check_files_fit(files.simulation, controller.wiring, disturbance)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
@@ -178,7 +178,7 @@ class SimCommand:
             self.model or _find_shipped_model(self.task),
         )
 
-    def _check_pair(
+    def _check_files_fit(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
         """Check that simulation and wiring fit each other.
@@ -197,10 +197,10 @@ class SimCommand:
         """
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
-        from an_control_sim.bridge.simulator_node import check_pair, find_unpublished_sources
+        from an_control_sim.bridge.simulator_node import check_files_fit, find_unpublished_sources
 
         simulated = load_simulation(simulation)
-        check_pair(simulated, wiring, lockstep=not self.realtime)
+        check_files_fit(simulated, wiring, lockstep=not self.realtime)
         if self.task is None or disturbance.is_active_on("robot"):
             try:
                 SimulatedRobot(simulated, disturbance=disturbance).close()
@@ -474,14 +474,14 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[l
     died: list[int] = []
     done = threading.Event()
 
-    def watch() -> None:
+    def stop_when_node_ends() -> None:
         """Wait until the node ends, and stop this process if the simulation has not ended."""
         status = process.wait()
         if not done.is_set():
             died.append(status)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    watcher = threading.Thread(target=watch, daemon=True)
+    watcher = threading.Thread(target=stop_when_node_ends, daemon=True)
     watcher.start()
     try:
         yield died
@@ -527,7 +527,7 @@ def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
         bar = line.add_task("starting", total=episodes, steps=0, total_reward=0.0)
         usual = USUAL_STEPS
 
-        def report(state: Any) -> None:
+        def update_progress_line(state: Any) -> None:
             """Update the progress line, and print a line for a finished episode."""
             nonlocal usual
             part = min(state.steps / usual, 1.0)
@@ -547,4 +547,4 @@ def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
                 description=f"episode {state.episode + 1}/{episodes}",
             )
 
-        yield report
+        yield update_progress_line

@@ -85,7 +85,7 @@ class RunAtTerminal:
         from an_control.learning.rollout.engine import RolloutError
         from an_control.learning.runs.run_folder import RunError
 
-        self._release_signals()
+        self._restore_signal_handlers()
         if isinstance(error, RunError | RolloutError):
             raise WorkError(str(error)) from error
         if isinstance(error, ValueError) and not isinstance(error, ModelError | WiringError):
@@ -94,30 +94,30 @@ class RunAtTerminal:
     def report_progress(self, progress: RunProgress) -> bool:
         """Show a progress report; return False if the run should stop."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
-            self._take_signals(progress.unit)
+            self._install_signal_handlers(progress.unit)
         elif progress.event == "end":
-            self._release_signals()
+            self._restore_signal_handlers()
         self._display.show_progress(progress)
         for note in OUTPUT.take_notes():
             self._display.print_note(note)
         return not self._asked
 
-    def _take_signals(self, unit: str) -> None:
-        """Handle SIGINT and SIGTERM until `_release_signals` is called.
+    def _install_signal_handlers(self, unit: str) -> None:
+        """Handle SIGINT and SIGTERM until `_restore_signal_handlers` is called.
 
         Args:
             unit: What one step of the run is called, such as "round", for the message to the user.
         """
         self._unit = unit
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._handlers.setdefault(number, signal.signal(number, self._stop))
+            self._handlers.setdefault(number, signal.signal(number, self._handle_signal))
 
-    def _release_signals(self) -> None:
+    def _restore_signal_handlers(self) -> None:
         """Restore the previous handlers of SIGINT and SIGTERM."""
         while self._handlers:
             signal.signal(*self._handlers.popitem())
 
-    def _stop(self, *_: object) -> None:
+    def _handle_signal(self, *_: object) -> None:
         """Handle a signal: stop after the present step, or at once for the second signal."""
         if self._asked:
             raise KeyboardInterrupt
@@ -173,7 +173,7 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def is_live() -> bool:
+def is_output_terminal() -> bool:
     """Return whether standard output is a terminal on which a line can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -228,7 +228,7 @@ class ProgressLine:
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
-        if not (is_live() or progress.finished or now - self._shown > self._every_s):
+        if not (is_output_terminal() or progress.finished or now - self._shown > self._every_s):
             return
         self._shown = now
         figures = format_figures({**line, **self._validation})
@@ -241,7 +241,7 @@ class ProgressLine:
             text: Content of the line, cut to the width of the terminal.
             last: Whether the cursor moves to the next line, so that this line stays.
         """
-        if not is_live():
+        if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
         width = shutil.get_terminal_size().columns - 1
@@ -265,7 +265,7 @@ class PartBars:
         from rich.progress import Progress as Bars
 
         self._console = Console(file=sys.stdout)
-        self._every_s, self._live = every_s, self._console.is_terminal and is_live()
+        self._every_s, self._live = every_s, self._console.is_terminal and is_output_terminal()
         self._bars = Bars(
             "{task.description:<8}",
             BarColumn(),

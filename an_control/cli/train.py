@@ -34,7 +34,7 @@ class TrainCommand(EvolveOptions):
         require_packages("train", "gymnasium", "cma", "numba")
         with RunAtTerminal(ProgressLine(format_command(self, "train"))) as terminal:
 
-            def report(progress: RunProgress) -> bool:
+            def show_progress_or_evaluation(progress: RunProgress) -> bool:
                 """Show the progress or a finished evaluation; return False to stop the run."""
                 if progress.unit != "evaluation":
                     return terminal.report_progress(progress)
@@ -46,7 +46,7 @@ class TrainCommand(EvolveOptions):
                 )
                 return True
 
-            result = evolve(self, report)
+            result = evolve(self, show_progress_or_evaluation)
         print(result.model)
         made = {"task": self.task, "seed": self.seed, "model": str(result.model)}
         figures = {"evaluations": result.evaluations, "metrics": result.metrics}

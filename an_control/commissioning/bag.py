@@ -104,9 +104,9 @@ class _BagMessages:
         self.types: dict[str, str] = {}
         """The message type of each topic."""
 
-    def entries(self) -> Iterator[BagEntry]:
+    def iterate_entries(self) -> Iterator[BagEntry]:
         """Yield the bag's entries that are messages."""
-        for entry in self._bag.entries():
+        for entry in self._bag.iterate_entries():
             if entry.type != ATTACHMENT:
                 if len(self.types) < MAX_TOPICS:
                     self.types.setdefault(entry.topic, entry.type)
@@ -162,7 +162,7 @@ def listen_to_bag(
     readers: dict[str, list[str]] = {}
     begin_ns = now_ns = next_ns = 0
     reads, step_ns = 0, int(1e9 / wiring.rate_hz)
-    for entry in messages.entries():
+    for entry in messages.iterate_entries():
         if entry.topic not in readers:
             readers[entry.topic] = [
                 one.name
@@ -184,7 +184,7 @@ def listen_to_bag(
             one.publishers = (SENDER,)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
-            _record_times(one, entry.log_ns, stamp_ns)
+            _record_message_times(one, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store_message(name, message, stamp_ns, entry.log_ns)
@@ -217,7 +217,7 @@ def listen_to_bag(
     return listened, [*bag.notes, *notes]
 
 
-def _record_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+def _record_message_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
     """Record the times of a message of a source.
 
     Args:
@@ -254,7 +254,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
     taken: dict[str, str] = {}
     own = tuple(f"/{name}" for name in TYPES if "/" in name)
     nodes: set[str] = set()
-    for entry in messages.entries():
+    for entry in messages.iterate_entries():
         name = entry.topic
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])

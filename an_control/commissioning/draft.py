@@ -280,13 +280,13 @@ def _draft_commands(
 def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[SurveyedTopic]:
     """Return the joint topics whose names have most in common with a command topic's name."""
 
-    def shared(topic: SurveyedTopic) -> int:
+    def count_shared_names(topic: SurveyedTopic) -> int:
         parts = zip(topic.name.split("/"), command.split("/"), strict=False)
         return len(list(takewhile(lambda pair: pair[0] == pair[1], parts)))
 
     joints = [one for one in topics if one.joints]
-    most = max(map(shared, joints), default=0)
-    return [one for one in joints if shared(one) == most]
+    most = max(map(count_shared_names, joints), default=0)
+    return [one for one in joints if count_shared_names(one) == most]
 
 
 def _list_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:

@@ -16,7 +16,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-from an_control.commissioning.doctor.data_checks import Series, check_series
+from an_control.commissioning.doctor.data_checks import Series, describe_series_problems
 from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
@@ -160,7 +160,7 @@ class ListenResult:
         commands: For each command topic a text that names its subscribers and its present
             publishers.
         wrong_commands: Problems of the command topics, as texts.
-        disagreements: Contradictions between readings, as texts (see `check_series`).
+        disagreements: Contradictions between readings, as texts (see `describe_series_problems`).
     """
 
     seconds: float
@@ -249,7 +249,7 @@ def _listen_with_node(
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
         wrong_commands=tuple(text for _, wrong in said for text in wrong),
-        disagreements=tuple(check_series(_make_series(history), table.configs)),
+        disagreements=tuple(describe_series_problems(_make_series(history), table.configs)),
     )
 
 

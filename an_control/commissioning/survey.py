@@ -184,17 +184,17 @@ def _survey_topics(
         if not heard_any and any(one.messages for one in topics.values()):
             heard_any, until_s = True, now_s + seconds
         if now_s >= look_s:
-            _subscribe_to_new(node, prefix, topics)
+            _subscribe_to_new_topics(node, prefix, topics)
             look_s = now_s + LOOK_S
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
     for topic in topics.values():
         infos = node.get_publishers_info_by_topic(topic.name)
         topic.publishers = tuple(sorted({get_owner_name(one) for one in infos}))
     heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
-    return Survey(heard, tuple(_list_subscribed(node, prefix, topics)))
+    return Survey(heard, tuple(_iterate_subscribed_topics(node, prefix, topics)))
 
 
-def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
+def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
     """Subscribe to sensor topics that have appeared since the last call.
 
     Args:
@@ -224,12 +224,12 @@ def _subscribe_to_topic(node: Node, topic: SurveyedTopic, cls: Any) -> None:
     """
     stamp_of = make_stamp_reader(cls)
 
-    def store(message: Any) -> None:
+    def record_topic_message(message: Any) -> None:
         """Record a message of the topic."""
         record_message(topic, message, stamp_of(message) is not None, time.monotonic())
 
     qos = find_publishers_qos(node, topic.name, 10)
-    node.create_subscription(cls, topic.name, store, qos)
+    node.create_subscription(cls, topic.name, record_topic_message, qos)
 
 
 def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float) -> None:
@@ -280,7 +280,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
     return last in POLICY_TOPICS and head in owners
 
 
-def _list_subscribed(
+def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
     """Yield the topics that other nodes subscribe to and that are no sensor topics.
@@ -319,7 +319,7 @@ def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, f
         if kind.message in _SKIPPED or "covariance" in name:
             continue
         if kind.message == QUATERNION and not kind.array:
-            for angle, one in zip(("roll", "pitch", "yaw"), _to_angles(value), strict=True):
+            for angle, one in zip(("roll", "pitch", "yaw"), _convert_to_angles(value), strict=True):
                 if np.isfinite(one):
                     yield f"{angle}({path})", one, one
         elif kind.message and not kind.array:
@@ -364,7 +364,7 @@ def _list_elements(
             )
 
 
-def _to_angles(value: Any) -> tuple[float, ...]:
+def _convert_to_angles(value: Any) -> tuple[float, ...]:
     """Convert a quaternion message to roll, pitch and yaw in rad."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

@@ -353,7 +353,9 @@ class Watchdog:
         self._last_s = self._fed_s = time.monotonic()
         self.begun = self.tripped = False
         self._end.clear()
-        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_until_stopped, name="watchdog", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -393,7 +395,7 @@ class Watchdog:
             self._on_trip(sent)
         return self._period_s
 
-    def _run(self) -> None:
+    def _send_until_stopped(self) -> None:
         self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):

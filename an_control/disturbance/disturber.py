@@ -82,11 +82,11 @@ class Faults:
     def __init__(self, count: int, streams: RandomStreams, settings: DisturbanceSettings) -> None:
         self._count, self._streams, self._rng = count, streams, streams.faults
         self._late: DelayLine[NDArray[np.float32]] = DelayLine()
-        self.draw_frozen(settings.freeze.value)
-        self.draw_garbage(settings.garbage.value)
+        self.draw_frozen_signals(settings.freeze.value)
+        self.draw_garbage_signals(settings.garbage.value)
         self.change_settings(settings)
 
-    def draw_frozen(self, share: float) -> None:
+    def draw_frozen_signals(self, share: float) -> None:
         """Draw at random which signals freeze; each of them then stays at its next value.
 
         Args:
@@ -95,7 +95,7 @@ class Faults:
         self._frozen = np.sort(draw_signals(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
-    def draw_garbage(self, share: float) -> None:
+    def draw_garbage_signals(self, share: float) -> None:
         """Draw at random which signals are replaced by meaningless readings from now on.
 
         Args:
@@ -117,7 +117,7 @@ class Faults:
             self._late.clear()
 
     @property
-    def meaningless(self) -> NDArray[np.intp]:
+    def meaningless_signals(self) -> NDArray[np.intp]:
         """The indices of signals that are frozen or replaced by meaningless readings."""
         return np.concatenate([self._frozen, self._replaced])
 
@@ -418,7 +418,7 @@ class Disturber:
         self._copied = self._draw_copied(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw_permutation(settings.swap)
-        self._assign_ids()
+        self._assign_ids_to_slots()
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
@@ -432,7 +432,7 @@ class Disturber:
     def shuffle(self) -> None:
         """Permute the signals now."""
         self._permutation.draw_permutation(self.settings.swap)
-        self._assign_ids()
+        self._assign_ids_to_slots()
 
     def check_observation(self, kind: Observation) -> None:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
@@ -454,7 +454,7 @@ class Disturber:
         return self._delivery.arrived
 
     @property
-    def is_new(self) -> bool:
+    def is_message_new(self) -> bool:
         """Whether a message arrived in this tick that does not repeat an earlier one."""
         return self._delivery.new
 
@@ -504,7 +504,7 @@ class Disturber:
             self.shuffle()
         self._step += 1
         if ids is not self._came:
-            self._map_ids(tuple(ids))
+            self._update_id_mapping(tuple(ids))
         values = np.asarray(values, np.float32)
         if self._moves_only:
             return values[self._from[self._carried]], self._names
@@ -564,7 +564,7 @@ class Disturber:
         carried = np.repeat(plan.signals, settings.shuffle.every or ticks, 0)[:ticks]
         nominal, copies = np.take_along_axis(signals, carried, 1), signals[:, plan.copied]
         shows = np.arange(count)
-        shows[self._faults.meaningless] = count
+        shows[self._faults.meaningless_signals] = count
         added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
         steps, sent = self._delivery.replay_arrivals(ticks, settings)
@@ -597,13 +597,13 @@ class Disturber:
             missing = settings.missing.value
             self._present = draw_present(self._streams.missing, len(self.ids), missing)
         if settings.freeze != old.freeze:
-            self._faults.draw_frozen(settings.freeze.value)
+            self._faults.draw_frozen_signals(settings.freeze.value)
         if settings.garbage != old.garbage:
-            self._faults.draw_garbage(settings.garbage.value)
+            self._faults.draw_garbage_signals(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_copied(settings)
         self._faults.change_settings(settings)
-        self._assign_ids()
+        self._assign_ids_to_slots()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
         """Return the indices of randomly drawn signals that are copied into added channels.
@@ -615,7 +615,7 @@ class Disturber:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)
 
-    def _assign_ids(self) -> None:
+    def _assign_ids_to_slots(self) -> None:
         """Compute which signals get which channel ids, valid until the next change."""
         settings, signals = self.settings, self._permutation.signals
         slots = np.flatnonzero(self._present[signals] | self._keep_places)
@@ -626,15 +626,15 @@ class Disturber:
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
-        self._note_moves_only()
+        self._check_if_only_moves()
 
-    def _note_moves_only(self) -> None:
+    def _check_if_only_moves(self) -> None:
         """Store whether moved signals are the only disturbance, so that `disturb` can be fast."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
-    def _map_ids(self, ids: tuple[str, ...]) -> None:
+    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
         """Store which slot each channel id's reading goes to, until other channel ids come."""
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):
@@ -643,4 +643,4 @@ class Disturber:
         self._known = self._from >= 0
         self._missing = None if self._known.all() else ~self._known
         self._came = ids
-        self._note_moves_only()
+        self._check_if_only_moves()

@@ -74,7 +74,7 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.count)
         if self._shown is not None and not self.has_arrived:
             return self._shown
-        self._shown = self._show_slots(self._update_stack(newest), numbers, ids)
+        self._shown = self._select_slot_patches(self._update_stack(newest), numbers, ids)
         return self._shown
 
     def _update_stack(self, newest: np.ndarray) -> np.ndarray:
@@ -86,11 +86,11 @@ class DisturbedPatches:
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
             self._stack = newest
         else:
-            frame = newest if self._disturber.is_new else self._stack
+            frame = newest if self._disturber.is_message_new else self._stack
             self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
         return self._stack
 
-    def _show_slots(
+    def _select_slot_patches(
         self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the patches (m, f, p, p) by input slot, and the slots' ids.

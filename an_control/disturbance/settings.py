@@ -499,13 +499,13 @@ class DisturbanceSettings:
             ValueError: A word is not known or its value is not allowed; the message names the word
                 and what is allowed.
         """
-        shuffle, words = split_words(text)
+        shuffle, words = split_shuffle_and_words(text)
         settings = cls(shuffle)
         for word in words:
-            settings = settings.with_word(word)
+            settings = settings.with_changed_word(word)
         return settings
 
-    def with_word(self, word: str) -> DisturbanceSettings:
+    def with_changed_word(self, word: str) -> DisturbanceSettings:
         """Return these settings, changed by one word of a text.
 
         Args:
@@ -640,7 +640,7 @@ ALLOWED_WORDS = ", ".join(
 )
 
 
-def split_words(text: str) -> tuple[Shuffle, list[str]]:
+def split_shuffle_and_words(text: str) -> tuple[Shuffle, list[str]]:
     """Return the shuffle at the start of a text of disturbances, and the list of further words.
 
     Args:

@@ -111,7 +111,7 @@ class SignalRouting:
             A pair: the readings (m,) by channel, and the ids (m,) of the channels.
         """
         if ids is not self._came:
-            self._map_ids(tuple(ids))
+            self._update_id_mapping(tuple(ids))
             self._came = tuple(ids) if not isinstance(ids, tuple) else ids
         if self._straight:
             return values, ids
@@ -120,7 +120,7 @@ class SignalRouting:
             moved[self._noisy] = self._random.normal(0.0, NOISE_SD, len(self._noisy))
         return moved, self._names
 
-    def _map_ids(self, ids: tuple[str, ...]) -> None:
+    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
         """Store which of the readings each channel takes.
 
         What is stored is valid until other signal ids come.

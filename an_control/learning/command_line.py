@@ -33,10 +33,10 @@ def format_command(options: Any, name: str) -> str:
     """
     first, *others = fields(options)
     words = ["an-control", name, str(getattr(options, first.name))]
-    return shlex.join([*words, *_format_fields(options, others)])
+    return shlex.join([*words, *_format_changed_options(options, others)])
 
 
-def _format_fields(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
+def _format_changed_options(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
     """Return the words of a command line for those fields that differ from their defaults.
 
     Args:
@@ -48,7 +48,7 @@ def _format_fields(options: Any, options_fields: Iterable[Field[Any]]) -> list[s
     for field in options_fields:
         value, typed = getattr(options, field.name), format_flag(field.name)
         if is_dataclass(value):
-            words += _format_fields(value, fields(value))
+            words += _format_changed_options(value, fields(value))
         elif field.name == "resume" or value == field.default:
             continue
         elif isinstance(value, bool):

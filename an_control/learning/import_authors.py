@@ -268,7 +268,7 @@ class _ParameterReader:
         self.at += size
         return cut
 
-    def check_all_read(self) -> None:
+    def check_all_parameters_read(self) -> None:
         """Raise ValueError unless all parameters have been read."""
         if self.at != len(self.flat):
             raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
@@ -297,7 +297,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
             name: np.ascontiguousarray(value, np.float32)
             for name, value in form.to_arrays(take).items()
         }
-        take.check_all_read()
+        take.check_all_parameters_read()
         sizes: Sizes = form.sizes
         model = Model(
             model_kind,

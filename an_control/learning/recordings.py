@@ -67,7 +67,7 @@ def _read_traces(
     yield from _split_episodes(path, arrays, model.task.channels, order.convert_to_action)
 
 
-def read_recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
+def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Read recordings of a robot as episodes, and describe the robot as a task.
 
     The task has the channels and actuators of the wiring (the configuration of sensors and

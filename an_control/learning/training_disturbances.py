@@ -119,7 +119,9 @@ def check_probabilities(faults: Mapping[F, float]) -> None:
         raise ValueError(f"faults: probabilities with the sum {together:g} (allowed: up to 1)")
 
 
-def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
+def draw_one_disturbance(
+    faults: Mapping[F, float], rng: np.random.Generator
+) -> DisturbanceSettings:
     """Draw at most one of the disturbances by its probability and return its settings.
 
     The settings are empty if none is drawn.
@@ -138,7 +140,9 @@ def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> Disturbance
     return NO_DISTURBANCE
 
 
-def draw_independently(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
+def draw_merged_disturbances(
+    disturb: Mapping[F, float], rng: np.random.Generator
+) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
     If two of the drawn disturbances change the same setting, the one that comes later in `disturb`

@@ -41,7 +41,7 @@ class TimeBudget:
         self.spent_s = 0.0
         """The estimated seconds that this tick's search has taken so far."""
 
-    def count_affordable(self, rows: float) -> int:
+    def count_affordable_comparisons(self, rows: float) -> int:
         """Return how many comparisons the search may make in its next step within the budget.
 
         Args:
@@ -51,7 +51,7 @@ class TimeBudget:
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows * self._row_s)))
 
-    def spend(self, rows: float) -> None:
+    def subtract_step_time(self, rows: float) -> None:
         """Subtract the estimated time of a step of the search from the budget.
 
         Args:

@@ -41,7 +41,7 @@ class Costs:
         self.solve_assignment = kernels.solve_assignment
         """A function that returns the assignment of least cost, see `kernels.solve_assignment`."""
         self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_ticks_uncompiled
-        self._warm_up(forward)
+        self._compile_kernels(forward)
 
     @property
     def noise_sd(self) -> float:
@@ -66,7 +66,7 @@ class Costs:
             settings.min_likelihood,
         )
 
-    def _warm_up(self, forward: ForwardModel) -> None:
+    def _compile_kernels(self, forward: ForwardModel) -> None:
         """Call all compiled functions once, so that they are compiled before the first tick."""
         count = len(self._binary)
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)

@@ -169,7 +169,7 @@ class Evidence:
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
         """
-        self._budget.spend(self._settings.classifier_rows)
+        self._budget.subtract_step_time(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.compute_identity_costs(reads, change, actions)
@@ -185,7 +185,7 @@ class Evidence:
         shape = self.move_costs.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
-            self._budget.spend(len(self.records) - count)
+            self._budget.subtract_step_time(len(self.records) - count)
             before, actions, change, reads = self._stack_records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add_ticks(sums, change, prediction.change, reads, prediction)
@@ -212,7 +212,7 @@ class Evidence:
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(assignments)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
-        self._budget.spend(self._settings.swap_rows * len(which))
+        self._budget.subtract_step_time(self._settings.swap_rows * len(which))
         before, actions, change, reads = self._stack_records_from(first)
         by_channel = tick[:, None], assignments[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])

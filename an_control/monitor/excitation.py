@@ -64,7 +64,7 @@ class Excitation:
         """The largest action of the motion."""
         return float(np.abs(self.motion).max())
 
-    def check(self) -> None:
+    def check_consistency(self) -> None:
         """Check that all parts fit each other.
 
         Raises:
@@ -122,7 +122,7 @@ def write_excitation(path: str | os.PathLike[str], excitation: Excitation) -> No
         ValueError: The excitation is not valid.
         WriteError: The file cannot be written.
     """
-    excitation.check()
+    excitation.check_consistency()
     header = {
         "format": FORMAT,
         "channels": excitation.channels,
@@ -145,14 +145,14 @@ def read_excitation(path: str | os.PathLike[str]) -> Excitation:
         content = read_regular(path, MAX_FILE_BYTES)
         if len(content) > MAX_FILE_BYTES:
             raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no excitation is")
-        return _parse(content)
+        return _parse_excitation(content)
     except OSError as error:
         raise ExcitationError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         raise ExcitationError(f"{path}: no excitation: {error}") from error
 
 
-def _parse(content: bytes) -> Excitation:
+def _parse_excitation(content: bytes) -> Excitation:
     """Return the excitation in the content of a file.
 
     Raises:
@@ -177,7 +177,7 @@ def _parse(content: bytes) -> Excitation:
         arrays["motion"],
         arrays["runs"],
     )
-    found.check()
+    found.check_consistency()
     return found
 
 
@@ -225,11 +225,11 @@ class ResponseMatcher:
         self._pooled = max(1, *pooled)
         """The number of ticks over which a feature is a mean."""
         runs = excitation.runs.astype(np.float64)
-        self._units = [_typical_size(one) for one in (runs, np.diff(runs, axis=1))]
-        self._fit(self._features(runs))
+        self._units = [_compute_typical_size(one) for one in (runs, np.diff(runs, axis=1))]
+        self._fit_distributions(self._compute_features(runs))
 
     @one_blas_thread
-    def _fit(self, features: np.ndarray) -> None:
+    def _fit_distributions(self, features: np.ndarray) -> None:
         """Compute each channel's distribution from its features (R, N, D)."""
         runs, _, size = features.shape
         self._means = features.mean(0)
@@ -241,21 +241,21 @@ class ResponseMatcher:
         covariances = (1.0 - share) * each + share * common + floor * np.eye(size)
         self._precisions = np.linalg.inv(covariances)
         self._logs = np.linalg.slogdet(covariances)[1]
-        self.alike = self._find_alike()
+        self.alike = self._find_alike_channels()
         """(N, N) True for pairs of channels that the motion does not tell apart, and on the
         diagonal."""
 
-    def _find_alike(self) -> np.ndarray:
+    def _find_alike_channels(self) -> np.ndarray:
         """Return a mask (N, N) of the pairs of channels that the motion does not tell apart.
 
         A pair is alike if the swap of their mean responses costs less than `min_margin`.
         """
-        costs = self._costs(self._means)
+        costs = self._compute_costs(self._means)
         own = np.diagonal(costs)
         alike: np.ndarray = costs + costs.T - own[:, None] - own < self._settings.min_margin
         return alike
 
-    def groups_alike(self) -> list[tuple[str, ...]]:
+    def find_alike_groups(self) -> list[tuple[str, ...]]:
         """Return the groups of channels, by id, that the motion does not tell apart."""
         groups, left = [], set(range(len(self._channels)))
         while left:
@@ -266,7 +266,7 @@ class ResponseMatcher:
                 groups.append(tuple(self._channels[one] for one in group))
         return groups
 
-    def _features(self, runs: np.ndarray) -> np.ndarray:
+    def _compute_features(self, runs: np.ndarray) -> np.ndarray:
         """Return the features (..., N, D) of readings (..., T + 1, N), NaN where all are missing.
 
         They are readings and changes, as means over short times, on a logarithmic scale.
@@ -278,11 +278,13 @@ class ResponseMatcher:
             scaled = np.sign(values) * np.log1p(np.abs(values) / unit)
             count = scaled.shape[-2] // self._pooled
             shape = (*scaled.shape[:-2], count, self._pooled, scaled.shape[-1])
-            parts.append(_mean_present(scaled[..., : count * self._pooled, :].reshape(shape)))
+            parts.append(
+                _compute_mean_of_present(scaled[..., : count * self._pooled, :].reshape(shape))
+            )
         return np.concatenate(parts, -2).swapaxes(-1, -2)
 
     @one_blas_thread
-    def _costs(self, features: np.ndarray) -> np.ndarray:
+    def _compute_costs(self, features: np.ndarray) -> np.ndarray:
         """Return the cost (slots, channels) of each slot's features (slots, D) as each channel.
 
         A cost is the negative log-likelihood in nats, less a constant. A missing feature counts as
@@ -294,20 +296,24 @@ class ResponseMatcher:
         costs: np.ndarray = (0.5 * (squares + self._logs[:, None])).T
         return costs
 
-    def match(self, readings: np.ndarray) -> OrderMatch:
+    def match_channel_order(self, readings: np.ndarray) -> OrderMatch:
         """Return the order of the channels by the readings (T + 1, N) of one run of the motion.
 
         Args:
             readings: The readings by input slot, NaN where missing.
         """
-        features = self._features(np.clip(readings.astype(np.float64), -MAX_READING, MAX_READING))
+        features = self._compute_features(
+            np.clip(readings.astype(np.float64), -MAX_READING, MAX_READING)
+        )
         seen = ~np.isnan(features).all(1)
-        costs = self._costs(features)
+        costs = self._compute_costs(features)
         costs[~seen] = 0.0  # a slot without readings takes the channel that is left
         slots = self._solve(costs)
-        return OrderMatch(slots, self._find_problem(costs, slots, seen))
+        return OrderMatch(slots, self._explain_uncertain_order(costs, slots, seen))
 
-    def _find_problem(self, costs: np.ndarray, slots: np.ndarray, seen: np.ndarray) -> str:
+    def _explain_uncertain_order(
+        self, costs: np.ndarray, slots: np.ndarray, seen: np.ndarray
+    ) -> str:
         """Return why an order is not certain, or "" if it is.
 
         Args:
@@ -336,13 +342,13 @@ class ResponseMatcher:
         return ""
 
 
-def _typical_size(values: np.ndarray) -> float:
+def _compute_typical_size(values: np.ndarray) -> float:
     """Return the typical size of values (R, T, N): the median over channels of their mean size."""
     sizes = np.abs(values).mean((0, 1))
     return float(np.median(sizes[sizes > 0.0])) if (sizes > 0.0).any() else 1.0
 
 
-def _mean_present(values: np.ndarray) -> np.ndarray:
+def _compute_mean_of_present(values: np.ndarray) -> np.ndarray:
     """Return the mean over the last axis but one of the values that are not NaN, NaN for none."""
     if not np.isnan(values).any():
         mean: np.ndarray = values.mean(-2)

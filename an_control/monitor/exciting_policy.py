@@ -78,14 +78,14 @@ class ExcitingPolicy(WrappingPolicy):
         monitor = self.policy.monitor
         lost = monitor.lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_from(monitor.slots)
+            self.policy.start_from_slots(monitor.slots)
         else:
             self.order_known = False
             self.policy.reset()
         self._ticks = 0
 
     @property
-    def _interrupted(self) -> bool:
+    def _is_often_interrupted(self) -> bool:
         """Whether the motion is cut short so often that it may never come to its end."""
         return self._interruptions > self._settings.interruptions
 
@@ -130,12 +130,12 @@ class ExcitingPolicy(WrappingPolicy):
 
         If it is not certain, play the motion again.
         """
-        found = self._matcher.match(np.array(self._readings))
+        found = self._matcher.match_channel_order(np.array(self._readings))
         self._problem = found.problem
         self._tries += 1
         if not found.problem:
             self.order_known = True
-            self.policy.start_from(found.slots)
+            self.policy.start_from_slots(found.slots)
             return
         last = self._readings[-1]
         self._restart_motion()
@@ -169,10 +169,12 @@ class ExcitingPolicy(WrappingPolicy):
     def monitor_report(self) -> MonitorReport:
         """The present findings of the monitor, with why the policy does not act yet."""
         report = self.policy.monitor_report
-        return report if self.order_known else report._replace(lost=True, waiting=self._waiting)
+        return (
+            report if self.order_known else report._replace(lost=True, waiting=self._waiting_reason)
+        )
 
     @property
-    def _waiting(self) -> str:
+    def _waiting_reason(self) -> str:
         """Why the policy does not act yet."""
         if self._tries >= self._settings.tries:
             return (
@@ -181,7 +183,7 @@ class ExcitingPolicy(WrappingPolicy):
             )
         if self._problem:
             return f"the excitation is played again, as the order is not certain: {self._problem}"
-        if self._interrupted:
+        if self._is_often_interrupted:
             return (
                 "the excitation is played from its start again and again, as other commands were"
                 " sent than its own: the wiring's limits or max_rate may be too narrow for it"

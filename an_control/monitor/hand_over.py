@@ -85,7 +85,7 @@ class HandOverPolicy(WrappingPolicy):
         self.student.ignore_next_tick()
 
     @property
-    def _acting_policy(self) -> Policy:
+    def _policy_in_command(self) -> Policy:
         """The policy whose actions are sent: the student, or the policy that has taken over."""
         return self.policy if self.handed_over else self.student
 
@@ -102,22 +102,22 @@ class HandOverPolicy(WrappingPolicy):
     @property
     def channel_order(self) -> tuple[str, ...]:
         """The ids of the channels in the last tick, in the acting policy's order."""
-        return self._acting_policy.channel_order
+        return self._policy_in_command.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
         """The attention weights (queries, channels) while the student acts, then None."""
-        return self._acting_policy.attention
+        return self._policy_in_command.attention
 
     @property
     def keys(self) -> np.ndarray | None:
         """The attention keys (channels, key size) while the student acts, then None."""
-        return self._acting_policy.keys
+        return self._policy_in_command.keys
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
-        return self.student.recoveries + self.policy.recoveries
+        return self.student.recovery_count + self.policy.recovery_count
 
     @property
     def monitor_report(self) -> MonitorReport:

@@ -104,7 +104,7 @@ class Imputation:
             readings[assignment.slots],
         )
 
-        def excess() -> float:
+        def compute_low_excess() -> float:
             """Return the low quantile of the present channels' excess nats, see `Continuation`."""
             above = self._costs.compute_excess_costs(signals - before, signals, prediction)
             above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
@@ -113,9 +113,9 @@ class Imputation:
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
         self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
-        return Continuation(costs, excess, expectation)
+        return Continuation(costs, compute_low_excess, expectation)
 
-    def note_moved_signals(self) -> None:
+    def record_signal_move(self) -> None:
         """Record that signals moved between input slots before this tick.
 
         Some slots are still missing, so that the signals cannot be compared.

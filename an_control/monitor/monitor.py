@@ -118,7 +118,7 @@ class IdentityMonitor:
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
-        self._detector.reset_to(0.0)
+        self._detector.reset_to_excess(0.0)
         self._budget.start_tick(fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
@@ -128,7 +128,7 @@ class IdentityMonitor:
         self._sensors.reset()
         self._costs.noise_sd = 0.0
 
-    def start_from(self, slots: np.ndarray) -> None:
+    def start_from_slots(self, slots: np.ndarray) -> None:
         """Start an episode with another assumption than `reset`.
 
         The policy gets each signal under the id of its channel from the first tick on.
@@ -159,22 +159,22 @@ class IdentityMonitor:
         self.delay.compare_next_delay()
         action = self.delay.record_action(action)
         tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
-        self.fit.count_repeats(self._sensors.unchanged_slots, readings)
+        self.fit.record_repeats(self._sensors.unchanged_slots, readings)
         assignment = self.assignment.with_next_tick()
-        if (self.fit.fits is False) is not self._passes:
+        if (self.fit.model_fits_robot is False) is not self._passes:
             assignment = self._toggle_pass_through(assignment)
         if self._passes:
             estimate = self._pass_readings_unchanged
         else:
-            self._search.do_postponed_work(assignment)
+            self._search.continue_postponed_search(assignment)
             if self._imputation.count_incomplete_tick(np.isnan(tick.readings)):
-                estimate = self._process_incomplete_tick
+                estimate = self._estimate_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
                 estimate = self._skip_tick
             elif self._is_message_repeated(assignment):
                 estimate = self._replace_repeated_message
             else:
-                estimate = self._process_tick
+                estimate = self._estimate_complete_tick
         self.assignment, signals = estimate(tick, assignment)
         self._budget.start_tick(fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
@@ -189,14 +189,14 @@ class IdentityMonitor:
         Args:
             action: (A,) the last action.
         """
-        self._search.do_postponed_work(self.assignment)
+        self._search.continue_postponed_search(self.assignment)
         self.delay.compare_next_delay()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.get_next_delayed_action(action)
             self._ahead = self._get_expectation(imputation.signals, action)
 
-    def _process_tick(
+    def _estimate_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
         """Process a tick with complete readings.
@@ -210,11 +210,11 @@ class IdentityMonitor:
         """
         imputation, readings, before = self._imputation, tick.readings, assignment.slots
         self._partial.suspend()
-        assignment = self._estimate_noise(assignment, readings)
+        assignment = self._revert_if_noise_begins(assignment, readings)
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
             assignment = self._search.start_verification(assignment)
-            self._detector.reset_to(self._settings.detector.unknown)
+            self._detector.reset_to_excess(self._settings.detector.unknown)
         else:
             expectation = self._get_expectation(imputation.signals, tick.action)
             likeliest = expectation.likeliest
@@ -264,13 +264,13 @@ class IdentityMonitor:
         move = detector.step(costs, prediction, assignment, new=new)
         if move is not None:
             assignment = assignment.as_unpinned() if known else assignment
-            self.noise.note_moved_signals()
+            self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
             found = search.start_move_verification(assignment, move, expectation)
             if found.slots is assignment.slots:
-                self.fit.count_tick(detector.excess, known=known)
+                self.fit.record_excess(detector.excess, known=known)
             return found
-        self.fit.count_tick(detector.excess, known=known)
+        self.fit.record_excess(detector.excess, known=known)
         found = search.step(
             assignment,
             TickRecord(
@@ -281,10 +281,10 @@ class IdentityMonitor:
             ),
             prediction,
             unexplained=detector.surprise > detector.max_surprise,
-            surprising=detector.is_surprised,
+            surprising=detector.is_excess_high,
         )
         if search.phase is Phase.SEEK and found is not assignment:
-            detector.reset_to(0.0)
+            detector.reset_to_excess(0.0)
         return self._mark_known_if_sure(found)
 
     def _mark_known_if_sure(self, assignment: Assignment) -> Assignment:
@@ -301,7 +301,7 @@ class IdentityMonitor:
             self._known = assignment.slots
         return assignment
 
-    def _process_incomplete_tick(
+    def _estimate_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
         """Process a tick in which slots stay missing.
@@ -328,8 +328,8 @@ class IdentityMonitor:
             partial.skip_tick()
         assignment = self._mark_lost(assignment)
         if assignment.detected:
-            imputation.note_moved_signals()
-            self.noise.note_moved_signals()
+            imputation.record_signal_move()
+            self.noise.discard_recorded_readings()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
@@ -407,7 +407,7 @@ class IdentityMonitor:
             prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.compute_excess_costs(reads - signals, reads, prediction)
-            self.fit.count_tick(
+            self.fit.record_excess(
                 float((excess - self._costs.compute_noise_costs(prediction)).sum()), known=False
             )
             record = TickRecord(before, tick.action, readings - before, readings)
@@ -420,7 +420,7 @@ class IdentityMonitor:
     def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
         """Start or stop passing readings unchanged to the policy; return the new assignment."""
         self._passes = not self._passes
-        self._detector.reset_to(self.fit.excess)
+        self._detector.reset_to_excess(self.fit.excess)
         if self._passes:
             assignment = assignment._replace(slots=self._known)
         self._partial.suspend()
@@ -437,7 +437,7 @@ class IdentityMonitor:
         self._imputation.skip_next_comparison()
         return assignment.as_lost()
 
-    def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
+    def _revert_if_noise_begins(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
         """Update the estimate of the sensor noise, and return the assignment.
 
         If noise has just set in, the last settled assignment is returned, because the rewiring that
@@ -587,7 +587,7 @@ class IdentityMonitor:
     def misfit(self) -> str:
         """Description of how the robot differs from the model's; "" while it seems to fit."""
         fit = self.fit
-        if fit.fits is not False:
+        if fit.model_fits_robot is not False:
             return ""
         if len(fit.slow):
             slow = [self.channels[slot] for slot in fit.slow]
@@ -603,7 +603,7 @@ class IdentityMonitor:
     def lost(self) -> bool:
         """Whether it is unknown which of the input slots with readings feeds which channel."""
         known = self._imputation.missing_ticks > 0 and self._partial.is_known
-        return self.assignment.lost and not (known and self.fit.fits is not False)
+        return self.assignment.lost and not (known and self.fit.model_fits_robot is not False)
 
     @property
     def identified(self) -> np.ndarray:

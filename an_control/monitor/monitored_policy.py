@@ -76,14 +76,14 @@ class MonitoredPolicy(WrappingPolicy):
         """A pair: the last tick's assignment, and for each id the index (N,) of the channel whose
         signal it gets."""
 
-    def start_from(self, slots: np.ndarray) -> None:
-        """Start an episode with another assumption than `reset`; see `IdentityMonitor.start_from`.
+    def start_from_slots(self, slots: np.ndarray) -> None:
+        """Start an episode as `IdentityMonitor.start_from_slots` does.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
         """
         self.reset()
-        self.monitor.start_from(slots)
+        self.monitor.start_from_slots(slots)
 
     def ignore_next_tick(self) -> None:
         """Exclude the next tick as evidence, because no action in [-1, 1] describes the command."""
@@ -106,7 +106,7 @@ class MonitoredPolicy(WrappingPolicy):
         assignment, self._evidence = self.monitor.assignment, True
         if self.setting == "match":
             if self._state is not None:
-                self._move_state(self._state, before, assignment)
+                self._move_neuron_state(self._state, before, assignment)
                 self._since.append((readings, self._action))
                 self._inform_attention(self._state, assignment)
             action = self._step_policy(signals, values)
@@ -131,7 +131,7 @@ class MonitoredPolicy(WrappingPolicy):
             ValueError: An id occurs twice.
         """
         if ids is not self._ids:
-            self._map_ids(check_unique_ids(ids))
+            self._update_id_mapping(check_unique_ids(ids))
         own = values if self._nominal else values[self._from]
         if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
@@ -141,7 +141,7 @@ class MonitoredPolicy(WrappingPolicy):
         readings[self._to] = own
         return readings
 
-    def _map_ids(self, ids: tuple[str, ...]) -> None:
+    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
         """Store where each reading goes, for all ticks until other channel ids come."""
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
@@ -169,7 +169,7 @@ class MonitoredPolicy(WrappingPolicy):
             given = np.concatenate([given, values[self._unknown].astype(np.float32)])
         return self.policy.step_array(given, ids)
 
-    def _move_state(
+    def _move_neuron_state(
         self, state: ChannelState, previous: Assignment, assignment: Assignment
     ) -> None:
         """Keep each channel's neuron state with its signal, and undo what wrong signals did to it.

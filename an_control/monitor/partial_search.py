@@ -157,9 +157,10 @@ class PartialSearch:
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.
 
-        If it is unknown how the readings continue the previous ones, signals count as moved if most
-        slots jump. Otherwise signals count as moved if another assignment continues the readings
-        better, and either most slots jump or the readings are surprising under a sure assignment.
+        If `continuation` is None, signals have moved if the readings of most slots jump. Otherwise
+        two conditions must hold. Another assignment continues the previous readings better. And
+        either the readings of most slots jump, or the readings are surprising although the present
+        assignment is sure.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.

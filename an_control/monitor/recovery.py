@@ -97,7 +97,7 @@ class RecoveringPolicy(WrappingPolicy):
         """
         self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
-        self._update_change(
+        self._update_motion_estimate(
             np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids)
         )
         self._pause -= 1
@@ -122,7 +122,7 @@ class RecoveringPolicy(WrappingPolicy):
         self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0
 
-    def _update_change(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
+    def _update_motion_estimate(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
         """Update the running mean of the readings' changes by this tick.
 
         Args:
@@ -137,7 +137,7 @@ class RecoveringPolicy(WrappingPolicy):
             self._change += self._settings.rate * (change - self._change)
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
         return self._recoveries
 

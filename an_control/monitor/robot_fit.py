@@ -59,7 +59,7 @@ class RobotFit:
         self._ticks, self._over = 0, 0.0
 
     @property
-    def fits(self) -> bool | None:
+    def model_fits_robot(self) -> bool | None:
         """Whether the forward model describes the connected robot; None while that is unknown."""
         return False if self._bad or len(self.slow) else self._seen or None
 
@@ -80,7 +80,7 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def count_tick(self, excess: float, *, known: bool) -> None:
+    def record_excess(self, excess: float, *, known: bool) -> None:
         """Update the estimate by a tick's costs.
 
         Args:
@@ -105,7 +105,7 @@ class RobotFit:
         elif known and long and self.excess <= largest:
             self._seen = True
 
-    def count_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
+    def record_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
         """Count which input slots repeat their readings, to find sensors that are too slow.
 
         Args:

@@ -55,9 +55,9 @@ class ChangeDetector:
         self.max_surprise = settings.max_surprise + settings.max_surprise_channel * count
         self._surprising = settings.surprising_channel * count
         self._max_consistent = settings.consistent + settings.consistent_channel * count
-        self.reset_to(0.0)
+        self.reset_to_excess(0.0)
 
-    def reset_to(self, surprise: float) -> None:
+    def reset_to_excess(self, surprise: float) -> None:
         """Restart the two measures of how well the assignment explains the readings.
 
         `surprise` is set to the given value. `consistent`, the number of consecutive ticks in which
@@ -73,7 +73,7 @@ class ChangeDetector:
         """How far the costs of the newest tick were above their usual values, in nats."""
 
     @property
-    def is_surprised(self) -> bool:
+    def is_excess_high(self) -> bool:
         """Whether the assignment explains the recent readings worse than it should."""
         return self.surprise > self._surprising
 
@@ -265,7 +265,7 @@ class AssignmentSearch:
             previous=assignment.slots, previous_outputs=assignment.outputs
         )
         found = [self._evidence.evaluate_assignment(one) for one in (assignment.slots, slots)]
-        return self._choose_best(assignment, found)
+        return self._choose_best_assignment(assignment, found)
 
     def count_tick(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
@@ -294,7 +294,7 @@ class AssignmentSearch:
         self._add_record(record)
         self.phase = self._choose_phase(unexplained)
         if self.phase is Phase.SEEK:
-            return self._search_widely(assignment)
+            return self._search_all_assignments(assignment)
         if self.phase is Phase.REVIEW:
             return self._review_assignment(assignment, prediction, surprising)
         return self._verify_assignment(assignment)
@@ -322,11 +322,11 @@ class AssignmentSearch:
         """Store a tick's record as evidence; after a move also compare it with dead reckoning."""
         self._evidence.add_record(record)
         self._newest.add_record(record)
-        if self._uses_reckoning:
+        if self._uses_dead_reckoning:
             self._evidence.add_dead_reckoning_costs(record)
 
     @property
-    def _uses_reckoning(self) -> bool:
+    def _uses_dead_reckoning(self) -> bool:
         """Whether readings are compared with predictions from before the signals moved."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
@@ -343,12 +343,12 @@ class AssignmentSearch:
         found = [evidence.evaluate_assignment(assignment.previous)]
         for candidate in self._iterate_candidates_after_move(assignment, identity):
             found.append(candidate)
-            if not self._budget.count_affordable(len(evidence.records)):
+            if not self._budget.count_affordable_comparisons(len(evidence.records)):
                 break
         if self._age < self._settings.verify_ticks:
             best = min(found, key=lambda one: one.total)
             self._to_swap = found[0] if self._age % 2 else best
-        return self._choose_best(assignment, found)
+        return self._choose_best_assignment(assignment, found)
 
     def _iterate_candidates_after_move(
         self, assignment: Assignment, identity: np.ndarray
@@ -364,7 +364,7 @@ class AssignmentSearch:
         yield from self._iterate_candidates(evidence, assignment.slots)
         if self._swapped is not None:
             yield evidence.evaluate_assignment(self._swapped)
-        if self._uses_reckoning:
+        if self._uses_dead_reckoning:
             yield from self._iterate_candidates(
                 evidence, self._assign(identity + evidence.reckoning)
             )
@@ -373,7 +373,7 @@ class AssignmentSearch:
                 evidence, self._assign(identity + evidence.move_costs)
             )
 
-    def _search_widely(self, assignment: Assignment) -> Assignment:
+    def _search_all_assignments(self, assignment: Assignment) -> Assignment:
         """Search for any other assignment that explains the newest ticks; return the best one.
 
         An assignment says which input slot feeds which channel. Comparisons beyond the budget of
@@ -385,7 +385,7 @@ class AssignmentSearch:
             self._candidates = self._iterate_alternatives(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
-            if not self._budget.count_affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable_comparisons(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         present, *others = self._sought
@@ -395,7 +395,7 @@ class AssignmentSearch:
             for one in others
             if self._is_supported_by_classifier(newest, assignment.slots, one.slots)
         ]
-        return self._choose_best(assignment, [present, *agreed])
+        return self._choose_best_assignment(assignment, [present, *agreed])
 
     def _iterate_alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
         """Yield the present assignment, then others that may explain the newest ticks better.
@@ -436,7 +436,7 @@ class AssignmentSearch:
             ):
                 self._candidates = None
                 return other
-            if not self._budget.count_affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable_comparisons(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         return assignment
@@ -447,7 +447,7 @@ class AssignmentSearch:
         """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
         If the readings are surprising, two signals may have swapped slots without a jump. Work
-        that no later step of this tick depends on is postponed to `do_postponed_work`.
+        that no later step of this tick depends on is postponed to `continue_postponed_search`.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -486,7 +486,7 @@ class AssignmentSearch:
         self.rewires += 1
         return assignment.with_slots(slots)
 
-    def do_postponed_work(self, assignment: Assignment) -> None:
+    def continue_postponed_search(self, assignment: Assignment) -> None:
         """Do the last tick's postponed work: add its evidence, or try swaps of two channels.
 
         Args:
@@ -519,7 +519,7 @@ class AssignmentSearch:
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
-        return float(self._compute_swap_gains(assignment).min())
+        return float(self._compute_swap_costs(assignment).min())
 
     def find_sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
         """Return a mask (N,) of channels for which each swap of input slots costs enough.
@@ -528,7 +528,7 @@ class AssignmentSearch:
             assignment: Which input slot feeds which channel.
             nats: The least cost of a swap.
         """
-        sure: np.ndarray = self._compute_swap_gains(assignment).min(1) >= nats
+        sure: np.ndarray = self._compute_swap_costs(assignment).min(1) >= nats
         return sure
 
     def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
@@ -544,7 +544,7 @@ class AssignmentSearch:
         signals: np.ndarray = readings[assignment.slots]
         if self._age >= self._settings.verify_ticks or assignment.slots is assignment.previous:
             return signals
-        gains = self._compute_swap_gains(assignment)
+        gains = self._compute_swap_costs(assignment)
         other = gains.argmin(1)
         gain = np.minimum(np.maximum(gains[self._all, other], -30.0), 30.0)
         sure = 1.0 / (1.0 + np.exp(-gain))
@@ -552,17 +552,17 @@ class AssignmentSearch:
         rival = np.where(np.isnan(rival), signals, rival)
         return (sure * signals + (1.0 - sure) * rival).astype(F32)
 
-    def _compute_swap_gains(self, assignment: Assignment) -> np.ndarray:
-        """Return a matrix (N, N) of how much the costs grow if two channels swap input slots.
+    def _compute_swap_costs(self, assignment: Assignment) -> np.ndarray:
+        """Return a matrix (N, N) of the increase in costs if two channels swap input slots.
 
         It is infinite for pairs of channels that cannot be distinguished.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
-        gains = compute_swap_costs(self._costs, assignment.slots)
-        gains[self._alike] = np.inf
-        return gains
+        increases = compute_swap_costs(self._costs, assignment.slots)
+        increases[self._alike] = np.inf
+        return increases
 
     def _add_newest_costs(self, assignment: Assignment, prediction: Prediction) -> None:
         """Add the newest record's costs to the fading costs of the present assignment.
@@ -669,7 +669,7 @@ class AssignmentSearch:
             evidence: The records over which each swap is evaluated.
         """
         rows = self._swap_rows * max(1, len(evidence.records))
-        return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
+        return min(max(1, self._budget.count_affordable_comparisons(rows)), self._settings.swaps)
 
     def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
         """Return how many swaps of two channels were tried, before counting further ones.
@@ -715,7 +715,7 @@ class AssignmentSearch:
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 
-    def _choose_best(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
+    def _choose_best_assignment(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
         """Return the best candidate that is enough better than the first one, or else the first.
 
         Args:

@@ -59,7 +59,7 @@ class SensorNoise:
         self._variance = np.zeros(len(self._binary), F32)
         self._squared_error = np.zeros(len(self._binary), F32)
 
-    def note_moved_signals(self) -> None:
+    def discard_recorded_readings(self) -> None:
         """Remove the recorded readings, because input slots carry other signals from now on."""
         self._readings.clear()
 

@@ -242,7 +242,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.drop_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
-        self._map_ids(())
+        self._update_id_mapping(())
 
     def save_state(self) -> dict[str, np.ndarray]:
         """Return a copy of each channel's neuron state by id, for `restore_state`."""
@@ -308,7 +308,7 @@ class AttentionNeuron(PreviousAction, Policy):
                 set.
         """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
-        self._map_ids(self._ids)
+        self._update_id_mapping(self._ids)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
@@ -346,7 +346,7 @@ class AttentionNeuron(PreviousAction, Policy):
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
             values, ids, largest = _drop_missing(values, ids)
         if ids is not self._ids and ids != self._ids:
-            self._map_ids(ids)
+            self._update_id_mapping(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
             shift = compute_sum_shifter(len(ids), largest)
@@ -356,7 +356,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
 
-    def _map_ids(self, ids: tuple[str, ...]) -> None:
+    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
         """Map channel ids to neurons: where each reading goes, and which channels are missing.
 
         Unknown ids get new neurons. The mapping holds until other ids come.
@@ -391,7 +391,7 @@ class AttentionNeuron(PreviousAction, Policy):
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
-            self._map_ids(self._ids)
+            self._update_id_mapping(self._ids)
 
     @property
     def channel_order(self) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class Policy(Protocol):
         return None
 
     @property
-    def messages(self) -> np.ndarray | None:
+    def message_contributions(self) -> np.ndarray | None:
         """The contribution (N, m) of each image patch to the last attention message, or None.
 
         The rows are in `channel_order`.
@@ -114,7 +114,7 @@ class Policy(Protocol):
         return None
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
         return 0
 
@@ -341,6 +341,6 @@ class WrappingPolicy(Policy):
         return self.policy.channel_state
 
     @property
-    def recoveries(self) -> int:
+    def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
-        return self.policy.recoveries
+        return self.policy.recovery_count

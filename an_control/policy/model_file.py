@@ -179,7 +179,7 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
             the reason.
     """
     if is_onnx(path):
-        return _read_foreign(Path(path), monitor)
+        return _read_foreign_model(Path(path), monitor)
     with _open_model_file(Path(path)) as file:
         model, places = _read_description(file, _get_file_size(file))
         arrays = {
@@ -211,7 +211,7 @@ def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | 
         return _read_description(file, _get_file_size(file))[0]
 
 
-def _read_foreign(path: Path, monitor: bool) -> Model:
+def _read_foreign_model(path: Path, monitor: bool) -> Model:
     """Return the policy of an ONNX file.
 
     Args:

@@ -591,7 +591,7 @@ def _compute_attention(
 
 
 @njit(inline="always", error_model="numpy")
-def _sum_message(values, attention, shift):
+def _sum_weighted_readings(values, attention, shift):
     """Return for each query the sum over channels of attention times reading, and of attention.
 
     Args:
@@ -612,7 +612,7 @@ def _sum_message(values, attention, shift):
 
 
 @njit(inline="always", error_model="numpy")
-def _finish_message(form, channels, sums, mass, message):
+def _compute_head_input(form, channels, sums, mass, message):
     """Compute the attention message from the sums over channels, in place.
 
     Args:
@@ -740,8 +740,8 @@ def _compute_tick(
     _compute_attention(
         form, values, columns, state, score_rows, expecting_rows, expected, attention
     )
-    sums, mass = _sum_message(values, attention, shift)
-    _finish_message(form, len(values), sums, mass, message)
+    sums, mass = _sum_weighted_readings(values, attention, shift)
+    _compute_head_input(form, len(values), sums, mass, message)
     if form.memory:
         weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
         update_memory(memory, form.memory, sums, mass, expected, weight)

@@ -48,10 +48,10 @@ def export_onnx(model: Model) -> bytes:
     graph = Graph(onnx)
     if isinstance(sizes, MlpSizes):
         seen = graph.add_input("obs", (1, len(channels)))
-        graph.add_output("actions", _write_head(graph, model, seen), (1, sizes.actions))
+        graph.add_output("actions", _add_head_nodes(graph, model, seen), (1, sizes.actions))
         observations = list(channels)
     elif isinstance(sizes, AttentionSizes) and sizes.can_be_compiled:
-        _NeuronWriter(graph, model, sizes, len(channels)).write_policy()
+        _NeuronWriter(graph, model, sizes, len(channels)).add_policy_nodes()
         observations = [*channels, PREVIOUS]
     else:
         parts = "sizes.encoder, pma attention, sizes.recurrence, image patches or a foreign network"
@@ -182,7 +182,7 @@ class Graph:
         return content
 
 
-def _write_head(graph: Graph, model: Model, x: str) -> str:
+def _add_head_nodes(graph: Graph, model: Model, x: str) -> str:
     """Add the head, the network from the attention message to the action; return its output's name.
 
     Args:
@@ -228,7 +228,7 @@ class _NeuronWriter:
         self._array = _to_float64(model)
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}
 
-    def write_policy(self) -> None:
+    def add_policy_nodes(self) -> None:
         """Write the whole policy, from the inputs to the outputs."""
         g, sizes, count = self._g, self._sizes, self._count
         seen = g.add_input("obs", (1, count + sizes.actions))
@@ -239,18 +239,18 @@ class _NeuronWriter:
         self._kept = self._started  # 0 if the neurons are reset
         if sizes.reset_on_jump:
             self._reset_on_jump()
-        outputs = self._write_stacked() if sizes.stack else self._write_lstm()
+        outputs = self._add_stacked_neuron_nodes() if sizes.stack else self._add_lstm_nodes()
         if sizes.memory:
-            self._write_expectation()
-        attention = self._write_attention(outputs)
-        message, mass = self._write_message(attention)
+            self._add_expectation_nodes()
+        attention = self._add_attention_nodes(outputs)
+        message, mass = self._add_message_nodes(attention)
         x = message
         if sizes.memory:
             assert mass is not None
-            x = self._write_correction(message, mass)
+            x = self._add_correction_nodes(message, mass)
         elif mass is not None:
             x = g("Concat", message, g("Sub", mass, 1.0), axis=1)
-        g.add_output("actions", _write_head(g, self._model, x), (1, sizes.actions))
+        g.add_output("actions", _add_head_nodes(g, self._model, x), (1, sizes.actions))
         for name, (value, shape) in self._states.items():
             g.add_output(f"{name}_out", value, shape)
 
@@ -289,7 +289,7 @@ class _NeuronWriter:
         stays = g("LessOrEqual", excess, JUMP_LIMIT * count)
         self._kept = g("Where", stays, self._started, np.zeros((1, 1)))
 
-    def _write_input_sums(self, inputs: Sequence[str], recurrent: str | None) -> str:
+    def _add_input_sum_nodes(self, inputs: Sequence[str], recurrent: str | None) -> str:
         """Return the name of the neurons' input sums (N, U).
 
         Args:
@@ -310,7 +310,7 @@ class _NeuronWriter:
             drive = g("Add", drive, g("Mul", value, weight))
         return drive
 
-    def _write_stacked(self) -> str:
+    def _add_stacked_neuron_nodes(self) -> str:
         """Return the name of the outputs (N, d) of neurons on stacked readings."""
         g, count = self._g, self._count
         lasting = g("Sub", np.ones((1, 1)), self._kept)
@@ -321,9 +321,9 @@ class _NeuronWriter:
             inputs.append(g("Add", g("Mul", before, self._kept), fresh))
         for age in range(1, self._sizes.stack):
             self._set_next_state(f"reading_{age}", inputs[age - 1])
-        return g("Tanh", self._write_input_sums(inputs, None))
+        return g("Tanh", self._add_input_sum_nodes(inputs, None))
 
-    def _write_lstm(self) -> str:
+    def _add_lstm_nodes(self) -> str:
         """Return the name of the outputs (N, d) of LSTM neurons."""
         g, count, d = self._g, self._count, self._sizes.neuron
         hidden, cells = self._add_state("neuron", (count, d)), self._add_state("cell", (count, d))
@@ -334,7 +334,7 @@ class _NeuronWriter:
             self._set_next_state("reading", self._values)
             inputs.append(g("Mul", g("Sub", self._values, last), self._kept))
         recurrent = g("MatMul", hidden, self._array["neuron.hidden"].T)
-        sums = self._write_input_sums(inputs, recurrent)
+        sums = self._add_input_sum_nodes(inputs, recurrent)
         enter, forget, candidate, leave = (
             g.add_column_slice(sums, gate * d, (gate + 1) * d) for gate in range(4)
         )
@@ -345,7 +345,7 @@ class _NeuronWriter:
         self._set_next_state("cell", cells)
         return outputs
 
-    def _write_expectation(self) -> None:
+    def _add_expectation_nodes(self) -> None:
         """Write one step of the head's memory, and the computation of the readings it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_state("memory", (1, units))
@@ -368,7 +368,7 @@ class _NeuronWriter:
         expected = g("MatMul", known, array["expectation.weight"].T)
         self._expected = g("Add", expected, array["expectation.bias"][None])
 
-    def _write_attention(self, outputs: str) -> str:
+    def _add_attention_nodes(self, outputs: str) -> str:
         """Return the name of the attention weights (N, M).
 
         Args:
@@ -382,11 +382,11 @@ class _NeuronWriter:
             return g("Tanh", scores)
         if sizes.prediction_attention:
             none = np.zeros((self._count, 1))
-            scores = g("Add", scores, g("Concat", self._write_evidence(), none, axis=1))
+            scores = g("Add", scores, g("Concat", self._add_evidence_nodes(), none, axis=1))
         shares = g("Softmax", scores, axis=1)
         return g("Mul", shares, shares) if sizes.memory else shares
 
-    def _write_evidence(self) -> str:
+    def _add_evidence_nodes(self) -> str:
         """Return the name of the evidence (N, n) that a channel is the one a query stands for."""
         g, n = self._g, self._sizes.queries - 1
         width, loss, gain, keep = (one[None] for one in self._array["attention.prediction"])
@@ -400,7 +400,7 @@ class _NeuronWriter:
         self._set_next_state("evidence", evidence)
         return evidence
 
-    def _write_message(self, attention: str) -> tuple[str, str | None]:
+    def _add_message_nodes(self, attention: str) -> tuple[str, str | None]:
         """Return the names of the attention-weighted sum of readings and the sum of attention.
 
         Both sums are matrices with one row. For tanh attention the second name is None.
@@ -421,7 +421,7 @@ class _NeuronWriter:
             total, mass = g("Div", total, g("Max", mass, 1.0)), g("Min", mass, 1.0)
         return total, mass
 
-    def _write_correction(self, total: str, mass: str) -> str:
+    def _add_correction_nodes(self, total: str, mass: str) -> str:
         """Return the name of the head's input, the expected readings corrected by the present ones.
 
         Args:

@@ -105,7 +105,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
     model = _parse_model(content)
     opset = _check_operators(model)
     sha256 = hashlib.sha256(content)
-    if external := _read_external(model, path, sha256):
+    if external := _read_external_tensors(model, path, sha256):
         content = model.SerializeToString()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
@@ -215,7 +215,7 @@ def _iterate_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
                     yield from _iterate_nodes(inner, depth + 1)
 
 
-def _read_external(model: Any, path: Path, sha256: Any) -> int:
+def _read_external_tensors(model: Any, path: Path, sha256: Any) -> int:
     """Read the tensors of a model that lie in other files; return how many there are.
 
     Args:
@@ -306,8 +306,8 @@ def _find_tensors(
     pairs = []
     for name, follower in states.items():
         pair = (
-            _describe_tensor(inputs[name], "input"),
-            _describe_tensor(outputs[follower], "output"),
+            _make_tensor(inputs[name], "input"),
+            _make_tensor(outputs[follower], "output"),
         )
         if pair[0].shape != pair[1].shape:
             raise ValueError(
@@ -315,11 +315,11 @@ def _find_tensors(
                 f" {list(pair[1].shape)}"
             )
         pairs.append(pair)
-    seen = _describe_tensor(inputs[observation], "input", one_robot=True)
-    return seen, _describe_tensor(outputs[action], "output", one_robot=True), tuple(pairs)
+    seen = _make_tensor(inputs[observation], "input", one_robot=True)
+    return seen, _make_tensor(outputs[action], "output", one_robot=True), tuple(pairs)
 
 
-def _describe_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
+def _make_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
     """Return an input or output with its shape for one robot.
 
     The shape has 1 in place of a length that the network leaves open.

@@ -179,13 +179,13 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     if history.length * MAX_SIZE < network.inputs or network.inputs % history.length:
         raise ValueError(f"{network.inputs} inputs are no history of {history.length} observations")
     width = network.inputs // history.length
-    joints = _Joints(metadata.names("joint_names") or actuators, metadata)
+    joints = _Joints(metadata.parse_names("joint_names") or actuators, metadata)
     if "observation" in beside:
         terms = _parse_terms(beside["observation"], network, joints)
         where = str(yaml_file)
     else:
         terms, where = (
-            _terms_from_metadata(network, metadata, joints, width),
+            _make_terms_from_metadata(network, metadata, joints, width),
             "its observation_names",
         )
     layout = Layout(
@@ -195,8 +195,8 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         limit,
         scale,
         offset,
-        _resolve_step(beside.get("step_s"), metadata),
-        _resolve_task(beside.get("task"), metadata),
+        _resolve_step_s(beside.get("step_s"), metadata),
+        _resolve_task_name(beside.get("task"), metadata),
         _parse_file_beside(beside.get("hand_over")),
         _parse_file_beside(beside.get("excitation")),
     )
@@ -292,16 +292,16 @@ class _Metadata:
     def __init__(self, network: NetworkInterface) -> None:
         self._texts = network.metadata
 
-    def text(self, key: str) -> str:
+    def get_text(self, key: str) -> str:
         """Return the text of a key, or "" if it is not there."""
         return self._texts.get(key, "").strip()
 
-    def names(self, key: str) -> tuple[str, ...]:
+    def parse_names(self, key: str) -> tuple[str, ...]:
         """Return the names in the text of a key, or () if it is not there."""
-        text = self.text(key).strip("[]() ")
+        text = self.get_text(key).strip("[]() ")
         return tuple(one.strip().strip("'\"") for one in text.split(",")) if text else ()
 
-    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+    def parse_numbers(self, key: str, count: int) -> tuple[float, ...]:
         """Return the numbers in the text of a key, or () if it is not there.
 
         Args:
@@ -311,11 +311,13 @@ class _Metadata:
         Raises:
             ValueError: The text does not hold that many finite numbers.
         """
-        names = self.names(key)
+        names = self.parse_names(key)
         try:
             numbers = tuple(float(one) for one in names)
         except ValueError:
-            raise ValueError(f"metadata {key}: {self.text(key)[:60]!r} are not numbers") from None
+            raise ValueError(
+                f"metadata {key}: {self.get_text(key)[:60]!r} are not numbers"
+            ) from None
         if len(numbers) == 1:
             numbers *= count
         if numbers and (len(numbers) != count or not all(map(math.isfinite, numbers))):
@@ -335,10 +337,10 @@ class _Joints:
 
     def __init__(self, names: tuple[str, ...], metadata: _Metadata) -> None:
         self.names = names
-        defaults = metadata.numbers("default_joint_pos", len(names))
+        defaults = metadata.parse_numbers("default_joint_pos", len(names))
         self.defaults = defaults or (0.0,) * len(names)
 
-    def ids(self, kind: str) -> tuple[str, ...]:
+    def make_channel_ids(self, kind: str) -> tuple[str, ...]:
         """Return the channel ids of all joints, such as "hip.position".
 
         Args:
@@ -361,7 +363,7 @@ def _resolve_actuators(
     Raises:
         ValueError: There is not one name for each action.
     """
-    names = metadata.names("joint_names") if entry is None else _parse_names(entry)
+    names = metadata.parse_names("joint_names") if entry is None else _parse_names(entry)
     if not names:
         raise ValueError(
             f"names no actuators: its metadata has no joint_names; list the {network.actions}"
@@ -390,8 +392,8 @@ def _resolve_action_scaling(
         ValueError: The limit of scaled actions is unknown or not allowed.
     """
     fields = {} if entry is None else entry.read_fields((), ("limit", "scale", "offset", "output"))
-    scale = metadata.numbers("action_scale", network.actions)
-    offset = metadata.numbers("default_joint_pos", network.actions) if scale else ()
+    scale = metadata.parse_numbers("action_scale", network.actions)
+    offset = metadata.parse_numbers("default_joint_pos", network.actions) if scale else ()
     if "scale" in fields:
         scale = _parse_numbers(fields["scale"], network.actions)
         offset = offset or (0.0,) * network.actions
@@ -401,7 +403,7 @@ def _resolve_action_scaling(
     if "limit" in fields:
         what = f"the largest action of the network, from 1e-6 to {MAX_LIMIT:g}"
         return fields["limit"].read_number(what, 1e-6, MAX_LIMIT), scale, offset
-    if limits := metadata.numbers("action_limit", 1):
+    if limits := metadata.parse_numbers("action_limit", 1):
         if not 1e-6 <= limits[0] <= MAX_LIMIT:
             raise ValueError(f"metadata action_limit: {limits[0]:g} is not 1e-6 to {MAX_LIMIT:g}")
         return limits[0], scale, offset
@@ -474,7 +476,7 @@ def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Ter
             raise fields["term"].make_error(f"one of {', '.join(TERMS)}{hint}")
         width = {PREVIOUS: network.actions, PHASE: 2}.get(kind, len(joints.names))
         if kind in (POSITIONS, VELOCITIES):
-            ids = joints.ids(kind)
+            ids = joints.make_channel_ids(kind)
             bases = joints.defaults if kind == POSITIONS else ()
             kind = "channels"
     if (kind == PHASE) != ("period_s" in fields):
@@ -497,7 +499,7 @@ def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Ter
     return Term(kind, ids, scale, offset, clip, period)
 
 
-def _terms_from_metadata(
+def _make_terms_from_metadata(
     network: NetworkInterface, metadata: _Metadata, joints: _Joints, width: int
 ) -> tuple[Term, ...]:
     """Return the terms of the observation that the metadata names.
@@ -512,13 +514,13 @@ def _terms_from_metadata(
         ValueError: The metadata does not name the observations, or does not say how many inputs
             each one has.
     """
-    names = metadata.names("observation_names")
+    names = metadata.parse_names("observation_names")
     if not names:
         raise ValueError(
             f"does not say what its {network.inputs} inputs are: its metadata has no"
             f" observation_names; list them in {make_yaml_name(network.file)} under observation"
         )
-    known = {one: _term_by_name(one, network, joints) for one in names}
+    known = {one: _make_term_by_name(one, network, joints) for one in names}
     rest = width - sum(term.width for one in names if (term := known[one]) is not None)
     unknown = [one for one in names if known[one] is None]
     each = 1
@@ -540,7 +542,7 @@ def _terms_from_metadata(
     return tuple(terms)
 
 
-def _term_by_name(name: str, network: NetworkInterface, joints: _Joints) -> Term | None:
+def _make_term_by_name(name: str, network: NetworkInterface, joints: _Joints) -> Term | None:
     """Return the term of an observation with a well-known name, or None if the name is unknown.
 
     Args:
@@ -554,7 +556,7 @@ def _term_by_name(name: str, network: NetworkInterface, joints: _Joints) -> Term
     if kind is not None:
         count = len(joints.names)
         offset = tuple(-one for one in joints.defaults) if kind == POSITIONS else (0.0,) * count
-        return Term("channels", joints.ids(kind), (1.0,) * count, offset)
+        return Term("channels", joints.make_channel_ids(kind), (1.0,) * count, offset)
     if name in VECTORS:
         ids = tuple(f"{name}.{axis}" for axis in AXES)
         return Term("channels", ids, (1.0,) * 3, (0.0,) * 3)
@@ -591,7 +593,7 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
     return found if isinstance(entry.value, list) else found * count
 
 
-def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
+def _resolve_step_s(entry: Entry | None, metadata: _Metadata) -> float | None:
     """Return the period of the ticks in seconds, or None if no file says it.
 
     Args:
@@ -600,18 +602,20 @@ def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
     """
     if entry is not None:
         return entry.read_number("seconds, from 1e-6 to 3600", 1e-6, 3600.0)
-    found = metadata.numbers("step_s", 1)
+    found = metadata.parse_numbers("step_s", 1)
     return found[0] if found else None
 
 
-def _resolve_task(entry: Entry | None, metadata: _Metadata) -> str:
+def _resolve_task_name(entry: Entry | None, metadata: _Metadata) -> str:
     """Return the name of the task that the network was trained for, or "" if no file says it.
 
     Args:
         entry: The YAML file's entry `task`, which has precedence, or None.
         metadata: The metadata of the ONNX file.
     """
-    return metadata.text("task") if entry is None else entry.read_text("the name of a task", _NAME)
+    return (
+        metadata.get_text("task") if entry is None else entry.read_text("the name of a task", _NAME)
+    )
 
 
 def _parse_file_beside(entry: Entry | None) -> str:

@@ -100,7 +100,7 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
             axis.
     """
     array = _convert_to_float64(arrays)
-    units = _keep_order if sizes.stack else _reorder_gates
+    units = _return_rows_unchanged if sizes.stack else _reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
         np.ascontiguousarray(_transpose(units(array[name], 2)))
@@ -209,7 +209,7 @@ def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
     return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
 
 
-def _keep_order(rows: np.ndarray, axes: int) -> np.ndarray:
+def _return_rows_unchanged(rows: np.ndarray, axes: int) -> np.ndarray:
     """Return the weights `rows` as they are, for neurons without gates.
 
     Its parameters are those of `_reorder_gates`, so that it can replace that function.

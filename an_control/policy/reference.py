@@ -235,7 +235,7 @@ class Reference(PolicyEngine):
             columns: (N,) the index of each channel's neuron in the state.
         """
         if self._set is not None:
-            scores = self._set.compute_scores(outputs).T.astype(F32, order="C")
+            scores = self._set.compute_pooling_scores(outputs).T.astype(F32, order="C")
         else:
             scores = (outputs @ self._queries).astype(F32) + self._queries_bias
         if self._sizes.attention == "tanh":

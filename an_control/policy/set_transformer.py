@@ -183,7 +183,7 @@ class SetTransformer:
         self._pooling = Pooling(arrays, sizes.heads) if sizes.attention == "pma" else None
         self._queries, self._bias = queries, bias[:, None]
 
-    def compute_scores(self, outputs: np.ndarray) -> np.ndarray:
+    def compute_pooling_scores(self, outputs: np.ndarray) -> np.ndarray:
         """Return the attention scores (M, N), before the softmax, of neuron outputs (N, d)."""
         order, encoded = self._encode_channels(outputs)
         raw = self._queries @ encoded.T + self._bias

@@ -19,8 +19,8 @@ from an_control.record.layout import (
     TICK_TOPIC,
     TYPES,
     BagError,
-    read_event,
-    read_joint_state,
+    decode_event,
+    decode_joint_state,
 )
 from an_control.record.reader import Bag
 
@@ -74,7 +74,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
     actuators: tuple[str, ...] = ()
     newest: NDArray[np.float64] | None = None
     node, episode, wiring = "", 0, ""
-    for entry in bag.entries():
+    for entry in bag.iterate_entries():
         if not node and entry.topic.endswith(f"/{EVENTS}") and entry.type == TYPES[EVENTS]:
             node = entry.topic.removesuffix(EVENTS)
         if not node or not entry.topic.startswith(node):
@@ -83,7 +83,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         if TYPES.get(name) != entry.type:
             continue
         if name == EVENTS and entry.sequence == 0:
-            event = read_event(entry.data)
+            event = decode_event(entry.data)
             kind = event["event"]
             if kind == "wiring":
                 wiring = wiring or str(event.get("text", ""))
@@ -91,9 +91,9 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         elif name == TICK_TOPIC:
             stamp_ns = TICK_NUMBERS.read(entry.data)[2]
         elif name == COMMAND:
-            actuators, newest = read_joint_state(entry.data)
+            actuators, newest = decode_joint_state(entry.data)
         elif name == CHANNELS:
-            ids, values = read_joint_state(entry.data)
+            ids, values = decode_joint_state(entry.data)
             if len(ids) != len(values):
                 raise BagError(f"{bag.path}: readings of {len(ids)} ids and {len(values)} values")
             rows.append((entry.log_ns, stamp_ns, episode, ids, values.astype(np.float32)))
@@ -102,7 +102,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             if len(rows) > MAX_TICKS:
                 raise BagError(f"{bag.path}: has more than {MAX_TICKS} ticks")
         elif name == ACTION and wanted:
-            actuators, wanted[-1] = read_joint_state(entry.data)
+            actuators, wanted[-1] = decode_joint_state(entry.data)
     if not rows:
         raise BagError(f"{bag.path}: has no readings of a policy node")
     ids = tuple(

@@ -43,13 +43,13 @@ class Flattener:
     def __init__(self, cls: Any) -> None:
         self._cls = cls
         self._paths: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-        self._find(cls(), "")
+        self._find_paths(cls(), "")
         self._numbers, self._texts, self._arrays, self._lists = (
             _make_getter(self._paths[kind]) for kind in _KINDS
         )
         self._size = BYTES_A_MESSAGE + BYTES_A_VALUE * sum(map(len, self._paths.values()))
 
-    def _find(self, message: Any, above: str) -> None:
+    def _find_paths(self, message: Any, above: str) -> None:
         """Find the paths of everything that a message holds.
 
         Args:
@@ -59,7 +59,7 @@ class Flattener:
         for name, type_ in message.get_fields_and_field_types().items():
             path, value = f"{above}_{name}", getattr(message, f"_{name}")
             if hasattr(value, "get_fields_and_field_types"):
-                self._find(value, f"{path}.")
+                self._find_paths(value, f"{path}.")
                 continue
             self._paths[_find_kind(value, type_)].append(path)
 
@@ -77,17 +77,17 @@ class Flattener:
         message = self._cls()
         numbers, texts, arrays, lists, counts, _ = flat
         for path, number in zip(self._paths["number"], numbers, strict=True):
-            _put(message, path, number)
+            _set_attribute(message, path, number)
         for path, text in zip(self._paths["text"], texts, strict=True):
-            _put(message, path, text)
+            _set_attribute(message, path, text)
         for path, data in zip(self._paths["array"], arrays, strict=True):
             usual = attrgetter(path)(message)
             if isinstance(usual, array):
-                _put(message, path, array(usual.typecode, data))
+                _set_attribute(message, path, array(usual.typecode, data))
             else:
-                _put(message, path, np.frombuffer(data, usual.dtype).copy())
+                _set_attribute(message, path, np.frombuffer(data, usual.dtype).copy())
         for path, joined, count in zip(self._paths["list"], lists, counts, strict=True):
-            _put(message, path, joined.split("\0") if count else [])
+            _set_attribute(message, path, joined.split("\0") if count else [])
         return message
 
 
@@ -123,7 +123,7 @@ def _make_getter(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     return get if len(paths) > 1 else lambda message: (get(message),)
 
 
-def _put(message: Any, path: str, value: Any) -> None:
+def _set_attribute(message: Any, path: str, value: Any) -> None:
     """Set the attribute of a message with this path."""
     *above, name = path.split(".")
     for one in above:

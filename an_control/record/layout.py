@@ -184,7 +184,7 @@ _KEPT_NAMES = 64
 _names: dict[tuple[str, ...], bytes] = {}
 
 
-def write_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarray) -> bytes:
+def encode_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarray) -> bytes:
     """Return a serialised JointState message with names and positions.
 
     Args:
@@ -210,7 +210,7 @@ def write_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarr
     return head + before + positions.astype(_F8).tobytes() + bytes(8)
 
 
-def read_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
+def decode_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the names and the positions (N,) of a serialised JointState message.
 
     Raises:
@@ -244,7 +244,7 @@ def read_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
     return tuple(names), positions
 
 
-def write_event(kind: str, values: dict[str, Any]) -> bytes:
+def encode_event(kind: str, values: dict[str, Any]) -> bytes:
     """Return a serialised String message that describes a change of state as JSON.
 
     Args:
@@ -255,7 +255,7 @@ def write_event(kind: str, values: dict[str, Any]) -> bytes:
     return _CDR + struct.pack("<I", len(text)) + text
 
 
-def read_event(data: bytes) -> dict[str, Any]:
+def decode_event(data: bytes) -> dict[str, Any]:
     """Return the values of a change of state from a serialised message, with its kind as "event".
 
     Raises:

@@ -65,7 +65,7 @@ class Bag:
     def __post_init__(self) -> None:
         self.files = _list_files(self.path)
 
-    def entries(self) -> Iterator[BagEntry]:
+    def iterate_entries(self) -> Iterator[BagEntry]:
         """Yield all messages, serialised in CDR, and attached files, in the order of the files.
 
         Raises:
@@ -193,9 +193,9 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
             content = file.read(length)
             try:
                 if code == _CHUNK:
-                    yield from _iterate_records(_decompress_chunk(content), channels, schemas)
+                    yield from _iterate_chunk_entries(_decompress_chunk(content), channels, schemas)
                 else:
-                    yield from _process_record(code, content, channels, schemas)
+                    yield from _iterate_record_entries(code, content, channels, schemas)
             except (struct.error, ValueError, MemoryError, McapError) as error:
                 if last and at + length >= size:
                     return notes.append(f"{path}: was not finished; read up to byte {at}")
@@ -248,7 +248,7 @@ def _decompress_chunk(content: bytes) -> bytes:
     return data
 
 
-def _iterate_records(
+def _iterate_chunk_entries(
     data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
     """Yield the messages in the uncompressed records of an MCAP file's chunk.
@@ -276,14 +276,14 @@ def _iterate_records(
                 content = data[at + _MESSAGE_HEAD.size : at + length]
                 yield BagEntry(channel.topic, channel.type, log_ns, publish_ns, sequence, content)
         else:
-            yield from _process_record(code, data[at : at + length], channels, schemas)
+            yield from _iterate_record_entries(code, data[at : at + length], channels, schemas)
         at += length
 
 
-def _process_record(
+def _iterate_record_entries(
     code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
-    """Process one record of an MCAP file, and yield the message or attached file that it holds.
+    """Yield the message or the attached file in one record of an MCAP file, if it has one.
 
     Args:
         code: Kind of the record.
@@ -309,7 +309,7 @@ def _process_record(
             raise ValueError(f"more than {MAX_CHANNELS} channels")
     elif code == _MESSAGE:
         head = _RECORD_HEAD.pack(_MESSAGE, len(content))
-        yield from _iterate_records(head + content, channels, schemas)
+        yield from _iterate_chunk_entries(head + content, channels, schemas)
     elif code == _ATTACHMENT:
         found = Attachment.read(stream)
         log_ns = found.log_time
@@ -327,7 +327,7 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
         BagError: The file is damaged.
     """
 
-    def damaged(error: object) -> NoReturn:
+    def raise_damaged_error(error: object) -> NoReturn:
         """Raise the BagError for this file, with a reason."""
         raise BagError(f"{path}: is no bag of sqlite3, or damaged: {error}")
 
@@ -339,7 +339,7 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
             topics: dict[int, tuple[str, str]] = {}
             for number, name, type_, encoding in rows.fetchmany(MAX_CHANNELS):
                 if not (isinstance(name, str) and isinstance(type_, str)):
-                    damaged("a topic without a name or a type")
+                    raise_damaged_error("a topic without a name or a type")
                 if encoding == "cdr" and MESSAGE_TYPE.fullmatch(type_):
                     topics[number] = name, type_
                 else:
@@ -347,11 +347,11 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
             query = "SELECT topic_id, timestamp, data FROM messages ORDER BY timestamp, id"
             for number, log_ns, data in base.execute(query):
                 if not (isinstance(log_ns, int) and isinstance(data, bytes)):
-                    damaged("a message without a time or content")
+                    raise_damaged_error("a message without a time or content")
                 if number in topics:
                     yield BagEntry(*topics[number], log_ns, log_ns, 0, data)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        damaged(error)
+        raise_damaged_error(error)
 
 
 def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:

@@ -49,8 +49,8 @@ from an_control.record.layout import (
     CommandKind,
     FileHead,
     Limits,
-    write_event,
-    write_joint_state,
+    encode_event,
+    encode_joint_state,
 )
 from an_control.system.files import read_regular
 
@@ -143,7 +143,7 @@ class _ModelFile:
     sha256: str
     content: bytes | None
 
-    def about(self) -> dict[str, Any]:
+    def describe_file(self) -> dict[str, Any]:
         """Return path and hash of the file by name, for an event of the recording."""
         return {"path": self.path, "sha256": self.sha256}
 
@@ -208,7 +208,7 @@ class NodeRecorder:
         """Folders of black boxes to write; None stops the thread that writes them."""
         self._box_thread: threading.Thread | None = None
         self._save_now = threading.Event()
-        self.wiring(controller.wiring)
+        self.record_wiring(controller.wiring)
         self._writer: Writer | None = None
         self._begun = False
         """Whether the recording has a file already; the first one needs no `FileHead`."""
@@ -221,27 +221,27 @@ class NodeRecorder:
             # Both now: an import and the start of a thread hold up the watchdog and the ticks.
             import_module("an_control.record.writer")
             self._box_thread = threading.Thread(
-                target=self._write_boxes, name="black box", daemon=True
+                target=self._write_black_boxes, name="black box", daemon=True
             )
             self._box_thread.start()
-        self._note_session(settings)
+        self._record_session(settings)
 
     def _start_writer(self) -> Writer:
         """Return a writer that writes the recording on a thread of its own."""
         from an_control.record.writer import BagFolder, Writer
 
-        def head() -> FileHead:
+        def make_file_head() -> FileHead:
             """Return the content at the start of a new file; the first file needs none."""
             first, self._begun = not self._begun, True
             return FileHead((), {}) if first else self._make_file_head()
 
-        def make() -> BagFolder:
+        def make_folder() -> BagFolder:
             """Return a new folder of the recording."""
-            return BagFolder(Path(self.path), head, self._options.limits)
+            return BagFolder(Path(self.path), make_file_head, self._options.limits)
 
-        return Writer(make, self._log_failure)
+        return Writer(make_folder, self._log_failure)
 
-    def _note_session(self, settings: Mapping[str, Any]) -> None:
+    def _record_session(self, settings: Mapping[str, Any]) -> None:
         """Note what is recorded once: the session's settings, the model and the wiring.
 
         Args:
@@ -249,8 +249,8 @@ class NodeRecorder:
         """
         controller = self._controller
         model = self.read_model(controller.acting.model_path)
-        self._note_model_file(model, None)
-        self.event(
+        self._record_model_file(model, None)
+        self.record_event(
             "session",
             format=FORMAT,
             node=self._node,
@@ -260,13 +260,16 @@ class NodeRecorder:
             engine=controller.acting.policy.engine,
             seed=0,
             estop=controller.estop.reason,
-            model={**model.about(), "parameters": controller.acting.policy.model.parameters},
+            model={
+                **model.describe_file(),
+                "parameters": controller.acting.policy.model.parameters,
+            },
             sizes=repr(controller.acting.policy.model.sizes),
         )
         text = read_regular(controller.wiring.file).decode()
-        self.event("wiring", file=controller.wiring.file, text=text)
+        self.record_event("wiring", file=controller.wiring.file, text=text)
 
-    def wiring(self, wiring: Wiring) -> None:
+    def record_wiring(self, wiring: Wiring) -> None:
         """Use the source (topic subscription) indices of this wiring for later notes."""
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
@@ -288,7 +291,7 @@ class NodeRecorder:
             del self._models[next(iter(self._models))]
         return found
 
-    def message(
+    def record_message(
         self,
         topic: str,
         type_: str,
@@ -309,7 +312,7 @@ class NodeRecorder:
         """
         place = 0 if source is None else self._sources.get(source, 0)
         if message is self._last_message:
-            self.store(topic, place, now_ns)
+            self.record_delivery_to_index(topic, place, now_ns)
             return
         self._last_message = message
         self._count += 1
@@ -318,7 +321,7 @@ class NodeRecorder:
         if len(self._notes) > MAX_NOTES:
             self.flush(now=True)
 
-    def deliver(self, topic: str, source: str, now_ns: int) -> None:
+    def record_delivery_to_source(self, topic: str, source: str, now_ns: int) -> None:
         """Note that another source reads the newest message of a topic as well.
 
         Args:
@@ -326,9 +329,9 @@ class NodeRecorder:
             source: Name of the other source.
             now_ns: Present time in ns, of the node's clock.
         """
-        self.store(topic, self._sources.get(source, 0), now_ns)
+        self.record_delivery_to_index(topic, self._sources.get(source, 0), now_ns)
 
-    def store(self, topic: str, place: int, now_ns: int) -> None:
+    def record_delivery_to_index(self, topic: str, place: int, now_ns: int) -> None:
         """Note that the source at this index reads the newest message of a topic as well.
 
         Args:
@@ -340,7 +343,7 @@ class NodeRecorder:
             back = self._count - self._numbers[topic]
             self._notes.append((_NUMBERS, STORE, (place, back), now_ns))
 
-    def tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
+    def record_tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
         """Note that the policy has made a step, before its command is sent.
 
         Args:
@@ -353,9 +356,9 @@ class NodeRecorder:
         if newest.policy is not self._policy:
             self._policy = newest.policy
             known = self._models.get(newest.path)
-            about = {"path": newest.path, "sha256": ""} if known is None else known.about()
-            self._note_model_file(known, now_ns)
-            self.event("model", now_ns=now_ns, **about)
+            about = {"path": newest.path, "sha256": ""} if known is None else known.describe_file()
+            self._record_model_file(known, now_ns)
+            self.record_event("model", now_ns=now_ns, **about)
         numbers = (
             self._ticks,
             now_ns,
@@ -367,7 +370,7 @@ class NodeRecorder:
         )
         self._notes.append((_NUMBERS, TICK_TOPIC, numbers, now_ns))
 
-    def command(
+    def record_command(
         self,
         kind: CommandKind,
         decided_ns: int | None,
@@ -408,7 +411,7 @@ class NodeRecorder:
         self._notes.append((_NUMBERS, GATE_TOPIC, numbers, sent_ns))
         self._notes.append((_STATE, COMMAND, self._actuators, values, sent_ns))
 
-    def readings(self, readings: Readings, now_ns: int) -> None:
+    def record_readings(self, readings: Readings, now_ns: int) -> None:
         """Note a tick's readings, the policy's command before limits, and a changed assignment.
 
         The assignment is the monitor's estimate of which signal feeds which channel.
@@ -423,14 +426,16 @@ class NodeRecorder:
         if acting.wanted is not None:
             self._notes.append((_STATE, ACTION, self._actuators, acting.wanted, now_ns))
 
-    def _note_moves(self) -> None:
+    def _record_monitor_moves(self) -> None:
         """Note which signals the monitor has moved, if that has changed since the last flush."""
         report = self._controller.acting.policy.monitor_report
         if report is not None and not report.lost and report.moved != self._moved:
             self._moved = report.moved
-            self.event("monitor", now_ns=self._tick_ns, moved=report.moved, misfit=report.misfit)
+            self.record_event(
+                "monitor", now_ns=self._tick_ns, moved=report.moved, misfit=report.misfit
+            )
 
-    def event(self, kind: str, now_ns: int | None = None, **values: Any) -> None:
+    def record_event(self, kind: str, now_ns: int | None = None, **values: Any) -> None:
         """Note a change of state.
 
         Args:
@@ -440,7 +445,7 @@ class NodeRecorder:
         """
         self._notes.append((_EVENT, kind, values, now_ns))
 
-    def _note_model_file(self, model: _ModelFile | None, now_ns: int | None) -> None:
+    def _record_model_file(self, model: _ModelFile | None, now_ns: int | None) -> None:
         """Note that a model file is to be attached to the recording, if its content is kept.
 
         Args:
@@ -464,7 +469,7 @@ class NodeRecorder:
             return
         self._flushed_tick = self._ticks
         try:
-            self._note_moves()
+            self._record_monitor_moves()
             self._flush_notes()
         finally:
             self._flushing.release()
@@ -590,7 +595,7 @@ class NodeRecorder:
                 now_ns,
                 now_ns,
                 1,
-                write_event(kind, {**values, "event": kind}),
+                encode_event(kind, {**values, "event": kind}),
             )
             for kind, values in list(self._state.items())
         )
@@ -618,9 +623,9 @@ class NodeRecorder:
             data = _NUMBERS_OF[name].write(*note[2])
         elif kind == _STATE:
             _, name, names, values, _ = note
-            data = write_joint_state(log_ns, names, values)
+            data = encode_joint_state(log_ns, names, values)
         else:
-            name, data = EVENTS, write_event(note[1], note[2])
+            name, data = EVENTS, encode_event(note[1], note[2])
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
     def save_black_box(self, reason: str) -> str:
@@ -636,7 +641,7 @@ class NodeRecorder:
             Where to find the recorded messages, as the end of a log line, or "" if nothing is
             recorded.
         """
-        self.event("stopped", reason=reason)
+        self.record_event("stopped", reason=reason)
         if self._writer is not None:
             return "" if self._writer.stopped else f"; recorded in {self.path}"
         if self._options.black_box_s <= 0.0:
@@ -648,12 +653,12 @@ class NodeRecorder:
             self._boxes.put(box[0])
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
-    def _write_boxes(self) -> None:
+    def _write_black_boxes(self) -> None:
         """Write the black boxes that `save_black_box` requests, until the recorder is closed."""
         while (path := self._boxes.get()) is not None:
-            self._write_box(path)
+            self._write_black_box(path)
 
-    def _write_box(self, path: str) -> None:
+    def _write_black_box(self, path: str) -> None:
         """Write the black box into a new folder, `AFTER_S` seconds after the robot stopped.
 
         Args:

@@ -44,8 +44,8 @@ from an_control.record.layout import (
     BagEntry,
     BagError,
     CommandKind,
-    read_event,
-    read_joint_state,
+    decode_event,
+    decode_joint_state,
 )
 from an_control.record.reader import Bag
 from an_control.wiring import Readings, Wiring, WiringError, load_wiring
@@ -81,7 +81,7 @@ class ReplayedCommand:
     readings: Readings | None
 
     @property
-    def same(self) -> bool:
+    def is_same_command(self) -> bool:
         """Whether both commands are equal to the last bit."""
         return self.recorded.tobytes() == self.replayed.tobytes()
 
@@ -213,7 +213,7 @@ class SessionReplay:
         self._swaps: list[dict[str, Any]] = []
         self._recorded_names: tuple[str, ...] = ()
 
-    def run(self) -> Iterator[ReplayedCommand]:
+    def replay_commands(self) -> Iterator[ReplayedCommand]:
         """Replay the recording and yield each command; `summary` is updated meanwhile.
 
         Raises:
@@ -222,9 +222,9 @@ class SessionReplay:
             ModelError: The recorded or given model cannot be used.
         """
         self._own: dict[str, str] = {}
-        for entry in self._bag.entries():
+        for entry in self._bag.iterate_entries():
             try:
-                command = self._process_entry(entry)
+                command = self._replay_entry(entry)
             except (BagError, WiringError, ModelError):
                 raise
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -240,24 +240,24 @@ class SessionReplay:
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 
-    def _process_entry(self, entry: BagEntry) -> ReplayedCommand | None:
+    def _replay_entry(self, entry: BagEntry) -> ReplayedCommand | None:
         """Process one entry of the recording; return the command if the entry is one, else None."""
         if entry.type == ATTACHMENT:
-            self._keep_file(entry)
+            self._save_model_file(entry)
             return None
         name = self._own.get(entry.topic)
         if name is None:
             name = self._own[entry.topic] = self._find_name_below_node(entry)
         if name == EVENTS:
-            event, head = read_event(entry.data), entry.sequence == 1
-            self._process_event(event, head=head)
+            event, head = decode_event(entry.data), entry.sequence == 1
+            self._replay_event(event, head=head)
             self.on_event(event, entry.log_ns, head)
         elif self.controller is None:
             return None
         elif name == "message":
             self._store_message(entry)
         elif name == TICK_TOPIC:
-            self._extend_end(entry.log_ns)
+            self._extend_session_end(entry.log_ns)
             self._repeat_tick(TICK_NUMBERS.read(entry.data))
         elif name == STORE:
             self._store_message_again(STORED_NUMBERS.read(entry.data))
@@ -283,11 +283,11 @@ class SessionReplay:
         """Full name of the recorded node; "" before the recording's start was read."""
         return self._node
 
-    def newest_messages(self) -> dict[str, Any]:
+    def get_newest_messages(self) -> dict[str, Any]:
         """Return the newest message of each topic up to here."""
         return {topic: held[1] for topic, held in self._newest.items()}
 
-    def _keep_file(self, entry: BagEntry) -> None:
+    def _save_model_file(self, entry: BagEntry) -> None:
         """Write an attached model file into the temporary folder, if its hash is right."""
         kind, _, digest = entry.topic.partition(":")
         if kind != "model" or digest in self._files or len(self._files) >= MAX_MODELS:
@@ -297,7 +297,7 @@ class SessionReplay:
             path.write_bytes(entry.data)
             self._files[digest] = path
 
-    def _extend_end(self, log_ns: int) -> None:
+    def _extend_session_end(self, log_ns: int) -> None:
         """Extend the period that the summary gives for the recording, so that it holds a time.
 
         The first call also sets the beginning of the period.
@@ -316,7 +316,7 @@ class SessionReplay:
 
     # Changes of state
 
-    def _process_event(self, event: dict[str, Any], *, head: bool) -> None:
+    def _replay_event(self, event: dict[str, Any], *, head: bool) -> None:
         """Process a change of state.
 
         Args:
@@ -606,7 +606,7 @@ class SessionReplay:
         """
         assert self.controller is not None
         numbers, self._gate = self._gate, None
-        names, recorded = read_joint_state(entry.data)
+        names, recorded = decode_joint_state(entry.data)
         if numbers is None:
             raise BagError(f"{self._bag.path}: a command without its record/gate")
         kind_number, decided, sent_ns, _, number = numbers[:5]
@@ -624,7 +624,7 @@ class SessionReplay:
             values = recorded if self._is_exact else self._round_to_fields(recorded)
             self._last.known = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
-        self._extend_end(entry.log_ns)
+        self._extend_session_end(entry.log_ns)
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:
@@ -688,7 +688,7 @@ class SessionReplay:
         """Add a command to the statistics of the summary."""
         summary = self.summary
         summary.commands += 1
-        if command.same:
+        if command.is_same_command:
             return
         summary.different += 1
         summary.first = summary.first or command

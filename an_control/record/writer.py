@@ -278,7 +278,7 @@ class Writer:
         self.bytes = 0
         self.slowest_s = 0.0
         """Longest time in seconds that one round of writing took."""
-        self._thread = threading.Thread(target=self._run, name="record", daemon=True)
+        self._thread = threading.Thread(target=self._write_until_closed, name="record", daemon=True)
         self._thread.start()
 
     @property
@@ -330,7 +330,7 @@ class Writer:
             self._waiting_bytes = 0
         self._wake.set()
 
-    def _run(self) -> None:
+    def _write_until_closed(self) -> None:
         """Create the folder, and write queued messages until the writer is closed or fails."""
         bag: BagFolder | None = None
         try:

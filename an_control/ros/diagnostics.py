@@ -196,7 +196,7 @@ class DiagnosticsReport:
             "ticks": ticks.count,
             "missed deadlines": ticks.missed,
             "ticks without a new reading": controller.repeats,
-            "recoveries": controller.acting.policy.recoveries,
+            "recoveries": controller.acting.policy.recovery_count,
         }
         if not controller.acting.policy.permutation_invariant:
             values["attention"] = NO_ATTENTION

@@ -99,12 +99,12 @@ def create_deferred_service(
     """
     if _awaits_services():
 
-        async def replied(request: Any, response: Any) -> Any:
+        async def await_response(request: Any, response: Any) -> Any:
             """Return the callback's response, after awaiting it if it is a Future."""
             reply = callback(request, response)
             return await reply if isinstance(reply, Future) else reply
 
-        node.create_service(type_, name, replied)
+        node.create_service(type_, name, await_response)
         return
     service = node.create_service(type_, name, callback)
     send = service.send_response

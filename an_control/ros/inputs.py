@@ -279,7 +279,7 @@ class Inputs:
         at the ROS graph after which it is destroyed."""
         self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
+        self._watch = node.create_timer(WATCH_S, self._resubscribe_on_qos_change, clock=steady)
 
     def check_message_types(self, table: ChannelTable) -> None:
         """Check that no source would read a topic that carries messages of another type.
@@ -347,7 +347,7 @@ class Inputs:
             if newest is not None and awaited(newest[1]):
                 if self._recorder is not None:
                     topic = self._node.resolve_topic_name(self.topics[source])
-                    self._recorder.deliver(topic, source, self._now_ns())
+                    self._recorder.record_delivery_to_source(topic, source, self._now_ns())
                 self._table.store_message(source, *newest)
                 self._stored(source, newest[1])
 
@@ -418,7 +418,7 @@ class Inputs:
             format_type_name(cls),
         )
 
-        def store(message: Any, info: MessageInfo | None) -> None:
+        def store_message(message: Any, info: MessageInfo | None) -> None:
             """Store a message in the channel table, once for each source on the topic."""
             if info is not None and topic in self._senders and names_of is not None:
                 publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
@@ -430,25 +430,25 @@ class Inputs:
             self._newest[topic] = message, stamp_ns, arrival_ns
             readers = self._readers.get(topic, ())
             if recorder is not None and not readers:
-                recorder.message(name, type_, message, None, arrival_ns, now_ns)
+                recorder.record_message(name, type_, message, None, arrival_ns, now_ns)
             for source in readers:
                 if recorder is not None:
-                    recorder.message(name, type_, message, source, arrival_ns, now_ns)
+                    recorder.record_message(name, type_, message, source, arrival_ns, now_ns)
                 self._table.store_message(source, message, stamp_ns, arrival_ns)
                 self._stored(source, stamp_ns)
 
-        def store_uninformed(message: Any) -> None:
+        def store_message_without_info(message: Any) -> None:
             """Store a message that comes without MessageInfo."""
-            store(message, None)
+            store_message(message, None)
 
-        callback = store if self._informed else store_uninformed
+        callback = store_message if self._informed else store_message_without_info
         new = self._node.create_subscription(cls, topic, callback, qos)
         mine = self._subscriptions.setdefault(topic, [])
         mine.append(new)
         if len(mine) > 2:
             self._node.destroy_subscription(mine.pop(0))
 
-    def _follow_publishers(self) -> None:
+    def _resubscribe_on_qos_change(self) -> None:
         """Subscribe again to topics whose publishers have changed their quality of service.
 
         Topics that no source has read since the previous look at the ROS graph are unsubscribed.
@@ -470,9 +470,9 @@ class Inputs:
                 != mine[-1].qos_profile
             ):
                 self._subscribe(topic, cls)
-            self._fetch_latched(topic, mine[-1], before, infos)
+            self._fetch_latched_messages(topic, mine[-1], before, infos)
 
-    def _fetch_latched(
+    def _fetch_latched_messages(
         self,
         topic: str,
         subscription: Subscription[Any],
@@ -503,7 +503,7 @@ class Inputs:
                     durability=DurabilityPolicy.TRANSIENT_LOCAL,
                 )
                 fetcher = self._node.create_subscription(
-                    subscription.msg_type, topic, partial(self._store_latched, topic), qos
+                    subscription.msg_type, topic, partial(self._store_latched_message, topic), qos
                 )
             looks = FETCH_LOOKS
         if fetcher is not None and looks:
@@ -511,7 +511,7 @@ class Inputs:
         elif fetcher is not None:
             self._node.destroy_subscription(fetcher)
 
-    def _store_latched(self, topic: str, message: Any) -> None:
+    def _store_latched_message(self, topic: str, message: Any) -> None:
         """Store a kept (latched) message of a topic, unless a newer message has arrived."""
         stamp_ns, now_ns = make_stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)
@@ -521,10 +521,12 @@ class Inputs:
         recorder, name = self._recorder, self._node.resolve_topic_name(topic)
         readers = self._readers.get(topic, ())
         if recorder is not None and not readers:
-            recorder.message(name, format_type_name(type(message)), message, None, now_ns, now_ns)
+            recorder.record_message(
+                name, format_type_name(type(message)), message, None, now_ns, now_ns
+            )
         for source in readers:
             if recorder is not None:
-                recorder.message(
+                recorder.record_message(
                     name, format_type_name(type(message)), message, source, now_ns, now_ns
                 )
             self._table.store_message(source, message, stamp_ns, now_ns)

@@ -45,7 +45,7 @@ from an_control.ros.ticking import (
 )
 from an_control.system.priority import (
     RealTimePriority,
-    freeze_garbage_again,
+    freeze_new_objects,
     set_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
@@ -108,7 +108,7 @@ class Loop:
         self._guard = LoopGuard(
             node.get_logger(),
             clock,
-            self._send_safe,
+            self._send_safe_command,
             controller.step_s,
             watchdog_s,
             controller.estop,
@@ -184,7 +184,7 @@ class Loop:
         self._ticker.reset()
         self._reports.start()
         self.active, self._broken = True, False
-        self._publish_from_now(shadow=self._output.shadow)
+        self._publish_commands_from_now(shadow=self._output.shadow)
         self._guard.priority.request()
 
     def deactivate(self) -> None:
@@ -209,10 +209,10 @@ class Loop:
             self._stop_commanding()
         else:
             self.controller.start(bring_up=False)
-        self._publish_from_now(shadow=shadow)
+        self._publish_commands_from_now(shadow=shadow)
         self._reports.events.reset(time.monotonic())
 
-    def _publish_from_now(self, *, shadow: bool) -> None:
+    def _publish_commands_from_now(self, *, shadow: bool) -> None:
         """Publish commands from now on; start the watchdog unless they are only proposed."""
         self._output.start_publishing(shadow=shadow)
         if not shadow:
@@ -235,7 +235,7 @@ class Loop:
     def send_safe_now(self) -> None:
         """Send the safe command at once, because the e-stop was set."""
         if self.active:
-            self._send_safe(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
+            self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
     def make_table(self, wiring: Wiring) -> ChannelTable:
         """Return the channel table for a wiring, to be passed to `rewire`.
@@ -351,7 +351,7 @@ class Loop:
         if self.active:
             self._failed()
 
-    def _send_safe(
+    def _send_safe_command(
         self,
         safe: Callable[[], np.ndarray] | None = None,
         kind: CommandKind = CommandKind.WATCHDOG,
@@ -405,7 +405,12 @@ class LoopGuard:
         self.logger, self._clock, self._save = logger, clock, save
         self.priority = RealTimePriority(thread_priority)
         self.watchdog = Watchdog(
-            send_safe, period_s, timeout_s, estop, self._log_trip, self._raise_watchdog
+            send_safe,
+            period_s,
+            timeout_s,
+            estop,
+            self._log_watchdog_trip,
+            self._raise_watchdog_priority,
         )
         self._trips = Throttle()
         self.ticked_ns = 0
@@ -418,7 +423,7 @@ class LoopGuard:
 
     def begin_tick(self) -> float:
         """Give the calling thread real-time priority; return the time by `time.perf_counter`."""
-        self._refusal = self.priority.apply()
+        self._refusal = self.priority.apply_to_thread()
         self._began_s = time.perf_counter()
         return self._began_s
 
@@ -447,13 +452,13 @@ class LoopGuard:
                 throttle_duration_sec=TOLD_S,
             )
 
-    def _raise_watchdog(self) -> None:
+    def _raise_watchdog_priority(self) -> None:
         """Raise the priority of the watchdog's thread, so that it can interrupt a tick."""
         if self.priority.priority:
             with suppress(PermissionError):  # the ticks' refusal is logged
                 set_real_time_priority(self.priority.priority + 1)
 
-    def _log_trip(self, sent: bool) -> None:
+    def _log_watchdog_trip(self, sent: bool) -> None:
         """Log a trip: the watchdog had to send the safe command. Runs on its thread.
 
         Args:
@@ -470,11 +475,11 @@ class LoopGuard:
             else "no safe command, because a position to hold has not been measured"
         )
         self.logger.error(
-            f"watchdog: no command for {limit_s:.3g} s: {done} ({self._explain_silence()}){more}"
-            f"{self._save('watchdog')}"
+            f"watchdog: no command for {limit_s:.3g} s: {done} "
+            f"({self._explain_missing_command()}){more}{self._save('watchdog')}"
         )
 
-    def _explain_silence(self) -> str:
+    def _explain_missing_command(self) -> str:
         """Return why no command was sent for longer than the watchdog allows."""
         began_s, limit_s = self._began_s, self.watchdog.timeout_s
         if began_s is None:
@@ -603,4 +608,4 @@ def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]
     logger.info(f"configured: {controller.format_summary()}")
-    freeze_garbage_again()
+    freeze_new_objects()

@@ -50,7 +50,11 @@ from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular
-from an_control.system.priority import collect_new_garbage, freeze_garbage, raise_process_priority
+from an_control.system.priority import (
+    collect_new_garbage,
+    freeze_existing_objects,
+    raise_process_priority,
+)
 from an_control.wiring import ChannelTable, load_wiring
 
 QUICK_HEADER = 2**16
@@ -109,7 +113,9 @@ class ModelSwap:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="swap", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._load_requested_models, name="swap", daemon=True
+                )
                 self._thread.start()
             self._changed.notify()
 
@@ -135,7 +141,7 @@ class ModelSwap:
         if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
             raise ValueError(reason)
 
-    def _run(self) -> None:
+    def _load_requested_models(self) -> None:
         """Load requested models in turn.
 
         One thread loads all models, because each new thread would keep some RAM of its own.
@@ -339,7 +345,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         declared = self._wiring_parameters.declare(controller.wiring)
         self._recorder = make_recorder(self, settings, controller)
         if self._recorder is not None:
-            self._recorder.event("rewire", values=declared.list_changed_settings(controller.wiring))
+            self._recorder.record_event(
+                "rewire", values=declared.list_changed_settings(controller.wiring)
+            )
         controller.rewire(controller.make_rewired_table(declared))
         self._swap = ModelSwap(
             controller,
@@ -374,7 +382,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the control rate differs too much from that of the training."""
-        loop = self._configured_loop()
+        loop = self._get_configured_loop()
         if self._settings.check_rate and (refusal := loop.controller.explain_wrong_rate()):
             self.get_logger().error(refusal)
             return TransitionCallbackReturn.FAILURE
@@ -383,7 +391,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop acting. The safe command is sent as the final command."""
-        self._configured_loop().deactivate()
+        self._get_configured_loop().deactivate()
         collect_new_garbage()
         return super().on_deactivate(state)
 
@@ -407,7 +415,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """The newest command (A,) on the robot's topics in physical units; None if unknown."""
         return None if self._loop is None else self._loop.last_command
 
-    def _configured_loop(self) -> Loop:
+    def _get_configured_loop(self) -> Loop:
         """Return the control loop. Call this only while the node is configured."""
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
@@ -460,7 +468,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if self._estop.latch(f"e-stop {reason}"):
             where = ""
             if self._recorder is not None:
-                self._recorder.event("estop", reason=self._estop.reason)
+                self._recorder.record_event("estop", reason=self._estop.reason)
             if self._loop is not None:
                 self._loop.send_safe_now()
                 where = self._loop.save_black_box(self._estop.reason) if self._loop.active else ""
@@ -476,7 +484,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             response.message = "was not latched"
             return response
         if self._recorder is not None:
-            self._recorder.event("estop", reason="")
+            self._recorder.record_event("estop", reason="")
         self.get_logger().warning("e-stop cleared")
         return response
 
@@ -512,7 +520,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """
         for change in changes:
             if self._recorder is not None:
-                self._recorder.event("parameter", name=change.name, value=change.value)
+                self._recorder.record_event("parameter", name=change.name, value=change.value)
             if change.name == "model" and self._swap is not None:
                 self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
@@ -544,8 +552,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         Args:
             table: The channel table of the changed wiring, which connects topics to the policy.
         """
-        before = self._configured_loop().controller.wiring
-        self._configured_loop().rewire(table)
+        before = self._get_configured_loop().controller.wiring
+        self._get_configured_loop().rewire(table)
         changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
@@ -569,7 +577,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             table = self._loop.make_table(self._wiring_parameters.declare(wiring))
             if self._recorder is not None:
                 text = read_regular(wiring.file).decode()
-                self._recorder.event("wiring", file=wiring.file, text=text)
+                self._recorder.record_event("wiring", file=wiring.file, text=text)
             self._rewire(table)
             response.success = True
         except ValueError as error:
@@ -651,7 +659,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     try:
-        freeze_garbage()
+        freeze_existing_objects()
         if parameters.read_settings(node).autostart and not _configure_and_activate(node, stopped):
             return 2
         spin(node, stopped)

@@ -108,7 +108,7 @@ class CommandOutput:
         self._listening: list[Any] = []
         self._heard = np.full(len(command.actuators), np.nan)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
+        self._retirer = node.create_timer(RETIRE_S, self._destroy_retired_publishers, clock=steady)
         self._retirer.cancel()
         self.shadow = shadow
         self.on_command: OnCommand = lambda *_, **__: None
@@ -238,9 +238,9 @@ class CommandOutput:
         until_s = time.monotonic() + ARRIVAL_S
         self._retiring += [(publisher, until_s) for publisher in self._publishers]
         self._publishers = []
-        self._destroy_retired()
+        self._destroy_retired_publishers()
 
-    def _destroy_retired(self) -> None:
+    def _destroy_retired_publishers(self) -> None:
         """Destroy the publishers that are no longer used, once their final command has arrived.
 
         A publisher whose final command takes too long to arrive is destroyed too.

@@ -112,12 +112,12 @@ class LoopRecord:
         """Record the tick of the newest `begin_tick`, and whether it sends a command."""
         self._noted = True
         if self.recorder is not None:
-            self.recorder.tick(*self._tick, sends=sends)
+            self.recorder.record_tick(*self._tick, sends=sends)
 
     def record_readings(self, readings: Readings) -> None:
         """Record the readings of the tick, and write out everything about the tick."""
         if self.recorder is not None:
-            self.recorder.readings(readings, self._tick[0])
+            self.recorder.record_readings(readings, self._tick[0])
             self.recorder.flush()
 
     def record_failure(self, why: str) -> None:
@@ -146,18 +146,18 @@ class LoopRecord:
         if self.recorder is not None:
             decided_ns = self.decided_ns if kind == CommandKind.POLICY else None
             number = self._controller.gate.last.count + 1 if counts else None
-            self.recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
+            self.recorder.record_command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
     def record_wiring(self, wiring: Wiring, previous: Wiring) -> None:
         """Record that another wiring is used from now on."""
         if self.recorder is not None:
             self.record_event("rewire", values=wiring.list_changed_settings(previous))
-            self.recorder.wiring(wiring)
+            self.recorder.record_wiring(wiring)
 
     def record_event(self, kind: str, **values: Any) -> None:
         """Record an event that happens now."""
         if self.recorder is not None:
-            self.recorder.event(kind, self._clock.now_ns(), **values)
+            self.recorder.record_event(kind, self._clock.now_ns(), **values)
 
     def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.

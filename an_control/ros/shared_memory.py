@@ -31,7 +31,7 @@ def disable_shared_memory() -> Iterator[None]:
     They must be the first nodes of the process. Nothing is changed if the user has chosen a
     transport, or uses another middleware than Fast DDS.
     """
-    changes = _find_changes()
+    changes = _find_udp_variables()
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -44,7 +44,7 @@ def disable_shared_memory() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _find_changes() -> dict[str, str]:
+def _find_udp_variables() -> dict[str, str]:
     """Return the environment variables that restrict Fast DDS to UDP.
 
     They leave unchanged which other machines are discovered. The result is {} if nothing has to be

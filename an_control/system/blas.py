@@ -57,17 +57,17 @@ class OneBlasThread:
             return function
 
         @wraps(function)
-        def held(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call_with_limit(*args: P.args, **kwargs: P.kwargs) -> R:
             """Call the function with the limit in force."""
-            self._acquire()
+            self._acquire_thread_limit()
             try:
                 return function(*args, **kwargs)
             finally:
-                self._release()
+                self._release_thread_limit()
 
-        return held
+        return call_with_limit
 
-    def _acquire(self) -> None:
+    def _acquire_thread_limit(self) -> None:
         """Set one thread, unless another running call has already done so."""
         assert self._threads is not None
         with self._lock:
@@ -78,7 +78,7 @@ class OneBlasThread:
                 if self._before != 1:
                     set_to(1)
 
-    def _release(self) -> None:
+    def _release_thread_limit(self) -> None:
         """Restore the number of threads, unless another call still needs the limit."""
         assert self._threads is not None
         with self._lock:

@@ -55,7 +55,7 @@ class Compilation:
 _blocks: list[Compilation] = []
 
 
-def find_innermost_block() -> Compilation | None:
+def find_innermost_compilation() -> Compilation | None:
     """Return the record of the innermost `report_compilation` block, or None if there is none."""
     return _blocks[-1] if _blocks else None
 

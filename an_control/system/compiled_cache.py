@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from an_control.system.compilation import Compilation, find_innermost_block
+from an_control.system.compilation import Compilation, find_innermost_compilation
 
 
 def _return_unchanged(*functions: Any, **options: Any) -> Any:
@@ -114,10 +114,10 @@ class _HashedLocator:
         new = not os.path.isdir(self._cache_path)
         super().ensure_cache_path()  # type: ignore[misc]
         if new:
-            _remove_old(Path(self._cache_path))
+            _remove_old_caches(Path(self._cache_path))
 
 
-def _remove_old(folder: Path) -> None:
+def _remove_old_caches(folder: Path) -> None:
     """Remove the cache folders of the same source file with other hashes, except the newest ones.
 
     Args:
@@ -141,7 +141,7 @@ class _Reporter(Listener):
         """Report the start of a compilation, during which numba holds the lock of its compiler."""
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
-        block = find_innermost_block() if ours else None
+        block = find_innermost_compilation() if ours else None
         self._blocks.append(block)
         if block is not None:
             block.begin()

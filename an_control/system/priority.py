@@ -39,7 +39,7 @@ def raise_process_priority() -> bool:
     return True
 
 
-def freeze_garbage() -> None:
+def freeze_existing_objects() -> None:
     """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
     A collection that visits everything that was imported delays a tick (control step) by 20 ms.
@@ -53,17 +53,17 @@ def freeze_garbage() -> None:
     gc.collect()
 
 
-def freeze_garbage_again() -> None:
-    """Freeze objects made since `freeze_garbage`; do nothing if that was never called.
+def freeze_new_objects() -> None:
+    """Freeze objects made since `freeze_existing_objects`; do nothing if that was never called.
 
     Call it while nothing waits for this process.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
-        freeze_garbage()
+        freeze_existing_objects()
 
 
 def collect_new_garbage() -> None:
-    """Collect garbage made since `freeze_garbage`; do nothing if that was never called.
+    """Collect garbage made since `freeze_existing_objects`; do nothing if that was never called.
 
     Call it while nothing waits for this process. It also frees the tuples that Python keeps for
     reuse, up to 2,000 of each length.
@@ -132,10 +132,10 @@ class RealTimePriority:
         measurement, and the processor time that the thread had used by then."""
 
     def request(self) -> None:
-        """Allow the threads that call `apply` to get real-time priority from now on."""
+        """Allow the threads that call `apply_to_thread` to get real-time priority from now on."""
         self._wanted = self.priority > 0
 
-    def apply(self) -> str:
+    def apply_to_thread(self) -> str:
         """Give the calling thread real-time priority. Return why that failed, or "".
 
         A thread that uses more than MAX_SHARE of a core loses the priority. A reason is returned

@@ -20,7 +20,7 @@ def find_share_path(relative: str) -> Path:
     Raises:
         FileNotFoundError: No folder has it; the text names every folder that was searched.
     """
-    places = _list_folders()
+    places = _list_share_folders()
     for place in places:
         path = place / relative
         if path.exists():
@@ -29,7 +29,7 @@ def find_share_path(relative: str) -> Path:
     raise FileNotFoundError(f"{relative} ships with {PACKAGE} but is in none of: {searched}")
 
 
-def _list_folders() -> list[Path]:
+def _list_share_folders() -> list[Path]:
     """Return the folders to search: first that of this installation, then those of ROS 2."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():

@@ -111,7 +111,7 @@ class BrowserClients:
         """
         if not self._clients:
             return
-        name = PICTURE if isinstance(update, bytes) else schema.get_tag(update)
+        name = PICTURE if isinstance(update, bytes) else schema.get_message_tag(update)
         message = update if isinstance(update, bytes) else schema.encode_update(update)
         self.publish_encoded(name, message)
 

@@ -44,7 +44,7 @@ class CommandHandlers:
     def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
         self.panel = RewiringPanel()
         self.policy = ""
-        """The name of the policy node, which can be stopped even before `read_robot` has
+        """The name of the policy node, which can be stopped even before `read_robot_nodes` has
         succeeded."""
         self.found = RobotGraph()
         """The nodes whose parameters have been read."""
@@ -63,7 +63,7 @@ class CommandHandlers:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
-    async def read_robot(self, graph: RobotGraph, *, new: bool) -> bool:
+    async def read_robot_nodes(self, graph: RobotGraph, *, new: bool) -> bool:
         """Read the parameters of a robot's nodes; return whether they could be read.
 
         Args:
@@ -71,10 +71,10 @@ class CommandHandlers:
             new: Whether the policy node is newly found.
         """
         async with self._turn:
-            return await self._read_robot(graph, new=new)
+            return await self._read_node_parameters(graph, new=new)
 
-    async def _read_robot(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters for `read_robot`, which makes sure that no command runs meanwhile.
+    async def _read_node_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
+        """Read the parameters for `read_robot_nodes`, which lets no command run meanwhile.
 
         Args:
             graph: The robot's nodes.
@@ -99,7 +99,7 @@ class CommandHandlers:
         self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
         self.settings = {name: _to_number(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
-        self.panel.set_wiring(texts, SCRAMBLED if graph.scrambler else "", new=new)
+        self.panel.set_policy_wiring(texts, SCRAMBLED if graph.scrambler else "", new=new)
         return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
@@ -153,10 +153,10 @@ class CommandHandlers:
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
             case schema.UndoCommand():
-                await self._make_change(self.panel.plan_undo(), undone=True)
+                await self._apply_change(self.panel.plan_undo(), undone=True)
                 return "undone"
         change, text = self._find_change(command)
-        await self._make_change(change)
+        await self._apply_change(change)
         return text
 
     def _find_change(self, command: schema.Command) -> tuple[WiringChange, str]:
@@ -200,7 +200,7 @@ class CommandHandlers:
         self.settings[name] = value
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
-    async def _make_change(self, change: WiringChange, *, undone: bool = False) -> None:
+    async def _apply_change(self, change: WiringChange, *, undone: bool = False) -> None:
         """Change the wiring in the scrambler and in the policy node between two ticks.
 
         If one of the two nodes refuses, neither is changed.
@@ -223,13 +223,13 @@ class CommandHandlers:
                 raise RefusedChangeError(refusal)
             if both and not pause:
                 await self._listener.wait_for_message("channels", TICK_S)
-            await self._change_both(change, back)
+            await self._rewire_both_nodes(change, back)
         finally:
             if pause:
                 await self._set_paused(False)
         self.panel.record_change(change, None if undone else back)
 
-    async def _change_both(self, change: WiringChange, back: WiringChange) -> None:
+    async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
         """Change scrambler and policy node at once; if one fails, revert the other's change.
 
         Args:
@@ -237,10 +237,12 @@ class CommandHandlers:
             back: The change that reverts it.
         """
         order, rewire = await asyncio.gather(
-            self._set_order(change.order), self._rewire(change.parameters), return_exceptions=True
+            self._set_signal_order(change.order),
+            self._rewire(change.parameters),
+            return_exceptions=True,
         )
         if order is None and rewire is not None:
-            await self._set_order(back.order)
+            await self._set_signal_order(back.order)
         if rewire is None and order is not None:
             await self._rewire(back.parameters)
         if failed := order or rewire:
@@ -250,7 +252,7 @@ class CommandHandlers:
         """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
 
-    async def _set_order(self, order: Mapping[str, str]) -> None:
+    async def _set_signal_order(self, order: Mapping[str, str]) -> None:
         """Set which signal each of the scrambler's input slots carries.
 
         Args:

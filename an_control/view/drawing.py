@@ -69,7 +69,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
         raise top["an_control_drawing"].make_error("1, the version of the format")
     links: list[SkeletonLink] = []
     for name, entry in top["links"].iterate_items("a mapping of links, each with to and width"):
-        links.append(_read_link(name, entry, [link.name for link in links]))
+        links.append(_read_skeleton_link(name, entry, [link.name for link in links]))
     if not any(link.joint for link in links):
         raise top["links"].make_error("links of which at least one has a joint")
     base = top["base"].read_fields((), ("height", "moves")) if "base" in top else {}
@@ -79,15 +79,15 @@ def read_skeleton(path: str | Path) -> Skeleton:
         raise moves.make_error("true or false")
     return Skeleton(
         links=links,
-        height=_read_optional(base, "height", 0.0, "m", -MAX_M, MAX_M),
+        height=_read_optional_number(base, "height", 0.0, "m", -MAX_M, MAX_M),
         moves=moves is None or bool(moves.value),
-        yaw=_read_optional(view, "yaw", -0.6, "rad", -10.0, 10.0),
-        tilt=_read_optional(view, "tilt", 0.5, "rad", 0.0, 1.5),
-        span=_read_optional(view, "span", 2.5, "m", 0.01, MAX_M),
+        yaw=_read_optional_number(view, "yaw", -0.6, "rad", -10.0, 10.0),
+        tilt=_read_optional_number(view, "tilt", 0.5, "rad", 0.0, 1.5),
+        span=_read_optional_number(view, "span", 2.5, "m", 0.01, MAX_M),
     )
 
 
-def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
+def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
     """Return one link of a drawing file.
 
     Args:
@@ -142,7 +142,7 @@ def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, floa
     return [one.read_number(allowed, *pair) for one, pair in zip(elements, bounds, strict=True)]
 
 
-def _read_optional(
+def _read_optional_number(
     group: dict[str, Entry], key: str, default: float, unit: str, low: float, high: float
 ) -> float:
     """Return a number of a drawing file, or its default value.

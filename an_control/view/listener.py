@@ -61,11 +61,11 @@ class Listener:
         for name, topic in topics.items():
             if name not in self._topics:
                 self._subscriptions[name] = self._node.create_subscription(
-                    topic.type, topic.name, _ignore, topic.qos
+                    topic.type, topic.name, _ignore_message, topic.qos
                 )
                 self._topics[name] = topic
 
-    def take_all(self, name: str) -> list[Any]:
+    def take_new_messages(self, name: str) -> list[Any]:
         """Return the messages of a topic that have arrived since the last call, oldest first.
 
         Args:
@@ -78,24 +78,24 @@ class Listener:
                     messages.append(taken[0])
         return messages
 
-    def take_newest(self, name: str) -> Any:
+    def take_newest_message(self, name: str) -> Any:
         """Return the newest message of a topic that has arrived since the last call, or None.
 
         Args:
             name: The name that the caller chose for the topic.
         """
-        messages = self.take_all(name)
+        messages = self.take_new_messages(name)
         return messages[-1] if messages else None
 
     async def wait_for_message(self, name: str, limit_s: float) -> None:
-        """Wait for the next message of a topic, but not for too long; `take_all` still returns it.
+        """Wait a limited time for a topic's next message; `take_new_messages` still returns it.
 
         Args:
             name: The name that the caller chose for the topic.
             limit_s: The longest time to wait in seconds.
         """
-        seen, until_s = self.take_all(name), time.monotonic() + limit_s
-        while not (new := self.take_all(name)) and time.monotonic() < until_s:
+        seen, until_s = self.take_new_messages(name), time.monotonic() + limit_s
+        while not (new := self.take_new_messages(name)) and time.monotonic() < until_s:
             await asyncio.sleep(LOOK_S)
         self._taken[name] = [*seen[-1:], *new]
 
@@ -104,5 +104,5 @@ class Listener:
         self.subscribe_to_topics({})
 
 
-def _ignore(message: Any) -> None:
+def _ignore_message(message: Any) -> None:
     """Ignore a message; this callback is never called, because messages are taken."""

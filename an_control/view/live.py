@@ -54,10 +54,10 @@ class LiveRobot:
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
-            for update in self.watch.take_updates():
+            for update in self.watch.iterate_new_updates():
                 self.clients.publish(update)
             if self.watch.order is not None:
-                self.handlers.panel.set_order(self.watch.order)
+                self.handlers.panel.set_signal_order(self.watch.order)
                 self.watch.order = None
             self._publish_if_changed(self._make_robot_update())
             self._publish_if_changed(self._make_wiring_update())
@@ -99,15 +99,15 @@ class LiveRobot:
             self._known, new = False, True
             await deeds.forget_robot()
         if found.scrambler != before.scrambler:
-            deeds.panel.set_order(None)
+            deeds.panel.set_signal_order(None)
         if not found.policy:
             return
         if watch.is_silent:  # the node may come back as another process
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
-            self._known = await deeds.read_robot(found, new=new)
-            watch.set_wiring(deeds.wiring)
+            self._known = await deeds.read_robot_nodes(found, new=new)
+            watch.load_wiring_file(deeds.wiring)
 
     def _make_robot_update(self) -> schema.RobotUpdate:
         """Return the update about the robot and its state."""
@@ -161,7 +161,7 @@ class LiveRobot:
 
     def _publish_if_changed(self, update: schema.Update) -> None:
         """Send an update to all browsers if it differs from the last one of its kind."""
-        name = schema.get_tag(update)
+        name = schema.get_message_tag(update)
         if self._shown.get(name) != update:
             self._shown[name] = update
             self.clients.publish(update)

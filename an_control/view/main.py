@@ -74,13 +74,13 @@ async def serve_recording(
     stopped, stop_replay = asyncio.Event(), threading.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with _serving(RecordedRobot(frames), open_listening_socket(port), LOOPBACK) as (
+    async with _run_page_server(RecordedRobot(frames), open_listening_socket(port), LOOPBACK) as (
         server,
         showing,
     ):
         started(server)
         ended = asyncio.ensure_future(stopped.wait())
-        replaying = asyncio.ensure_future(asyncio.to_thread(frames.compute, stop_replay))
+        replaying = asyncio.ensure_future(asyncio.to_thread(frames.replay_recording, stop_replay))
         try:
             await asyncio.wait((replaying, showing, ended), return_when=asyncio.FIRST_COMPLETED)
             if replaying.done():
@@ -96,7 +96,7 @@ async def serve_recording(
 
 
 @asynccontextmanager
-async def _serving(
+async def _run_page_server(
     shown: LiveRobot | RecordedRobot, listening: socket.socket, host: str
 ) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
     """Run the web server of a page while a `with` block runs.
@@ -141,7 +141,7 @@ async def run_server(
         )
     live = LiveRobot(calls, listener, robot)
     try:
-        async with _serving(live, listening, host) as served:
+        async with _run_page_server(live, listening, host) as served:
             yield served
     finally:
         live.close()

@@ -60,7 +60,7 @@ class Track:
     def __init__(self) -> None:
         self._kept: tuple[list[float], list[bytes]] = ([], [])
 
-    def add(self, at_s: float, message: bytes) -> int:
+    def append_if_changed(self, at_s: float, message: bytes) -> int:
         """Append a message, unless it equals the last one; return by how many bytes it grew.
 
         Args:
@@ -74,13 +74,13 @@ class Track:
         times.append(at_s)  # last, as its length tells the other thread how many there are
         return len(message)
 
-    def find(self, at_s: float) -> bytes | None:
+    def find_message_at(self, at_s: float) -> bytes | None:
         """Return the newest message at a time in seconds, or None if there is none yet."""
         times, messages = self._kept
         place = bisect_right(times, at_s)
         return messages[place - 1] if place else None
 
-    def drop_half(self) -> int:
+    def drop_every_second(self) -> int:
         """Drop every second message; return the size of the others in bytes."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
@@ -99,7 +99,7 @@ class RecordedFrames:
         self, replay: SessionReplay, on_command: Callable[[ReplayedCommand], object]
     ) -> None:
         self._replay, self._on_command = replay, on_command
-        replay.on_event = self._take_event
+        replay.on_event = self._add_event
         self.tracks = {name: Track() for name in ORDER}
         self.scores: list[list[float | None]] = []
         self.events: list[tuple[float, str]] = []
@@ -115,9 +115,9 @@ class RecordedFrames:
         self._keys = KeyProjection()
         self._wiring_file = ""
         self._drawings: dict[tuple[str, ...], schema.DrawingUpdate] = {}
-        self.add("robot", 0.0, self._robot_update("waiting", NOT_ACTING))
+        self.add_message("robot", 0.0, self._make_robot_update("waiting", NOT_ACTING))
 
-    def compute(self, stopped: threading.Event) -> None:
+    def replay_recording(self, stopped: threading.Event) -> None:
         """Replay the recording until its end, or until `stopped` is set.
 
         Args:
@@ -128,14 +128,14 @@ class RecordedFrames:
             WiringError: The recorded or given wiring cannot be used.
             ModelError: The recorded or given model cannot be used.
         """
-        for command in self._replay.run():
+        for command in self._replay.replay_commands():
             self._on_command(command)
-            self._take(command)
+            self._add_command(command)
             if stopped.is_set():
                 return
         self.computed = True
 
-    def add(self, name: str, at_s: float, update: schema.Update | bytes) -> None:
+    def add_message(self, name: str, at_s: float, update: schema.Update | bytes) -> None:
         """Keep a message that is shown from a recorded time on.
 
         Args:
@@ -144,19 +144,25 @@ class RecordedFrames:
             update: The update, or the bytes of a picture.
         """
         message = update if isinstance(update, bytes) else schema.encode_update(update)
-        self._bytes[name] += self.tracks[name].add(at_s, message)
+        self._bytes[name] += self.tracks[name].append_if_changed(at_s, message)
         if sum(self._bytes.values()) > MAX_BYTES:
             self._step_s *= 2.0
             for one in FREQUENT:
-                self._bytes[one] = self.tracks[one].drop_half()
+                self._bytes[one] = self.tracks[one].drop_every_second()
 
-    def _at_s(self, log_ns: int) -> float:
+    def _compute_seconds_from_start(self, log_ns: int) -> float:
         """Return the seconds from the beginning of the recording to a time of day in ns."""
         return max(0.0, (log_ns - (self._replay.summary.begin_ns or log_ns)) / 1e9)
 
-    def _take_event(self, event: dict[str, Any], log_ns: int, head: bool) -> None:
-        """Take a change of state: for the list of events, and for what names the model."""
-        kind, at_s = event["event"], self._at_s(log_ns)
+    def _add_event(self, event: dict[str, Any], log_ns: int, head: bool) -> None:
+        """Add a change of state to the list of events; update the model's name if it has one.
+
+        Args:
+            event: The change of state, as it was recorded.
+            log_ns: The time of day in ns.
+            head: Whether the event describes the state at the beginning of the recording.
+        """
+        kind, at_s = event["event"], self._compute_seconds_from_start(log_ns)
         if kind == "session":
             self._model = Path(str(event["model"]["path"])).name
         elif kind == "model":
@@ -169,10 +175,10 @@ class RecordedFrames:
         if not self.events or self.events[-1][1] != text:  # an e-stop is noted as a stop as well
             self.events.append((at_s, text))
 
-    def _take(self, command: ReplayedCommand) -> None:
+    def _add_command(self, command: ReplayedCommand) -> None:
         """Keep what is shown of a command and of the tick before it."""
-        at_s = self.length_s = max(self.length_s, self._at_s(command.now_ns))
-        if not command.same:
+        at_s = self.length_s = max(self.length_s, self._compute_seconds_from_start(command.now_ns))
+        if not command.is_same_command:
             away = np.abs(command.replayed - command.recorded)
             self._largest = max(self._largest, float(np.nan_to_num(away, nan=0.0).max()))
             if not self._differs:
@@ -186,8 +192,8 @@ class RecordedFrames:
         if not self._looks:
             at_s = 0.0  # the recording begins with what the first tick shows
         self._looks += 1
-        self._keep_state(at_s)
-        self._keep_tick(at_s, readings)
+        self._add_robot_state(at_s)
+        self._add_tick(at_s, readings)
         if at_s >= self._score_s:
             self._score_s = at_s + SCORE_S
             present = round(len(readings.ids) / max(1, readings.expected, len(readings.ids)), 3)
@@ -195,14 +201,14 @@ class RecordedFrames:
             self.scores.append(row)
             self._largest = 0.0
 
-    def _keep_state(self, at_s: float) -> None:
+    def _add_robot_state(self, at_s: float) -> None:
         """Keep the state of the policy, the e-stop, the gate and the monitor."""
         controller = self._replay.controller
         assert controller is not None
         text, level = "acting", 0
         if controller.safe_reason:
             text, level = f"safe command: {controller.safe_reason}", 2
-        self.add("robot", at_s, self._robot_update("running", text))
+        self.add_message("robot", at_s, self._make_robot_update("running", text))
         summary, policy = self._replay.summary, controller.acting.policy
         values = {"model": self._model, "engine": policy.engine}
         if not policy.permutation_invariant:
@@ -218,9 +224,9 @@ class RecordedFrames:
             fine, said, found = describe_monitor(policy.monitor_report)
             shown = {key: str(value) for key, value in found.items()}
             parts.append(schema.DiagnosticsPart("monitor", 0 if fine else 1, said, shown))
-        self.add("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
+        self.add_message("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
 
-    def _robot_update(self, state: str, text: str) -> schema.RobotUpdate:
+    def _make_robot_update(self, state: str, text: str) -> schema.RobotUpdate:
         """Return the update about the robot and its state."""
         return schema.RobotUpdate(
             state=state,  # type: ignore[arg-type]
@@ -230,7 +236,7 @@ class RecordedFrames:
             recorded=True,
         )
 
-    def _keep_tick(self, at_s: float, readings: Readings) -> None:
+    def _add_tick(self, at_s: float, readings: Readings) -> None:
         """Keep the readings of a tick, the attention, and how the robot stands."""
         controller, ids = self._replay.controller, readings.ids
         assert controller is not None
@@ -238,8 +244,10 @@ class RecordedFrames:
             self._ids |= dict.fromkeys(ids)
             wires = [schema.SlotWiring(one, one, one) for one in self._ids]
             names = list(self._ids)
-            self.add("wiring", at_s, schema.WiringUpdate(names, wires, REFUSED, REFUSED, 0, {}))
-        self.add("channels", at_s, schema.ChannelsUpdate(list(ids)))
+            self.add_message(
+                "wiring", at_s, schema.WiringUpdate(names, wires, REFUSED, REFUSED, 0, {})
+            )
+        self.add_message("channels", at_s, schema.ChannelsUpdate(list(ids)))
         policy, slow = controller.acting.policy, self._looks % SLOW == 1
         weights, strength = select_attention_columns(policy, ids), list[float]()
         if weights is not None:
@@ -248,11 +256,11 @@ class RecordedFrames:
                 small = to_hundredths(weights)
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
-                self.add("matrix", at_s, matrix)
+                self.add_message("matrix", at_s, matrix)
         if slow and (keys := select_key_rows(policy, ids)) is not None and len(keys) > 2:
             points = np.round(self._keys.project_keys(np.asarray(keys, np.float64)), 3)
-            self.add("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
-        joints, pose = self._keep_drawing(at_s)
+            self.add_message("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
+        joints, pose = self._add_drawing(at_s)
         numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
         tick = schema.TickUpdate(
             values=round_finite(numbers, 3),
@@ -262,18 +270,18 @@ class RecordedFrames:
             episode={},
             expected=max(readings.expected, len(ids)),
         )
-        self.add("tick", at_s, tick)
+        self.add_message("tick", at_s, tick)
 
-    def _keep_drawing(self, at_s: float) -> tuple[list[float], list[float]]:
+    def _add_drawing(self, at_s: float) -> tuple[list[float], list[float]]:
         """Keep how the robot is drawn; return the positions of its joints, and its pose."""
         controller = self._replay.controller
         assert controller is not None
         picture = draw_attention_on_frame(controller.acting.policy, controller.table)
         if picture is not None:
-            self.add("drawing", at_s, schema.DrawingUpdate("camera", []))
-            self.add(PICTURE, at_s, encode_pixels(picture))
+            self.add_message("drawing", at_s, schema.DrawingUpdate("camera", []))
+            self.add_message(PICTURE, at_s, encode_pixels(picture))
             return [], []
-        messages = self._replay.newest_messages()
+        messages = self._replay.get_newest_messages()
         joints = _find_message(messages, "joints", lambda one: len(one.position))
         odometry = _find_message(messages, "pose", lambda _: True)
         pose = list[float]()
@@ -281,12 +289,12 @@ class RecordedFrames:
             at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
             pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
         if joints is None:
-            self.add("drawing", at_s, schema.DrawingUpdate("bars", []))
+            self.add_message("drawing", at_s, schema.DrawingUpdate("bars", []))
             return [], pose
         names = tuple(joints.name[: len(joints.position)])
         if names not in self._drawings:
             self._drawings[names] = make_drawing(list(names), self._wiring_file)
-        self.add("drawing", at_s, self._drawings[names])
+        self.add_message("drawing", at_s, self._drawings[names])
         return round_finite(joints.position[: len(names)], 4), pose
 
 
@@ -365,7 +373,7 @@ class RecordedRobot:
             self.at_s = min(self.at_s + seconds * self.speed, frames.length_s)
             if frames.computed and self.at_s >= frames.length_s:
                 self.playing = False
-        for name, message in self._messages():
+        for name, message in self._find_shown_messages():
             if self._shown.get(name) != message:
                 self._shown[name] = message
                 self.clients.publish_encoded(name, message)
@@ -374,16 +382,21 @@ class RecordedRobot:
             self.clients.publish(schema.ScoreUpdate(frames.scores[self._scored : rows], False))
         self._scored = rows
 
-    def _messages(self) -> list[tuple[str, bytes]]:
+    def _find_shown_messages(self) -> list[tuple[str, bytes]]:
         """Return the newest message of each kind at the time that is shown."""
-        found = [(name, track.find(self.at_s)) for name, track in self.frames.tracks.items()]
+        found = [
+            (name, track.find_message_at(self.at_s)) for name, track in self.frames.tracks.items()
+        ]
         there = [(name, message) for name, message in found if message is not None]
         return [
             *there,
-            *((schema.get_tag(one), schema.encode_update(one)) for one in self._own_updates()),
+            *(
+                (schema.get_message_tag(one), schema.encode_update(one))
+                for one in self._make_position_updates()
+            ),
         ]
 
-    def _own_updates(self) -> list[schema.Update]:
+    def _make_position_updates(self) -> list[schema.Update]:
         """Return the updates about the place in the recording, and its events up to there."""
         frames = self.frames
         marks = [one for one in list(frames.events) if one[0] <= self.at_s]
@@ -403,15 +416,15 @@ class RecordedRobot:
 
     def add_client(self, client: BrowserClient) -> None:
         """Send a new browser what is shown now, and all updates from now on."""
-        for name, message in self._messages():
+        for name, message in self._find_shown_messages():
             if name != PICTURE:
                 client.enqueue(message)
             else:
                 client.enqueue_replacing(name, message)
-        client.enqueue(schema.encode_update(self._all_scores()))
+        client.enqueue(schema.encode_update(self._make_score_update()))
         self.clients.add(client)
 
-    def _all_scores(self) -> schema.ScoreUpdate:
+    def _make_score_update(self) -> schema.ScoreUpdate:
         """Return the update of all rows of numbers up to the time that is shown."""
         rows = self._count_scores()
         return schema.ScoreUpdate(self.frames.scores[max(0, rows - KEPT_SCORES) : rows], fresh=True)
@@ -420,7 +433,7 @@ class RecordedRobot:
         """Move in the recording, or refuse a command to a robot; return the reply."""
         match command:
             case schema.SeekCommand(seconds=seconds):
-                return self._seek(command.id, seconds, "")
+                return self._show_time(command.id, seconds, "")
             case schema.JumpCommand(forward=forward):
                 times = sorted(self.frames.events)
                 there = [one for one in times if (one[0] > self.at_s + 1e-6) == forward]
@@ -429,15 +442,15 @@ class RecordedRobot:
                     where = "after" if forward else "before"
                     return schema.ReplyUpdate(command.id, False, f"no event {where} this time")
                 at_s, text = there[0] if forward else there[-1]
-                return self._seek(command.id, at_s, f": {text}")
+                return self._show_time(command.id, at_s, f": {text}")
             case schema.PlayCommand(on=on, speed=speed):
                 if on and self.frames.computed and self.at_s >= self.frames.length_s:
-                    self._seek(command.id, 0.0, "")
+                    self._show_time(command.id, 0.0, "")
                 self.playing, self.speed = on, speed
                 return schema.ReplyUpdate(command.id, True, "playing" if on else "paused")
         return schema.ReplyUpdate(command.id, False, REFUSED)
 
-    def _seek(self, number: int, seconds: float, text: str) -> schema.ReplyUpdate:
+    def _show_time(self, number: int, seconds: float, text: str) -> schema.ReplyUpdate:
         """Show another time of the recording.
 
         Args:
@@ -447,6 +460,6 @@ class RecordedRobot:
         """
         self.at_s = min(seconds, self.frames.length_s)
         self._scored = self._count_scores()
-        self.clients.publish(self._all_scores())
+        self.clients.publish(self._make_score_update())
         self.advance(0.0)
         return schema.ReplyUpdate(number, True, f"{self.at_s:.1f} s{text}")

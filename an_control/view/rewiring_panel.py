@@ -47,9 +47,9 @@ class WiringChange:
 class RewiringPanel:
     """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
-    `set_order` and `set_wiring` set the present state. Methods such as `plan_connection` and
-    `plan_cut` only return a change, which the caller carries out. Then `record_change` records it
-    for `plan_undo`.
+    `set_signal_order` and `set_policy_wiring` set the present state. Methods such as
+    `plan_connection` and `plan_cut` only return a change, which the caller carries out. Then
+    `record_change` records it for `plan_undo`.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class RewiringPanel:
         self._scrambled = ""
         self._back: list[WiringChange] = []
 
-    def set_order(self, order: Mapping[str, str] | None) -> None:
+    def set_signal_order(self, order: Mapping[str, str] | None) -> None:
         """Set which signal each of the scrambler's input slots carries at present.
 
         Args:
@@ -72,7 +72,9 @@ class RewiringPanel:
             self._back = []
         self.order = None if order is None else dict(order)
 
-    def set_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
+    def set_policy_wiring(
+        self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool
+    ) -> None:
         """Set the present wiring of the policy node.
 
         Args:
@@ -105,7 +107,7 @@ class RewiringPanel:
         """The signals that can be connected, in the order of the wiring."""
         if self.order is None:
             return list(dict.fromkeys(map(_format_field_label, self._first.values())))
-        return self._order_slots()
+        return self._sort_slots()
 
     @property
     def wires(self) -> list[SlotWiring]:
@@ -118,7 +120,7 @@ class RewiringPanel:
         channels = {slot: channel for channel, slot in self._map_channels_to_slots().items()}
         return [
             SlotWiring(slot, self.order[slot], channels.get(slot, slot))
-            for slot in self._order_slots()
+            for slot in self._sort_slots()
         ]
 
     @property
@@ -348,7 +350,7 @@ class RewiringPanel:
         """
         return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
 
-    def _order_slots(self) -> list[str]:
+    def _sort_slots(self) -> list[str]:
         """Return the scrambler's input slots, first those in the wiring, in the wiring's order."""
         order = self.order or {}
         others = sorted(order, key=_make_sort_key)

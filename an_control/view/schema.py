@@ -403,7 +403,7 @@ def encode_update(update: Update) -> bytes:
     return _encoder.encode(update)
 
 
-def get_tag(message: Command | Update) -> str:
+def get_message_tag(message: Command | Update) -> str:
     """Return the tag (short name) of a message.
 
     Of updates with the same tag only the newest counts.

@@ -126,9 +126,9 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         self._pending: set[asyncio.Task[None]] = set()
         self.client = BrowserClient(self._send)
         self.server.live.add_client(self.client)
-        self._sender = asyncio.ensure_future(self._run(self.client))
+        self._sender = asyncio.ensure_future(self._send_queued_messages(self.client))
 
-    async def _run(self, client: BrowserClient) -> None:
+    async def _send_queued_messages(self, client: BrowserClient) -> None:
         """Send the client's messages until the connection ends."""
         with suppress(WebSocketClosedError, asyncio.CancelledError):
             await client.run()
@@ -165,7 +165,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         try:
             reply = await self.server.live.carry_out(command)
         except Exception as error:  # the browser must be told that it was not done
-            name = schema.get_tag(command)
+            name = schema.get_message_tag(command)
             LOG.exception("%s failed", name)
             reply = schema.ReplyUpdate(command.id, False, f"{name}: an unexpected error: {error!r}")
         self._reply(reply)

@@ -27,7 +27,7 @@ SILENT_S = 2.5
 """Time without diagnostics after which the policy node counts as silent; they come once a
 second."""
 SLOW = 4
-"""Number of calls of `take_updates` from one update of attention matrix and keys to the next."""
+"""Number of calls of `iterate_new_updates` between two updates of attention matrix and keys."""
 SCORE_S = 0.5
 """Time between two rows of numbers for the charts."""
 KEPT_SCORES, KEPT_MARKS = 1200, 200
@@ -36,7 +36,7 @@ KEPT_SCORES, KEPT_MARKS = 1200, 200
 class RobotWatch:
     """The present state of one robot, as its topics show it.
 
-    `take_updates` takes the new messages and yields the updates for the page.
+    `iterate_new_updates` takes the new messages and yields the updates for the page.
 
     Args:
         listener: The listener to the robot's topics.
@@ -84,7 +84,7 @@ class RobotWatch:
         self.found = graph
         self._listener.subscribe_to_topics(graph.topics)
 
-    def set_wiring(self, path: str) -> None:
+    def load_wiring_file(self, path: str) -> None:
         """Look up the robot's drawing again; its own drawing is in the folder of its wiring file.
 
         Args:
@@ -111,7 +111,7 @@ class RobotWatch:
         self.marks.append((self.seconds, text))
         return schema.MarksUpdate(list(self.marks))
 
-    def take_updates(self) -> Iterator[schema.Update | bytes]:
+    def iterate_new_updates(self) -> Iterator[schema.Update | bytes]:
         """Take the new messages of all topics, and yield updates and pictures for the page."""
         self._looks += 1
         slow = self._looks % SLOW == 0
@@ -119,27 +119,27 @@ class RobotWatch:
             self._forgotten = False
             yield schema.ChannelsUpdate([])
             yield schema.DiagnosticsUpdate([])
-        yield from self._take_diagnostics()
-        self._take_events()
-        self._take_order()
-        attention = self._listener.take_newest("attention")
+        yield from self._iterate_diagnostics_updates()
+        self._read_new_events()
+        self._read_new_order()
+        attention = self._listener.take_newest_message("attention")
         values = None if attention is None else read_matrix(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
             self._strength = dict(zip(read_channel_ids(attention), strength, strict=False))
-        yield from self._take_drawing()
-        yield from self._take_tick()
+        yield from self._iterate_drawing_updates()
+        yield from self._iterate_tick_updates()
         if slow and values is not None:
             shown = to_hundredths(values)
             rows, columns = shown.shape
             yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
-        if slow and (keys := self._listener.take_newest("keys")) is not None:
+        if slow and (keys := self._listener.take_newest_message("keys")) is not None:
             points = read_matrix(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
                     np.round(self._keys.project_keys(points), 3).ravel().tolist()
                 )
-        yield from self._take_score()
+        yield from self._iterate_score_updates()
 
     def iterate_present_updates(self) -> Iterator[schema.Update]:
         """Yield the updates that a page needs when it is opened or connects again."""
@@ -150,11 +150,11 @@ class RobotWatch:
         yield schema.ScoreUpdate(list(self.scores), fresh=True)
         yield schema.MarksUpdate(list(self.marks))
 
-    def _take_diagnostics(self) -> Iterator[schema.Update]:
+    def _iterate_diagnostics_updates(self) -> Iterator[schema.Update]:
         """Take the policy node's diagnostics, and yield the update."""
         start = f"{self.found.policy}: "
         parts = {}
-        for message in self._listener.take_all("diagnostics"):
+        for message in self._listener.take_new_messages("diagnostics"):
             for one in message.status:
                 if self.found.policy and one.name.startswith(start):
                     name = one.name.removeprefix(start)
@@ -165,22 +165,22 @@ class RobotWatch:
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
-    def _take_events(self) -> None:
+    def _read_new_events(self) -> None:
         """Record which nodes' parameters have changed, by the topic /parameter_events."""
-        for message in self._listener.take_all("events"):
+        for message in self._listener.take_new_messages("events"):
             self.changed.add(message.node)
 
-    def _take_order(self) -> None:
+    def _read_new_order(self) -> None:
         """Store the newest order of the scrambler: which signal each input slot carries."""
-        message = self._listener.take_newest("order")
+        message = self._listener.take_newest_message("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
-    def _take_drawing(self) -> Iterator[schema.Update | bytes]:
+    def _iterate_drawing_updates(self) -> Iterator[schema.Update | bytes]:
         """Take joints, pose and camera; yield the drawing if it has changed, and a new picture."""
-        joints = self._listener.take_newest("joints")
-        pose = self._listener.take_newest("pose")
-        image = self._listener.take_newest("image")
+        joints = self._listener.take_newest_message("joints")
+        pose = self._listener.take_newest_message("pose")
+        image = self._listener.take_newest_message("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
             self._joints = round_finite(joints.position[: len(names)], 4)
@@ -204,16 +204,16 @@ class RobotWatch:
         if shown is not None:
             yield shown
 
-    def _take_tick(self) -> Iterator[schema.Update]:
+    def _iterate_tick_updates(self) -> Iterator[schema.Update]:
         """Take and yield the policy's newest tick, after new channel ids if these changed."""
-        progress = self._listener.take_newest("progress")
+        progress = self._listener.take_newest_message("progress")
         if progress is not None:
             self._episode = {
                 name: value
                 for name, value in zip(progress.name, progress.position, strict=False)
                 if np.isfinite(value)
             }
-        channels = self._listener.take_newest("channels")
+        channels = self._listener.take_newest_message("channels")
         if channels is None:
             return
         if list(channels.name) != self._ids:
@@ -226,15 +226,15 @@ class RobotWatch:
             joints=self._joints,
             pose=self._pose,
             episode=self._episode,
-            expected=max(self._count_expected(), len(self._ids)),
+            expected=max(self._count_expected_channels(), len(self._ids)),
         )
 
-    def _count_expected(self) -> int:
+    def _count_expected_channels(self) -> int:
         """Return the number of channels that should have readings, by the diagnostics."""
         counts = [one.values.get("expected", "0") for one in self.parts.values()]
         return sum(int(count) for count in counts if count.isdecimal())
 
-    def _take_score(self) -> Iterator[schema.Update]:
+    def _iterate_score_updates(self) -> Iterator[schema.Update]:
         """Yield a row of numbers for the charts every SCORE_S seconds, once there is a robot."""
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
@@ -244,7 +244,7 @@ class RobotWatch:
         running = not self.is_silent
         policy = self.parts.get("policy")
         times = [_read_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
-        expected = self._count_expected()
+        expected = self._count_expected_channels()
         present = round(len(self._ids) / max(expected, len(self._ids)), 3) if expected else None
         row = [
             round(self.seconds, 2),

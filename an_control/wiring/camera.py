@@ -130,10 +130,10 @@ class CameraReader(Reader):
             self.frames[:-1] = self.frames[1:]
             self.frames[-1] = gray
         self.patches = cut_patches(self.frames, self.image.patch)
-        self._update_hidden(alpha)
+        self._update_hidden_patches(alpha)
         self._stamp_ns = stamp_ns
 
-    def _update_hidden(self, alpha: Gray | None) -> None:
+    def _update_hidden_patches(self, alpha: Gray | None) -> None:
         """Update which patches are hidden; start a new stack for each that is visible again.
 
         Args:
@@ -183,7 +183,7 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     picture = _crop_picture(pixels.reshape(message.height, message.width, depth), image)
     if depth == 1:
         return picture[:, :, 0].copy(), None
-    gray = _make_colour_conversion(f"{encoding[:-1].upper()}2GRAY")(picture)
+    gray = _make_colour_converter(f"{encoding[:-1].upper()}2GRAY")(picture)
     return gray, np.ascontiguousarray(picture[:, :, 3]) if depth == 4 else None
 
 
@@ -209,7 +209,7 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
             f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
-    return _make_colour_conversion("BGR2GRAY")(
+    return _make_colour_converter("BGR2GRAY")(
         _crop_picture(np.asarray(picture, np.uint8), image)
     ), None
 
@@ -254,7 +254,7 @@ def _resize_picture(gray: Gray, size: tuple[int, int]) -> Gray:
     return np.asarray(resized, np.uint8)
 
 
-def _make_colour_conversion(name: str) -> Callable[[Gray], Gray]:
+def _make_colour_converter(name: str) -> Callable[[Gray], Gray]:
     """Return a function that converts a picture's colours by OpenCV.
 
     Args:

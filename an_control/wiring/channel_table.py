@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from an_control.wiring.camera import CameraReader
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.command import CommandConfig
-from an_control.wiring.compile import Sources, find_number_fields, make_readers
+from an_control.wiring.compile import Sources, make_readers, resolve_field_path
 from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
 from an_control.wiring.feed import Feed
 from an_control.wiring.messages import Resolver, format_element_path, import_message_class
@@ -59,9 +59,9 @@ class ChannelWeights:
                 places = np.arange(feed.place.start, feed.place.stop)
                 self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
             else:
-                self._add_entries(feed)
+                self._add_weight_entries(feed)
 
-    def _add_entries(self, feed: Feed) -> None:
+    def _add_weight_entries(self, feed: Feed) -> None:
         """Add a group for each channel entry of a source with a weight, and one for the rest."""
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
@@ -153,7 +153,7 @@ class MeasuredPositions:
             cls = classes[measured.source]
             try:
                 leaves = [
-                    leaf for one in channels for leaf in find_number_fields(one, cls, resolve, file)
+                    leaf for one in channels for leaf in resolve_field_path(one, cls, resolve, file)
                 ]
             except WiringError as error:
                 key = f"{command.format_key(number)}.measured.field"
@@ -271,8 +271,8 @@ class Conversion:
 
     Args:
         readers: The readers of all channels, in the table's order.
-        like: The object that is replaced, or None. If its ids are the same, its tuple `ids` is used
-            again.
+        previous: The object that is replaced, or None. If its ids are the same, its tuple `ids` is
+            used again.
     """
 
     def __init__(self, readers: Sequence[Reader], previous: Conversion | None) -> None:
@@ -286,7 +286,7 @@ class Conversion:
         """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
         """(N,) readings from the newest call of `convert`."""
-        self._curves = _find_curves(configs)
+        self._curves = _find_value_functions(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
         self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
@@ -332,7 +332,7 @@ class ChannelTable:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the message class of a type's name.
-        like: An earlier table, whose stored messages and state are copied (see
+        previous: An earlier table, whose stored messages and state are copied (see
             `make_rewired_table`); None for a new table.
 
     Raises:
@@ -426,7 +426,7 @@ class ChannelTable:
             stamp_ns: Stamp of the step in lockstep, None in real time.
         """
         feeds = tuple(self._feeds.values())
-        ok = self._extract(feeds, stamp_ns is not None)
+        ok = self._convert_unread_messages(feeds, stamp_ns is not None)
         new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
         fresh = [feed.mark_missing(ok, now_ns, stamp_ns) for feed in feeds]
         pattern = self._missing.update(ok, fresh, now_ns, stamp_ns)
@@ -441,7 +441,7 @@ class ChannelTable:
         weights = None if self._weights is None else self._weights(ok)
         return Readings(values, ids, max(self.expected, len(ids)), bool(new_ns), since_ns, weights)
 
-    def _extract(self, feeds: Iterable[Feed], lockstep: bool) -> NDArray[np.bool_]:
+    def _convert_unread_messages(self, feeds: Iterable[Feed], lockstep: bool) -> NDArray[np.bool_]:
         """Convert the numbers of all unread messages to readings. Return which are valid (N,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
@@ -556,7 +556,7 @@ _CURVES: dict[str, Curve] = {"wrap": _wrap_angles, "sin": np.sin, "cos": np.cos}
 the scale."""
 
 
-def _find_curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
+def _find_value_functions(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
     """Return the functions to apply, each with the indices (n,) of the readings it applies to."""
     names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []

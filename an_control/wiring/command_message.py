@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.checked_yaml import MissingItem, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
-from an_control.wiring.compile import find_name_list, find_number_fields
+from an_control.wiring.compile import find_name_list, resolve_field_path
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.messages import (
     ALL,
@@ -217,13 +217,13 @@ class CommandMessage:
         path = parse_field(text) if own else self._make_actuator_path(text, number, actuator.name)
         try:
             channel = ChannelConfig(actuator.name, "", text)
-            (number_field,) = find_number_fields(
+            (number_field,) = resolve_field_path(
                 channel, type(self.message), self._resolve, self._file, path
             )
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._create_path(number_field.accesses)
+            parent, names = self._create_missing_part(number_field.accesses)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = number_field.accesses[-1]
@@ -234,7 +234,9 @@ class CommandMessage:
         if last.key is None:
             if any(one is parent and name == last.name for one, name, _, _ in self._scalars):
                 raise twice
-            self._scalars.append((parent, last.name, _make_cast(kind.base), number_field.accesses))
+            self._scalars.append(
+                (parent, last.name, _make_number_converter(kind.base), number_field.accesses)
+            )
             self._places.append(number)
             return
         one = self._arrays.setdefault(
@@ -271,7 +273,7 @@ class CommandMessage:
             steps = (*steps[:-1], replace(last, key=name if named else number))
         return FieldPath(steps)
 
-    def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+    def _create_missing_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
         """Create the part of the message that has an actuator's field, if it does not exist.
 
         Elements of lists that lead to the field, and the names of these elements, are appended.
@@ -346,42 +348,42 @@ class CommandMessage:
         """
         key = f"{self._key}.constants.{path}"
 
-        def fail(allowed: str) -> NoReturn:
+        def raise_constant_error(allowed: str) -> NoReturn:
             """Raise the WiringError for this constant."""
             raise WiringError(self._file, key, value, allowed)
 
         try:
             steps = parse_field(path).steps
         except ValueError:
-            fail("a path of one field, such as header.frame_id")
+            raise_constant_error("a path of one field, such as header.frame_id")
         node, kind = self.message, FieldType("")
         for step in steps:
             types = (
                 list_field_types(type(node)) if hasattr(node, "get_fields_and_field_types") else {}
             )
             if step.name not in types:
-                fail(f"the fields here are {', '.join(types) or '(none)'}")
+                raise_constant_error(f"the fields here are {', '.join(types) or '(none)'}")
             parent, kind, node = node, types[step.name], getattr(node, step.name)
             if kind.array and not (isinstance(step.key, int) and 0 <= step.key < len(node)):
-                fail(f"a single value; {step.name} has {len(node)} elements")
+                raise_constant_error(f"a single value; {step.name} has {len(node)} elements")
             if kind.array and step is not steps[-1]:
                 assert isinstance(step.key, int)
                 node = node[step.key]
         number = None if isinstance(value, bool | str) else value
         if kind.base == DURATION and number is not None:
             if not 0.0 <= number <= MAX_DURATION_S:
-                fail(f"seconds from 0 to {MAX_DURATION_S}")
+                raise_constant_error(f"seconds from 0 to {MAX_DURATION_S}")
             node.sec, node.nanosec = divmod(round(float(number) * 1e9), 1_000_000_000)
         elif kind.array or kind.base in (TIME, DURATION) or kind.base not in CASTS:
-            fail("a single number or text, or a duration in seconds")
+            raise_constant_error("a single number or text, or a duration in seconds")
         elif kind.base == "boolean" and not isinstance(value, bool):
-            fail("true or false")
+            raise_constant_error("true or false")
         elif (kind.base == "string") != isinstance(value, str) or (
             kind.base != "boolean" and isinstance(value, bool)
         ):
-            fail(f"a {kind.base}")
+            raise_constant_error(f"a {kind.base}")
         elif number is not None and (problem := _describe_misfit(number, kind.base)):
-            fail(problem)
+            raise_constant_error(problem)
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
 
@@ -505,15 +507,15 @@ def _to_field_array(values: Values, kind: FieldType) -> Any:
     if kind.base == "double" and not kind.fixed:
         return array.array("d", np.ascontiguousarray(values).tobytes())
     if kind.base == "boolean":
-        return [*(values >= 0.5).tolist(), *[False] * _count_spare(len(values), kind)]
+        return [*(values >= 0.5).tolist(), *[False] * _count_unused_elements(len(values), kind)]
     code = ARRAY_CODES[kind.base]
     cast = (values if code in "df" else np.rint(values)).astype(code)
     if not kind.fixed:
         return array.array(code, cast.tobytes())
-    return np.concatenate([cast, np.zeros(_count_spare(len(cast), kind), code)])
+    return np.concatenate([cast, np.zeros(_count_unused_elements(len(cast), kind), code)])
 
 
-def _count_spare(count: int, kind: FieldType) -> int:
+def _count_unused_elements(count: int, kind: FieldType) -> int:
     """Return how many elements of a fixed-size array no actuator commands; they stay 0.
 
     Args:
@@ -523,7 +525,7 @@ def _count_spare(count: int, kind: FieldType) -> int:
     return (kind.size or count) - count if kind.fixed else 0
 
 
-def _make_cast(base: str) -> Callable[[float], Any]:
+def _make_number_converter(base: str) -> Callable[[float], Any]:
     """Return a function that converts a float to the type of a single field.
 
     Args:

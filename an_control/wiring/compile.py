@@ -115,7 +115,7 @@ class NumberField:
         )
 
 
-def find_number_fields(
+def resolve_field_path(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[NumberField]:
     """Return the numbers in a message to which a channel's field path leads.
@@ -283,8 +283,9 @@ class Sources:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the message class of a type's name.
-        like: The sources of an earlier wiring, or None. If a source has the same message type as
-            before, its state is copied. If only its topic differs, its readers are used again.
+        previous: The sources of an earlier wiring, or None. For each source with the same message
+            type as there, the state is copied. If nothing but the topic of a source has changed,
+            the new source also takes over the old readers.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.
@@ -340,20 +341,20 @@ class Sources:
             found = [
                 one
                 for channel in channels
-                for one in self._find_number_fields(channel, cls, previous)
+                for one in self._resolve_channel_fields(channel, cls, previous)
             ]
             feed = Feed(source, *make_readers(found, self._taken))
         if old is not None and old.config.type == source.type:
             feed.copy_state(old)
         return feed
 
-    def _find_number_fields(
+    def _resolve_channel_fields(
         self, channel: ChannelConfig, cls: Any, previous: Sources | None
     ) -> list[NumberField]:
         """Return the number fields of a channel. Take them from `previous` if nothing differs."""
         known = None if previous is None else previous._number_fields.get(id(channel))
         if known is None or known[1] is not cls:
-            known = channel, cls, find_number_fields(channel, cls, self.resolve, self._file)
+            known = channel, cls, resolve_field_path(channel, cls, self.resolve, self._file)
         self._number_fields[id(channel)] = known
         return known[2]
 

@@ -168,7 +168,7 @@ class KeptMessages:
             del self._newest[next(iter(self._newest))]
 
     def clear(self) -> None:
-        """Drop all messages, because their numbers are not used any more."""
+        """Drop all messages, because the numbers of their lists of names are no longer valid."""
         self._newest.clear()
 
     def select_newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:

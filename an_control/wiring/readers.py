@@ -109,12 +109,12 @@ def make_pooling_getter(
     size, by, repair = config.pool.size, config.pool.by, make_repairs([config])
     taken = slice(*(config.pool.elements or (None,)))
 
-    def read(message: Any) -> Values:
+    def read_pooled_values(message: Any) -> Values:
         """Return the readings that are combined from the elements of a message's array."""
         values = np.asarray(get(message)[taken], np.float64)
         return pool_values(values if repair is None else repair(values, slice(None)), size, by)
 
-    return read
+    return read_pooled_values
 
 
 def pool_values(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
@@ -190,7 +190,7 @@ class Presence:
         self.complete = present is None
         if present is None:
             present = np.ones(len(self.expected), bool)
-        again = present & (self._last_ns != before_ns) & self._find_gone()
+        again = present & (self._last_ns != before_ns) & self._find_disappeared_elements()
         self._since_ns[again] = now_ns
         self._last_ns[present] = now_ns
         if self._proves:
@@ -204,7 +204,7 @@ class Presence:
         """
         if self.complete:
             return np.zeros(len(self.expected), bool)
-        return ~self.expected & self._find_gone()
+        return ~self.expected & self._find_disappeared_elements()
 
     def reorder_elements(self, places: NDArray[np.intp], now_ns: int) -> None:
         """Reorder, drop or add elements of the record.
@@ -239,7 +239,7 @@ class Presence:
         """Return a copy that shares no arrays with this record."""
         return copy.deepcopy(self)
 
-    def _find_gone(self) -> NDArray[np.bool_]:
+    def _find_disappeared_elements(self) -> NDArray[np.bool_]:
         """Return, for each of the n elements, whether it has been missing longer than `gone_ns`."""
         gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
         return gone
@@ -481,7 +481,7 @@ class Wildcard:
         self.by_name = by_name
         self._taken = taken
 
-    def reserve_id(self, label: str) -> str | None:
+    def reserve_id_if_free(self, label: str) -> str | None:
         """Reserve the channel id for a new element. Return it, or None if it is in use.
 
         Args:
@@ -631,7 +631,7 @@ class GrowingReader(Reader):
             key: Name or index of the element.
         """
         self._seen.add(key)
-        if self.wildcard and (id_ := self.wildcard.reserve_id(str(key))) is not None:
+        if self.wildcard and (id_ := self.wildcard.reserve_id_if_free(str(key))) is not None:
             self.ids.append(id_)
             self.configs.append(self.wildcard.config)
             self._keys.append(key)
@@ -724,7 +724,7 @@ class ElementReader(GrowingReader):
         """
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
-            self._find_places()
+            self._find_element_indices()
         length = self._length = len(data)
         if self._reach <= length <= self._longest:
             self._write(row, _ALL, data[self._index])
@@ -801,9 +801,9 @@ class ElementReader(GrowingReader):
     def _update_after_change(self) -> None:
         """Find the index of each element again, after elements were added or dropped."""
         self._aims: dict[int, NDArray[np.intp]] = {}
-        self._find_places()
+        self._find_element_indices()
 
-    def _find_places(self) -> None:
+    def _find_element_indices(self) -> None:
         """Find the index of each element in messages with the newest list of names."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
@@ -832,14 +832,14 @@ def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
     if octets:
         return lambda message: np.frombuffer(b"".join(get(message)), np.uint8)
 
-    def read(message: Any) -> NDArray[Any]:
+    def read_array(message: Any) -> NDArray[Any]:
         """Return the array of a message. Raise ValueError if it is not a list of numbers."""
         data: NDArray[Any] = np.asarray(get(message))
         if data.ndim != 1:
             raise ValueError(f"{path} is no list of numbers")
         return data
 
-    return read
+    return read_array
 
 
 def check_size(count: int) -> None:

@@ -24,7 +24,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a wiring, or one fault of the robot; see `Robot.play`.
+    """One mistake in a wiring, or one fault of the robot; see `Robot.record_run`.
 
     Attributes:
         kind: sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor reversed,
@@ -152,7 +152,7 @@ class Robot:
                 self.groups.setdefault(f"source {config.source}", ())
                 self.groups[f"source {config.source}"] += (place,)
 
-    def play(
+    def record_run(
         self,
         mistakes: Sequence[Mistake] = (),
         *,

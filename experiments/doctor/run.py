@@ -136,7 +136,7 @@ def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> C
         elif one.kind == "delay":
             candidate = candidate.with_delay(members[0], int(one.value))
         elif one.kind in ("stuck", "noise only"):
-            candidate = candidate.with_unusable(members[0])
+            candidate = candidate.with_unusable_channel(members[0])
         else:
             slots = candidate.slots.copy()
             slots[others] = members
@@ -222,7 +222,7 @@ def run_trial(
             wiring, and without mistakes.
     """
     whole = SECONDS[-1]
-    recording, total = robot.play(mistakes, seed=seed, ticks=round(whole / robot.step_s))
+    recording, total = robot.record_run(mistakes, seed=seed, ticks=round(whole / robot.step_s))
     row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
     begin_s = time.process_time()
     for seconds in SECONDS if returns else SECONDS[-1:]:
@@ -237,9 +237,9 @@ def run_trial(
     if returns:
         del total
         fixed = diagnosis.corrected
-        row["return"] = robot.play(mistakes, seed=seed)[1]
-        row["return_fixed"] = robot.play(mistakes, seed=seed, repaired=fixed)[1]
-        row["return_right"] = robot.play((), seed=seed)[1]
+        row["return"] = robot.record_run(mistakes, seed=seed)[1]
+        row["return_fixed"] = robot.record_run(mistakes, seed=seed, repaired=fixed)[1]
+        row["return_right"] = robot.record_run((), seed=seed)[1]
     return row
 
 
@@ -298,7 +298,7 @@ def run_healthy_trial(robot: Robot, word: str, seed: int, seconds: float) -> dic
     """
     settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
     ticks = round(seconds / robot.step_s)
-    recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
+    recording, _ = robot.record_run(seed=seed, ticks=ticks, disturbance=settings)
     diagnosis = diagnose(recording, robot.forward)
     findings = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
     return {"outcome": "false" if findings else "nothing", "ticks": ticks, "findings": findings}
@@ -315,7 +315,7 @@ def run_random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
     rng = np.random.default_rng([number, count])
     clean = getattr(robot, "clean", None)
     if clean is None:
-        clean, _ = robot.play(seed=1000, ticks=round(SECONDS[-1] / robot.step_s))
+        clean, _ = robot.record_run(seed=1000, ticks=round(SECONDS[-1] / robot.step_s))
         robot.clean = clean  # type: ignore[attr-defined]
     mistakes: list[Mistake] = []
     while len(mistakes) < count:

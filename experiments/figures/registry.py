@@ -92,7 +92,7 @@ def format_evaluation_command(model: str, options: str, episodes: int, protocols
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
 
-def make_card_figure(
+def make_card_entry(
     model: str,
     code: tuple[str, ...],
     episodes: int,
@@ -124,7 +124,7 @@ def make_card_figure(
     )
 
 
-def make_table_figure(table: PageTable) -> PageFigure:
+def make_table_entry(table: PageTable) -> PageFigure:
     """Return the entry of a table that an experiment writes between marks in a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
@@ -144,7 +144,7 @@ def make_table_figure(table: PageTable) -> PageFigure:
     )
 
 
-def make_picture_figure(
+def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
     """Return the entry of a picture.
@@ -290,7 +290,7 @@ FIGURES: tuple[PageFigure, ...] = (
         "100",
         models=("mobile_base",),
     ),
-    make_card_figure(
+    make_card_entry(
         "ant",
         ANT,
         100,
@@ -298,36 +298,36 @@ FIGURES: tuple[PageFigure, ...] = (
         options="",
         alone="reset reset+100 reset+25 reset,missing=0.25",
     ),
-    make_card_figure(
+    make_card_entry(
         "ant_ppo",
         ANT,
         100,
         "reset reset+100 reset+25 reset,missing=0.1 reset,missing=0.25",
         column=2,
     ),
-    make_card_figure(
+    make_card_entry(
         "ant_quick",
         ANT,
         100,
         "reset reset,noise=5,noise-sd=1 reset,missing=0.1 reset+100 reset+25",
         column=2,
     ),
-    make_card_figure(
+    make_card_entry(
         "ant_teacher",
         ANT,
         100,
         "none none,delay=1 none,jitter=0.02 none,jitter=0.05 none,gain=0.6",
     ),
-    make_card_figure(
+    make_card_entry(
         "ant_teacher_worn",
         ANT,
         100,
         "none none,gain=0.6 none,friction=0.5 none,mass=1.3 none,lag=0.5 none,delay=1",
     ),
-    make_card_figure(
+    make_card_entry(
         "cartpole", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+200 reset+100"
     ),
-    make_card_figure(
+    make_card_entry(
         "cartpole_reshuffle", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+100 reset+25"
     ),
     PageFigure(
@@ -344,7 +344,7 @@ FIGURES: tuple[PageFigure, ...] = (
         models=("mobile_base",),
     ),
     *(
-        make_picture_figure(page, path, PICTURES, PAGE, *models)
+        make_picture_entry(page, path, PICTURES, PAGE, *models)
         for page, path, *models in (
             ("README.md", "docs/how-to/watch/ant.gif", "ant"),
             ("docs/index.md", "how-to/watch/ant.gif", "ant"),
@@ -353,7 +353,7 @@ FIGURES: tuple[PageFigure, ...] = (
             ("docs/how-to/watch.md", "watch/own_robot.png", "mobile_base"),
         )
     ),
-    make_picture_figure(
+    make_picture_entry(
         "docs/how-to/cameras.md",
         "cameras/drive.png",
         "an-control sim car_racing --episodes 1 --seed 0 --shuffle reset"
@@ -361,13 +361,13 @@ FIGURES: tuple[PageFigure, ...] = (
         SIMULATED,
         "car_racing",
     ),
-    make_picture_figure(
+    make_picture_entry(
         "docs/explanation/architecture.md",
         "architecture/rooms.png",
         "python scripts/structure.py docs/explanation/architecture/rooms.png",
         ("scripts/structure.py", "imports of an_control"),
     ),
-    *map(make_table_figure, (*ANT_TABLES, *CAMERA_TABLES)),
+    *map(make_table_entry, (*ANT_TABLES, *CAMERA_TABLES)),
 )
 
 WITHOUT_FIGURES: dict[tuple[str, str], str] = {

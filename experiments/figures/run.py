@@ -3,6 +3,8 @@
     python -m experiments figures                 every figure: where it stands, and its state
     python -m experiments figures ONLY ...        make those again whose name contains one of these
     python -m experiments figures --stale         only stale ones; exit status 1 if there are any
+    python -m experiments figures --repeat        repeat the first episodes of stale ones: those
+                                                  that are the same to the last bit are fresh again
     python -m experiments figures ONLY --made-at COMMIT
                                                   note that they were made at this commit, without
                                                   making them
@@ -14,6 +16,7 @@ hand*, run the command, copy the figures into the page, and then note it with `-
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import re
 import shlex
@@ -27,6 +30,7 @@ from typing import Any
 from an_control.system.files import write_file
 from experiments.figures.hashes import ROOT, SourceTree, hash_inputs
 from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_tables
+from experiments.figures.repeats import list_differences, list_evaluations, repeat_first_episodes
 
 MADE = Path(__file__).with_name("made.json")
 """File that records for each figure when and at which commit it was made, and the hashes of its
@@ -35,7 +39,7 @@ PROTOCOL = re.compile(r"`([^`]+)`")
 DECIMALS = re.compile(r"-?\d+\.?(\d*)")
 
 
-def read_made() -> dict[str, Any]:
+def read_made_figures() -> dict[str, Any]:
     """Return the record of each figure that was made, by its name."""
     return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
 
@@ -47,7 +51,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
         inputs: The current hashes of the figure's inputs, by name.
         record: The record of how the figure was made; None if there is none.
     """
-    if record is None:
+    if not record:
         return ["no record"]
     then = record["inputs"]
     return sorted(name for name in {*inputs, *then} if inputs.get(name) != then.get(name))
@@ -65,6 +69,8 @@ def describe_figure(
     """
     how = "" if figure.is_filled else ", by hand"
     when = f"made {record['date']} at {record['commit']}" if record else "no record"
+    if record and "repeated" in record:
+        when += f", repeated {record['repeated']}"
     state = f"STALE ({', '.join(changed)})" if changed else "fresh"
     lines = [f"{figure.name}", f"    {state}; {when}; episodes: {figure.episodes}{how}"]
     return "\n".join([*lines, *(f"    {one.command}" for one in figure.commands)])
@@ -154,22 +160,70 @@ def make_figure(figure: PageFigure) -> int:
     return 0
 
 
-def note_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
+def record_made_figures(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
     """Record that figures were made now from the work tree, or earlier at a commit.
+
+    The returns of a figure's first episodes are recorded, too, if its inputs are those of the work
+    tree.
 
     Args:
         figures: The figures.
         commit: The commit.
         at_commit: Whether the inputs are those of the commit, not of the work tree.
     """
-    tree = SourceTree.from_commit(commit) if at_commit else SourceTree.from_work_tree()
+    current = SourceTree.from_work_tree()
+    tree = SourceTree.from_commit(commit) if at_commit else current
     asked = ["git", "log", "-1", "--format=%h %cs", commit]
     out = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     short, date = out.split()
-    made = read_made()
+    made = read_made_figures()
     for one in figures:
         inputs = hash_inputs(one, tree)
         made[one.name] = {"date": date, "commit": short, "inputs": inputs}
+        is_current = inputs == hash_inputs(one, current)
+        if is_current and (returns := repeat_first_episodes(one)):
+            made[one.name]["first returns"] = returns
+    write_made(made)
+
+
+def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
+    """Repeat the first episodes of stale figures; return how many are still stale.
+
+    Those whose returns are the same to the last bit are recorded as fresh.
+    """
+    tree, stale = SourceTree.from_work_tree(), 0
+    for figure in figures:
+        record, inputs = read_made_figures().get(figure.name, {}), hash_inputs(figure, tree)
+        if not find_changed_inputs(inputs, record):
+            continue
+        problems = _find_differences(figure, record, inputs)
+        if problems:
+            stale += 1
+            print(f"{figure.name}: still stale: {'; '.join(problems)}", flush=True)
+            continue
+        print(f"{figure.name}: the first episodes are the same to the last bit", flush=True)
+        today = datetime.date.today().isoformat()
+        write_made(
+            {**read_made_figures(), figure.name: {**record, "inputs": inputs, "repeated": today}}
+        )
+    return stale
+
+
+def _find_differences(
+    figure: PageFigure, record: Mapping[str, Any], inputs: Mapping[str, str]
+) -> list[str]:
+    """Return why a figure cannot be shown to hold by its first episodes; empty if it holds."""
+    if not list_evaluations(figure):
+        return ["it does not consist of evaluations; make it again"]
+    if "first returns" not in record:
+        return ["the returns of its first episodes are not recorded; make it again"]
+    if record["inputs"].get("command") != inputs["command"]:
+        return ["its command has changed; make it again"]
+    return list_differences(record["first returns"], repeat_first_episodes(figure))
+
+
+def write_made(made: Mapping[str, Any]) -> None:
+    """Write the records of the figures that are in the registry."""
     known = {one.name for one in FIGURES}
     kept = {name: made[name] for name in sorted(made) if name in known}
     write_file(MADE, json.dumps(kept, indent=1) + "\n")
@@ -180,6 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("only", nargs="*", metavar="ONLY", help="text in the names of figures")
     parser.add_argument("--stale", action="store_true", help="only list figures that are stale")
+    parser.add_argument(
+        "--repeat", action="store_true", help="repeat the first episodes of stale figures"
+    )
     parser.add_argument("--made-at", metavar="COMMIT", help="note when they were made")
     options = parser.parse_args(arguments)
     wanted = [
@@ -188,11 +245,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"{' '.join(options.only)}: in no figure's name")
     if options.made_at:
-        note_made(wanted, options.made_at, at_commit=True)
+        record_made_figures(wanted, options.made_at, at_commit=True)
         return 0
+    if options.repeat:
+        return int(repeat_stale_figures(wanted) > 0)
     if options.only and not options.stale:
-        return _make_again(wanted)
-    made, tree, stale = read_made(), SourceTree.from_work_tree(), 0
+        return _make_figures(wanted)
+    made, tree, stale = read_made_figures(), SourceTree.from_work_tree(), 0
     for one in wanted:
         changed = find_changed_inputs(hash_inputs(one, tree), made.get(one.name))
         stale += bool(changed)
@@ -202,13 +261,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.stale and stale > 0)
 
 
-def _make_again(figures: Sequence[PageFigure]) -> int:
+def _make_figures(figures: Sequence[PageFigure]) -> int:
     """Make figures one after the other and return the exit status of the final one that ran."""
     for figure in figures:
         if status := make_figure(figure):
             return status
         if figure.is_filled:
-            note_made([figure], "HEAD", at_commit=False)
+            record_made_figures([figure], "HEAD", at_commit=False)
         else:
             print(f"{figure.name}: copy the figures by hand, then --made-at HEAD")
     return 0

@@ -142,13 +142,14 @@ class SearchedTask:
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
             read_validation_curve(
-                path.read_text().splitlines(), self._read_workers(path.parent.with_suffix(".json"))
+                path.read_text().splitlines(),
+                self._read_worker_count(path.parent.with_suffix(".json")),
             )
             for path in found
         ]
         return [one for one in curves if one.size]
 
-    def _read_workers(self, result: Path) -> int:
+    def _read_worker_count(self, result: Path) -> int:
         """Return the number of processes in a result file, or of this task if there is no file."""
         return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 

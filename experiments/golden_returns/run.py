@@ -50,7 +50,7 @@ def make_clean_environment() -> dict[str, str]:
     return found
 
 
-def name_versions(python: str) -> str:
+def format_versions(python: str) -> str:
     """Return the versions that an interpreter has of CPython and ROS 2, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
@@ -62,7 +62,7 @@ def name_versions(python: str) -> str:
     return done.stdout.strip()
 
 
-def play_run(python: str, run: str) -> list[float]:
+def run_simulation(python: str, run: str) -> list[float]:
     """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
 
     Args:
@@ -145,9 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read_results()
     failed = False
     for python in options.python:
-        pair = name_versions(python)
+        pair = format_versions(python)
         for run in options.runs:
-            found = play_run(python, run)
+            found = run_simulation(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
                 if found != find_expected_returns(results, run, pair):

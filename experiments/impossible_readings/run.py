@@ -121,7 +121,7 @@ def run_busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def measure_library(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
+def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
     """Measure each tick of a policy that is called directly.
 
     Args:
@@ -203,7 +203,7 @@ def run_timed_node(file: Path, words: list[str]) -> int:
     return status
 
 
-def measure_node(kind: ReadingSource, count: int) -> np.ndarray:
+def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
     """Measure each whole tick of the policy node.
 
     Args:
@@ -273,8 +273,11 @@ def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     readings.
     """
     calls = {
-        "library": (options.library, lambda kind, n: measure_library(kind, n, options.pause)),
-        "node": (options.node, measure_node),
+        "library": (
+            options.library,
+            lambda kind, n: measure_library_tick_times(kind, n, options.pause),
+        ),
+        "node": (options.node, measure_node_tick_times),
     }
     rows = []
     for called, (count, times_of) in calls.items():

@@ -154,7 +154,7 @@ class EpisodeReturns:
         if figures["episode"] - 1 > self._first:
             self._by_episode[int(figures["episode"]) - 1] = figures["last_return"]
 
-    def summarise(self) -> dict[str, float]:
+    def summarise_returns(self) -> dict[str, float]:
         """Return the number of episodes, their mean return and its standard error."""
         values = list(self._by_episode.values())
         if len(values) < 2:
@@ -166,7 +166,7 @@ class EpisodeReturns:
         }
 
 
-async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
     """Visit the page for some seconds and return figures of what the visit costs, by name.
 
     The figures are the time of drags and of the policy's ticks, the load of the page's process, and
@@ -208,7 +208,7 @@ async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, 
             "updates/s": visitor.counts.get("tick", 0) / seconds,
             "page [cores]": statistics.mean(loads),
             "tick p99 [us]": statistics.median(p99),
-            **returns.summarise(),
+            **returns.summarise_returns(),
         }
 
 
@@ -252,9 +252,9 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
             topics = dict(found.topics)
             listener.subscribe_to_topics(topics)
             if drags and found.policy:
-                await deeds.read_robot(found, new=True)
-        if (order := listener.take_newest("order")) is not None:
-            deeds.panel.set_order({pair.key: pair.value for pair in order.values})
+                await deeds.read_robot_nodes(found, new=True)
+        if (order := listener.take_newest_message("order")) is not None:
+            deeds.panel.set_signal_order({pair.key: pair.value for pair in order.values})
         if deeds.panel.order and done < drags * now_s / seconds:
             wires = {wire.slot: wire.signal for wire in deeds.panel.wires}
             slots = list(wires)
@@ -265,11 +265,11 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
                     ConnectCommand(id=done, signal=one, slot=slot, announced=True)
                 )
                 assert reply.ok, reply.text
-        for message in listener.take_all("diagnostics"):
+        for message in listener.take_new_messages("diagnostics"):
             for one in message.status:
                 if one.name.endswith(": policy"):
                     values += [float(v.value) for v in one.values if v.key == "tick p99 [us]"]
-        progress = listener.take_newest("progress")
+        progress = listener.take_newest_message("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
             returns.record_figures({name: value for name, value in figures if value == value})
@@ -279,7 +279,7 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         ended.destroy_node()
     rclpy.shutdown()
     p99 = statistics.median(values) if values else float("nan")
-    return {"drags": done, "tick p99 [us]": p99, **returns.summarise()}
+    return {"drags": done, "tick p99 [us]": p99, **returns.summarise_returns()}
 
 
 def read_memory_mb(pid: int) -> float:
@@ -305,10 +305,10 @@ def measure_page(minutes: float) -> None:
         time.sleep(SETTLE_S)
         memory = [read_memory_mb(viewer)]
         found["a visitor who drags"] = asyncio.run(
-            _measure_visit(address, seconds, max(100, int(seconds)))
+            _measure_page_visit(address, seconds, max(100, int(seconds)))
         )
         memory.append(read_memory_mb(viewer))
-        found["a visitor who looks on"] = asyncio.run(_measure_visit(address, seconds, 0))
+        found["a visitor who looks on"] = asyncio.run(_measure_page_visit(address, seconds, 0))
         memory.append(read_memory_mb(viewer))
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)

@@ -51,7 +51,7 @@ def draw_settings(number: int, seed: int) -> DrawnSettings:
     return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
 
 
-def find_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
+def find_best_draw_number(lines: list[Line], memory: ComparedMemory) -> int:
     """Return the number of the draw of settings with which a memory has the highest score.
 
     Among equal scores the lowest loss decides.
@@ -98,7 +98,7 @@ class MemoryComparison:
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
-    def run(self, report: Callable[[Line, int], object]) -> None:
+    def run_trainings(self, report: Callable[[Line, int], object]) -> None:
         """Run the trainings that are not done.
 
         Args:
@@ -110,13 +110,13 @@ class MemoryComparison:
         with self._folder.lock():
             self._folder.write_settings(self.lines)
             while len(self.lines) < self.training_count:
-                line = self._train(len(self.lines))
+                line = self._run_training(len(self.lines))
                 self.lines.append(line)
                 self._folder.append_metrics(line)
                 self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
-    def _train(self, training_number: int) -> Line:
+    def _run_training(self, training_number: int) -> Line:
         """Run the training with this number and return its result.
 
         First come the trainings with random settings, sorted by draw and then memory. The trainings
@@ -129,7 +129,7 @@ class MemoryComparison:
         if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_settings(find_best_draw(self.lines, memory), self._seed)
+            draw = draw_settings(find_best_draw_number(self.lines, memory), self._seed)
         found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}

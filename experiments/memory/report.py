@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replace_file
-from experiments.memory.comparison import Line, find_best_draw
+from experiments.memory.comparison import Line, find_best_draw_number
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
@@ -37,7 +37,7 @@ def make_tables(lines: list[Line]) -> dict[str, str]:
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
         drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[find_best_draw(lines, memory)]
+        best = drawn[find_best_draw_number(lines, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])

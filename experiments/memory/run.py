@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from an_control.learning.evaluation.comparison import find_missing_marks, write_tables
+from an_control.learning.evaluation.comparison import describe_missing_marks, write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.interrupts import INTERRUPTED
 from experiments.memory.comparison import MemoryComparison, TrainingBudget
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     out = given.out or Path("runs/smoke/memory" if given.smoke else "runs/memory")
     page, picture = (out / "memory.md", out / "curves.png") if given.smoke else (PAGE, PICTURE)
-    if not given.smoke and (problem := find_missing_marks(page, TITLES)):
+    if not given.smoke and (problem := describe_missing_marks(page, TITLES)):
         parser.error(problem)
     try:
         found = compare_memories(out, SMOKE if given.smoke else TrainingBudget(), picture)
@@ -64,12 +64,12 @@ def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[s
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )
 
-    def report(line: Mapping[str, Any], done: int) -> None:
+    def print_result(line: Mapping[str, Any], done: int) -> None:
         """Print a result and the number of finished trainings."""
         what = f"{line['task']}, {line['memory']}, {line['stage']} {line['number']}"
         print(f"{done} of {comparison.training_count}  {what}: {line['score']:.3f}", flush=True)
 
-    comparison.run(report)
+    comparison.run_trainings(print_result)
     found = make_tables(comparison.lines)
     for title, table in found.items():
         print(f"\n{title}\n{table}")

@@ -171,9 +171,9 @@ class MonitorWatch:
         self._policy = policy
         self._nominal = np.arange(len(policy.nominal_ids))
         self._alike = ForwardModel(policy.model).alike
-        self.start()
+        self.start_episode()
 
-    def start(self) -> None:
+    def start_episode(self) -> None:
         """Prepare for a new episode; the counts of earlier episodes are kept."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
@@ -189,7 +189,7 @@ class MonitorWatch:
         monitor, counts = self._policy.monitor, self.counts
         slots, outputs = monitor.slots, monitor.assignment.outputs
         counts["ticks"] += 1
-        counts["unfit"] += monitor.fit.fits is False
+        counts["unfit"] += monitor.fit.model_fits_robot is False
         counts["lost"] += monitor.lost
         if not disturber.shuffles:
             if slots is not self._taken:
@@ -230,7 +230,7 @@ class MonitorWatch:
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
 
 
-def measure_cell(
+def measure_table_cell(
     subject: MeasuredPolicy,
     file: Path,
     robot: tuple[str, str],
@@ -267,7 +267,7 @@ def measure_cell(
             make_evaluation_starts(SEED, 100_000), counts_before.get("episodes", 0), None
         ):
             if watch is not None:
-                watch.start()
+                watch.start_episode()
             result = play_episode(policy, env, channels, disturber, start, protocol, watch)
             returns.append(result.total)
             played += result.steps
@@ -309,7 +309,7 @@ def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
     return file
 
 
-def list_cells(
+def iterate_table_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the policy, length of training, robot and monitor mode of every cell of the table.
@@ -331,7 +331,9 @@ def list_cells(
                     yield name, length, robot, "match"
 
 
-def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print) -> None:
+def measure_missing_cells(
+    options: argparse.Namespace, report: Callable[[str], None] = print
+) -> None:
     """Play the missing ticks (control steps) of all cells of the table, some of each in turn.
 
     Args:
@@ -342,7 +344,7 @@ def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print
     left = True
     while left:
         left = False
-        for name, length, robot, monitor in list_cells(
+        for name, length, robot, monitor in iterate_table_cells(
             options.subjects, options.trained, options.robots
         ):
             key = f"{name}/{length}/{robot}"
@@ -357,7 +359,7 @@ def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print
                 else find_or_train_monitor(name, folder, length)
             )
             how = ROBOTS.get(robot, ("", robot))
-            found = measure_cell(SUBJECTS[name], file, how, monitor, known, ticks)
+            found = measure_table_cell(SUBJECTS[name], file, how, monitor, known, ticks)
             report(f"{options.label} {key}: {json.dumps(found)}")
             latest = json.loads(path.read_text()) if path.exists() else {}
             latest.setdefault(options.label, {})[key] = found
@@ -381,5 +383,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the cells that are not finished, and return the exit status."""
-    run_cells(parse_arguments(arguments))
+    measure_missing_cells(parse_arguments(arguments))
     return 0

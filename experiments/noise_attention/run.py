@@ -43,7 +43,7 @@ def measure_attention(
     env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)
 
-    def watch(policy: Policy, disturber: Disturber) -> None:
+    def record_attention(policy: Policy, disturber: Disturber) -> None:
         """Record the attention weights of a step."""
         attention = policy.attention
         assert attention is not None
@@ -53,7 +53,13 @@ def measure_attention(
 
     channels = tuple(policy.model.task.channels)
     results = play_episodes(
-        policy, env, channels, episodes, seed, EvaluationProtocol.parse(protocol), watch=watch
+        policy,
+        env,
+        channels,
+        episodes,
+        seed,
+        EvaluationProtocol.parse(protocol),
+        watch=record_attention,
     )
     env.close()
     means = {name: float(np.mean(some)) for name, some in weights.items()}

@@ -119,7 +119,7 @@ class ComparedPolicy:
         )
 
     @property
-    def runs(self) -> Path:
+    def runs_folder(self) -> Path:
         """The folder of this policy's runs."""
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
@@ -155,7 +155,7 @@ class ComparedPolicy:
             CalledProcessError: A command failed.
             SettingsMismatchError: The folder contains a run with other settings.
         """
-        folder = self.runs / str(seed)
+        folder = self.runs_folder / str(seed)
         if not start_run(folder, self.make_settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
@@ -170,9 +170,9 @@ class ComparedPolicy:
 
     def make_row(self, results: Results) -> list[str]:
         """Return the policy's row of the table."""
-        cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs)]
+        cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs_folder)]
         for protocol in PROTOCOLS:
-            some = list_protocol_results(results, self.runs, protocol)
+            some = list_protocol_results(results, self.runs_folder, protocol)
             mean, error = compute_mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
             cells.append(f"{mean:.0f}{_format_error(error)} ({share:.0%})")
@@ -205,7 +205,7 @@ def make_table(policies: list[ComparedPolicy], results: Results) -> str:
     """Return the table of the policies that have results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
     return make_markdown_table(
-        head, [one.make_row(results) for one in policies if one.runs.name in results]
+        head, [one.make_row(results) for one in policies if one.runs_folder.name in results]
     )
 
 
@@ -223,10 +223,15 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
     shown = list(PROTOCOLS)[:2]
     for axes, protocol in zip(figure.subplots(len(shown), 1, sharex=True), shown, strict=True):
         for number, memory in enumerate(MEMORIES):
-            some = [one for one in policies if one.memory == memory and one.runs.name in results]
+            some = [
+                one for one in policies if one.memory == memory and one.runs_folder.name in results
+            ]
             spreads = [
                 compute_mean_and_error(
-                    [entry["mean"] for entry in list_protocol_results(results, one.runs, protocol)]
+                    [
+                        entry["mean"]
+                        for entry in list_protocol_results(results, one.runs_folder, protocol)
+                    ]
                 )
                 for one in some
             ]
@@ -272,7 +277,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def settings() -> dict[Path, Settings]:
         """Return the settings of each policy by the folder of its runs."""
         return {
-            one.runs: one.make_settings(teacher, given.minutes, given.episodes) for one in policies
+            one.runs_folder: one.make_settings(teacher, given.minutes, given.episodes)
+            for one in policies
         }
 
     try:

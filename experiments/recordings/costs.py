@@ -34,19 +34,19 @@ COMMANDED_S = [0.0]
 """CPU time of the thread at the newest command of any node."""
 
 
-def note_commands() -> None:
+def time_published_commands() -> None:
     """Make nodes store the time of each command that they publish in COMMANDED_S."""
     from rclpy.publisher import Publisher
 
     publish = Publisher.publish
 
-    def publish_and_note(publisher: Any, message: Any) -> None:
+    def publish_and_time(publisher: Any, message: Any) -> None:
         """Publish a message, and store the time if the message is a command."""
         publish(publisher, message)
         if publisher.topic_name.endswith("/joint_commands"):
             COMMANDED_S[0] = time.thread_time()
 
-    mock.patch.object(Publisher, "publish", publish_and_note).start()
+    mock.patch.object(Publisher, "publish", publish_and_time).start()
 
 
 class MeasuredNode:
@@ -151,7 +151,7 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
     command = JointState(name=list(load_wiring(find_share_path("config/ant.yaml")).command.names))
     classes = {one.topic: type(one.message) for one in robot.sensor_topics}
     for number in range(ticks):
-        robot.fill(10**17 + number * STEP_NS)
+        robot.fill_messages(10**17 + number * STEP_NS)
         row = {one.topic: serialize_message(one.message) for one in robot.sensor_topics}
         rows.append(row)
         node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
@@ -174,17 +174,17 @@ def measure_costs(blocks: int) -> dict[str, Any]:
         A dict. "ticks" is the number of ticks of each node. "kinds" holds a dict of figures for
         each node, which also compare it with the node that records nothing.
     """
-    from an_control.system.priority import freeze_garbage
+    from an_control.system.priority import freeze_existing_objects
     from an_control_sim.process import run_ros_context
 
-    note_commands()
+    time_published_commands()
     with (
         run_ros_context(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
     ):
         nodes = [MeasuredNode(kind, Path(folder) / kind.replace(" ", "_")) for kind in KINDS]
         rows, classes = record_walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
-        freeze_garbage()  # as the policy node's main does
+        freeze_existing_objects()  # as the policy node's main does
         for block in range(blocks + WARM_BLOCKS):
             if block == WARM_BLOCKS:
                 for node in nodes:
@@ -291,7 +291,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
     }
 
 
-def run(blocks: int, path: Path | None, *, memory: bool) -> int:
+def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure the costs, print them, and return the exit status.
 
     Args:

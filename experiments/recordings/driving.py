@@ -89,7 +89,7 @@ class AntDrive:
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
         self._robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
-        wiring = node._configured_loop().controller.wiring
+        wiring = node._get_configured_loop().controller.wiring
         self._command = JointState(name=list(wiring.command.names))
         self._limits = np.array([one.scale for one in wiring.command.actuators])
         self._stamp_ns = 10**18
@@ -108,7 +108,7 @@ class AntDrive:
             if not tick % SPIN_EVERY:
                 self._executor.spin_once(timeout_sec=0.0)
             self._stamp_ns += STEP_NS
-            self._robot.fill(self._stamp_ns)
+            self._robot.fill_messages(self._stamp_ns)
             callbacks: dict[str, Any] = {
                 one.topic_name: one.callback for one in self._node.subscriptions
             }

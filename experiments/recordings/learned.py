@@ -108,7 +108,7 @@ BARS = (
 )
 
 
-def learn(options: argparse.Namespace) -> int:
+def run_learning_steps(options: argparse.Namespace) -> int:
     """Run the steps that are not done, write the results and return the exit status.
 
     Args:

@@ -50,15 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record_driving(options.folder, options.model, options.episodes, options.seed, options.push)
         return 0
     if options.part == "learned":
-        from experiments.recordings.learned import learn
+        from experiments.recordings.learned import run_learning_steps
 
-        return learn(options)
+        return run_learning_steps(options)
     if options.part != "troubled":
-        from experiments.recordings.costs import run
+        from experiments.recordings.costs import run_cost_measurements
 
         blocks = options.blocks if options.part == "costs" else 0
-        return run(blocks, options.json, memory=options.part == "memory")
-    from experiments.recordings.troubled import run_pieces
+        return run_cost_measurements(blocks, options.json, memory=options.part == "memory")
+    from experiments.recordings.troubled import record_and_replay_pieces
 
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    return run_pieces(options.folder, options.pieces, options.ticks, options.json, options.seed)
+    return record_and_replay_pieces(
+        options.folder, options.pieces, options.ticks, options.json, options.seed
+    )

@@ -40,7 +40,7 @@ SOURCES = {
 JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle"))
 
 
-def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
+def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
     """Record a number of ticks in a folder, and return what happened meanwhile.
 
     Args:
@@ -79,7 +79,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             if not self._ticked % SPIN_EVERY:
                 self._executor.spin_once(timeout_sec=0.0)
             self._stamp_ns += STEP_NS
-            self._robot.fill(self._stamp_ns)
+            self._robot.fill_messages(self._stamp_ns)
             # The recorder keeps messages for some ticks, and the robot fills the same ones again.
             messages = {
                 topic: deserialize_message(serialize_message(one), type(one))
@@ -88,7 +88,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             late, self._late = self._late, {}
             waits = False
             if not self._random.randrange(TROUBLE_EVERY):
-                waits = self._trouble(messages)
+                waits = self._cause_random_trouble(messages)
             callbacks = {one.topic_name: one.callback for one in self._node.subscriptions}
             for topic, message in [*messages.items(), *late.items()]:
                 name = f"{self._node.get_namespace()}/{self._topics[topic]}"
@@ -100,11 +100,11 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
                     self._executor.spin_once(timeout_sec=0.0)
             self._walk()
 
-        def _set(self, **values: Any) -> None:
+        def _set_parameters(self, **values: Any) -> None:
             changes = [Parameter(name, value=one) for name, one in values.items()]
             self._node.set_parameters_atomically(changes)
 
-        def _trouble(self, messages: dict[str, Any]) -> bool:
+        def _cause_random_trouble(self, messages: dict[str, Any]) -> bool:
             """Make one random trouble, and return whether to wait for a message that does not come.
 
             Args:
@@ -134,11 +134,11 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
                     source, before = rng.choice(list(SOURCES.items()))
                     now = f"{before}_2" if self._topics[before] == before else before
                     self._topics[before] = now
-                    self._set(**{f"sources.{source}.topic": now})
+                    self._set_parameters(**{f"sources.{source}.topic": now})
                 case "rewired channel":
                     joint = rng.choice(JOINTS)
                     field = f"position[{rng.choice(JOINTS)}]"
-                    self._set(**{f"channels.{joint}.position.field": field})
+                    self._set_parameters(**{f"channels.{joint}.position.field": field})
                 case "wiring read again":
                     self._topics = {topic: topic for topic in SOURCES.values()}
                     self._serve("/reload_wiring")
@@ -150,9 +150,9 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
                 case "e-stop reset":
                     self._serve("/reset_estop")
                 case "model":
-                    self._set(model=rng.choice(self._models))
+                    self._set_parameters(model=rng.choice(self._models))
                 case "shadow":
-                    self._set(shadow=rng.random() < 0.3)
+                    self._set_parameters(shadow=rng.random() < 0.3)
                 case "reset":
                     self._serve("/reset_state")
                 case _:
@@ -201,7 +201,7 @@ TROUBLES = (
 """Kinds of trouble, each with the weight by which it is drawn at random."""
 
 
-def replay_piece(bag: Path, result: Path) -> dict[str, Any]:
+def replay_troubled_piece(bag: Path, result: Path) -> dict[str, Any]:
     """Replay a recording in a new process, and return the result of the replay.
 
     Args:
@@ -227,7 +227,9 @@ def replay_piece(bag: Path, result: Path) -> dict[str, Any]:
     }
 
 
-def run_pieces(folder: Path, pieces: int, ticks: int, json_path: Path, seed: int) -> int:
+def record_and_replay_pieces(
+    folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
+) -> int:
     """Record and replay the pieces that have no result yet, and return the exit status.
 
     If a replay differs from its recording, the recording is kept and the run ends.
@@ -235,10 +237,10 @@ def run_pieces(folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):
         shutil.rmtree(folder, ignore_errors=True)
-        row = {"seed": seed + number, **record_piece(folder, ticks, seed + number)}
+        row = {"seed": seed + number, **record_troubled_piece(folder, ticks, seed + number)}
         (bag,) = folder.iterdir()
         row["mib"] = round(sum(one.stat().st_size for one in bag.iterdir()) / 2**20, 1)
-        row |= replay_piece(bag, folder / "replay.json")
+        row |= replay_troubled_piece(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
         print(_format_line(number, row), flush=True)

@@ -54,7 +54,7 @@ class GenerationCosts(NamedTuple):
     message_s: float
 
 
-def estimate_generation(costs: GenerationCosts, workers: int) -> dict[str, Any]:
+def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, Any]:
     """Estimate how long a generation takes with a number of workers.
 
     Args:
@@ -115,7 +115,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
         _measure_optimiser_s(form.vector_size),
         _measure_message_s(tasks),
     )
-    rows = [estimate_generation(costs, workers) for workers in WORKERS]
+    rows = [estimate_generation_time(costs, workers) for workers in WORKERS]
     return {"task": task, "numbers": form.vector_size, **costs._asdict(), "rows": rows}
 
 

@@ -72,7 +72,7 @@ class Arm:
         """Record a command with its time of arrival."""
         self.heard.append((time.monotonic(), list(message.data)))
 
-    def publish_for(self, hz: float, seconds: float) -> None:
+    def publish_positions_for(self, hz: float, seconds: float) -> None:
         """Publish joint states at this rate for some seconds."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
@@ -100,7 +100,7 @@ class Arm:
         while not self.heard:
             if time.monotonic() > end_s:
                 raise TimeoutError("the policy node sent no command within a minute")
-            self.publish_for(RATE_HZ, 0.5)
+            self.publish_positions_for(RATE_HZ, 0.5)
 
     def close(self) -> None:
         """Destroy the robot's node."""
@@ -166,7 +166,7 @@ def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float
         try:
             arm.wait_for_command()
             for hz in rates_hz:
-                arm.publish_for(hz, seconds)
+                arm.publish_positions_for(hz, seconds)
                 rows.append(summarise_commands(hz, arm.heard, min(SETTLE_S, seconds / 3)))
                 print(" ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()))
         finally:

@@ -77,12 +77,12 @@ class StudentComparison:
     seeds: tuple[int, ...] = (1,)
 
     @property
-    def kept(self) -> Path:
+    def kept_results_path(self) -> Path:
         """The file in which the results of all seeds are kept."""
         return ROOT / f"experiments/students/{self.task}.json"
 
     @property
-    def picture(self) -> Path:
+    def picture_path(self) -> Path:
         """The file of the picture with the returns of all students."""
         return ROOT / f"experiments/students/{self.task}.png"
 
@@ -155,7 +155,7 @@ class ComparedStudent:
     folder: Path
 
     @property
-    def runs(self) -> Path:
+    def runs_folder(self) -> Path:
         """The folder of this student's runs."""
         return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
 
@@ -185,7 +185,7 @@ class ComparedStudent:
             CalledProcessError: A command failed.
             SettingsMismatchError: The folder contains a run with other settings.
         """
-        what, run = self.comparison, self.runs / str(seed)
+        what, run = self.comparison, self.runs_folder / str(seed)
         if not start_run(run, self.make_settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
@@ -197,7 +197,7 @@ class ComparedStudent:
         """Return for each disturbance the mean return and the standard error of that mean."""
         protocols = self.comparison.protocols
         return [
-            compute_return_and_error(list_protocol_results(results, self.runs, protocol))
+            compute_return_and_error(list_protocol_results(results, self.runs_folder, protocol))
             for protocol in protocols
         ]
 
@@ -207,7 +207,7 @@ class ComparedStudent:
         shown = [
             f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.compute_returns(results)
         ]
-        return [self.name, *format_parameters_and_seeds(results, self.runs), *shown]
+        return [self.name, *format_parameters_and_seeds(results, self.runs_folder), *shown]
 
 
 def make_table(
@@ -222,7 +222,7 @@ def make_table(
     """
     head = ["student", "parameters", "seeds", *comparison.protocols.values()]
     return make_markdown_table(
-        head, [one.make_row(results) for one in students if one.runs.name in results]
+        head, [one.make_row(results) for one in students if one.runs_folder.name in results]
     )
 
 
@@ -241,7 +241,7 @@ def draw_picture(
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
-    some = [one for one in students if one.runs.name in results]
+    some = [one for one in students if one.runs_folder.name in results]
     width = 0.85 / max(len(some), 1)
     for number, one in enumerate(some):
         means, errors = zip(*one.compute_returns(results), strict=True)
@@ -273,15 +273,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     students = [ComparedStudent(name, what, out) for name in what.students]
     own = None if given.table else find_task_teacher(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
-    settings = {one.runs: one.make_settings(*how) for one in students}
+    settings = {one.runs_folder: one.make_settings(*how) for one in students}
     try:
-        read_results(what.kept, settings)
+        read_results(what.kept_results_path, settings)
         if not given.table:
             for seed, student in product(given.seeds or what.seeds, students):
                 student.train_and_evaluate(seed, *how)
-        found = collect_results(what.kept, settings)
+        found = collect_results(what.kept_results_path, settings)
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_tables(PAGE, {what.title: make_table(what, students, found)})
-    draw_picture(what, students, found, what.picture)
+    draw_picture(what, students, found, what.picture_path)
     return 0

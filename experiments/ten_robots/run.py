@@ -91,7 +91,7 @@ class LearnedRobot:
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def make_results(self) -> None:
+    def run_missing_steps(self) -> None:
         """Learn the policy and run it, except for steps whose results exist.
 
         Raises:
@@ -142,11 +142,11 @@ class LearnedRobot:
         return [
             *first,
             *scores,
-            self._compare_lockstep(),
-            self._compare_real_time(teacher - random),
+            self._format_lockstep_comparison(),
+            self._format_real_time_comparison(teacher - random),
         ]
 
-    def _compare_lockstep(self) -> str:
+    def _format_lockstep_comparison(self) -> str:
         """Compare the returns in lockstep over ROS 2 with the returns offline.
 
         The result is "the same" if all bits agree, else "others"; "" if one result is missing.
@@ -157,7 +157,7 @@ class LearnedRobot:
         pairs = zip(_list_returns(served), _list_returns(offline), strict=False)
         return "the same" if all(one == other for one, other in pairs) else "others"
 
-    def _compare_real_time(self, span: float) -> str:
+    def _format_real_time_comparison(self, span: float) -> str:
         """Return the mean return in real time minus the mean return offline, in points, as text.
 
         Args:
@@ -220,6 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"{' '.join(given.env)}: not one of {', '.join(PUBLISHED)}")
     for robot in [] if given.table else wanted:
-        robot.make_results()
+        robot.run_missing_steps()
     write_tables(PAGE, {TITLE: make_table(robots)})
     return 0

@@ -50,7 +50,7 @@ def declare_parameter(
         descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
     within = f" from {bounds[0]:g} to {bounds[1]:g}" if bounds else ""
     allowed = f"{type(default).__name__}{within}: {description}"
-    return _declare_checked(node, name, default, descriptor, allowed)
+    return _declare_checked_parameter(node, name, default, descriptor, allowed)
 
 
 def declare_disturbance(
@@ -78,7 +78,7 @@ def declare_disturbance(
             read_only=one.target != "readings",
             dynamic_typing=one.is_textual,
         )
-        _declare_checked(
+        _declare_checked_parameter(
             node,
             one.name,
             str(value) if one.is_textual else value,
@@ -105,7 +105,7 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
     return load_schedule(path) if path else ()
 
 
-def follow_disturbance(
+def call_when_disturbance_changes(
     node: Node,
     change: Callable[[DisturbanceSettings], object] | None,
     accept: Callable[[DisturbanceSettings], object] | None = None,
@@ -154,7 +154,7 @@ def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> Disturba
     return DisturbanceSettings.from_values(values)
 
 
-def _declare_checked(
+def _declare_checked_parameter(
     node: Node, name: str, default: Value, descriptor: ParameterDescriptor, allowed: str
 ) -> Value:
     """Declare a parameter and return its value.

@@ -50,7 +50,7 @@ def run_ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
         rclpy.try_shutdown()
 
 
-def make_node(make: Callable[[], AnyNode]) -> AnyNode:
+def create_node(make: Callable[[], AnyNode]) -> AnyNode:
     """Create a node by calling `make`, and return it.
 
     Raises:

@@ -27,7 +27,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
-from an_control.system.priority import freeze_garbage
+from an_control.system.priority import freeze_existing_objects
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S
@@ -130,14 +130,14 @@ class Soak:
         self._stamp_ns = 10**18
         self.faults = 0
         node.create_subscription(JointState, "joint_commands", self._check, 10)
-        freeze_garbage()  # as the policy node's main does
+        freeze_existing_objects()  # as the policy node's main does
 
     def _check(self, command: JointState) -> None:
         assert (np.abs(np.array(command.effort)) <= LIMIT).all(), command
 
     def _swap_models(self) -> None:
         """Let new models act: the first two make the process 8 MB and 6 MB larger, once."""
-        acting = self._node._configured_loop().controller.acting
+        acting = self._node._get_configured_loop().controller.acting
         for _ in range(3):
             self._node.set_parameters([Parameter("model", value=self._model)])
             end_s = time.monotonic() + SWAP_S
@@ -182,7 +182,7 @@ class Soak:
         if not number % SPIN_EVERY:
             self._executor.spin_once(timeout_sec=0.0)
         self._stamp_ns += STEP_NS
-        self._robot.fill(self._stamp_ns)
+        self._robot.fill_messages(self._stamp_ns)
         messages = self._messages
         if not self._random.randrange(FAULT_EVERY):
             self.faults += 1

@@ -91,7 +91,7 @@ class Driven(Robot):
         robot, controller = self._simulated, self._controller
         if robot.over:
             self._reset()
-        robot.fill(time.time_ns())
+        robot.fill_messages(time.time_ns())
         for sensor_topic, publisher in self._sensor_topics:
             publisher.publish(sensor_topic.message)
             for source in controller.wiring.sources:

@@ -70,7 +70,7 @@ def test_a_student_whose_recipe_says_so_is_pushed_wherever_its_model_acts(tmp_pa
     policy, channels = make_policy(model), model.task.channels
     for _ in range(120):
         policy.step_array(np.zeros(len(channels), np.float32), channels)
-    assert policy.recoveries
+    assert policy.recovery_count
 
 
 @pytest.mark.parametrize(

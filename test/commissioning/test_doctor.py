@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
-from an_control.commissioning.doctor.hypotheses import find_groups, iterate_exchanges
+from an_control.commissioning.doctor.hypotheses import find_id_groups, iterate_part_exchanges
 from an_control.commissioning.doctor.kinematics import find_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
 from an_control.wiring import load_wiring
@@ -30,7 +30,7 @@ def ant():
 
 
 def examined(robot, *mistakes):
-    recording, _ = robot.play(mistakes, seed=3, ticks=TICKS)
+    recording, _ = robot.record_run(mistakes, seed=3, ticks=TICKS)
     return diagnose(recording, robot.forward), recording
 
 
@@ -79,7 +79,7 @@ def test_two_channels_that_are_swapped_get_each_others_field(robot):
 
 
 def test_a_sensor_that_is_stuck_at_another_value_after_each_start_is_stuck(robot):
-    recording, _ = robot.play((Mistake("stuck", ("goal.distance",)),), seed=2108, ticks=TICKS)
+    recording, _ = robot.record_run((Mistake("stuck", ("goal.distance",)),), seed=2108, ticks=TICKS)
     assert len(set(recording.raw[:, recording.ids.index("goal.distance")])) > 1
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("stuck", ("goal.distance",))
@@ -93,7 +93,7 @@ def test_what_always_reads_the_same_is_stuck_and_no_line_repairs_it(robot):
 
 
 def test_readings_that_all_are_late_are_noted_and_no_mistake(robot):
-    recording, _ = robot.play(seed=3, ticks=TICKS)
+    recording, _ = robot.record_run(seed=3, ticks=TICKS)
     later = replace(recording, raw=np.roll(recording.raw, 1, 0))
     later.starts[1:] = recording.starts[:-1]
     diagnosis = diagnose(later, robot.forward)
@@ -102,13 +102,13 @@ def test_readings_that_all_are_late_are_noted_and_no_mistake(robot):
 
 
 def test_a_recording_that_is_too_short_says_so(robot):
-    recording, _ = robot.play(seed=3, ticks=30)
+    recording, _ = robot.record_run(seed=3, ticks=30)
     diagnosis = diagnose(recording, robot.forward)
     assert diagnosis.findings == () and "too few" in diagnosis.notes[0]
 
 
 def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
-    recording, _ = robot.play(seed=3, ticks=TICKS)
+    recording, _ = robot.record_run(seed=3, ticks=TICKS)
     still = replace(recording, actions=np.zeros_like(recording.actions))
     diagnosis = diagnose(still, robot.forward)
     assert {"motor forward", "motor turn"} <= set(diagnosis.unseen)
@@ -122,7 +122,7 @@ def test_a_delay_that_would_not_show_is_listed(robot):
 
 
 def test_a_contact_that_reads_0_and_1_has_no_wrong_factor(ant):
-    recording, _ = ant.play(seed=3, ticks=TICKS)
+    recording, _ = ant.record_run(seed=3, ticks=TICKS)
     raw = recording.raw.copy()
     seldom = recording.ids.index("foot_1.contact")
     raw[:, seldom] = 0.0
@@ -145,7 +145,8 @@ def test_a_recording_of_readings_holds_what_the_fields_carried():
 def test_legs_can_be_exchanged_with_or_without_their_other_channels():
     ids = [f"{j}_{leg}.{k}" for leg in (1, 2, 3) for j in ("hip", "foot") for k in ("p", "v")]
     moves = {
-        name: (to, from_) for name, to, from_ in iterate_exchanges(ids, find_groups(ids, None))
+        name: (to, from_)
+        for name, to, from_ in iterate_part_exchanges(ids, find_id_groups(ids, None))
     }
     assert any(len(to) == 12 for to, _ in moves.values()), "all channels of the legs"
     assert any({ids[k].split("_")[0] for k in to} == {"hip"} for to, _ in moves.values())
@@ -153,7 +154,7 @@ def test_legs_can_be_exchanged_with_or_without_their_other_channels():
 
 
 def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
-    recording, _ = robot.play(seed=3, ticks=60)
+    recording, _ = robot.record_run(seed=3, ticks=60)
     candidate = CandidateWiring.from_recording(recording)
     left = [k for k, id_ in enumerate(recording.ids) if id_.startswith("scan.left")]
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
@@ -174,7 +175,7 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     [("sign of its position and velocity", "sign"), ("all positions in degrees", "scale")],
 )
 def test_a_robot_that_falls_at_once_still_shows_its_one_mistake(ant, row, kind):
-    recording, _ = ant.play(TABLE[row], seed=10, ticks=600)
+    recording, _ = ant.record_run(TABLE[row], seed=10, ticks=600)
     diagnosis = diagnose(recording, ant.forward)
     (found,) = diagnosis.findings
     assert found.kind == kind and found.members == TABLE[row][0].members

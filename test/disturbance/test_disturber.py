@@ -222,7 +222,7 @@ def messages(one: Disturber, ticks: int) -> list[tuple[float, bool, bool]]:
     found = []
     for tick in range(ticks):
         values, _ = one.disturb(VALUES + 100 * tick, IDS)
-        found.append((float(values.min()) // 100, one.has_arrived, one.is_new))
+        found.append((float(values.min()) // 100, one.has_arrived, one.is_message_new))
     return found
 
 

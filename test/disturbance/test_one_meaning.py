@@ -99,7 +99,7 @@ class Listener:
     def start_episode(self, modes: Sequence[str]) -> None:
         self.reset()
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Nothing that it has to know."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -314,7 +314,7 @@ def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     )
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):
-        actor._draw_missing()
+        actor._draw_missing_channels()
         yield np.where(actor._present, RECORDED, np.nan)
 
 

@@ -145,7 +145,7 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
     rclpy = pytest.importorskip("rclpy")
     from rclpy.parameter import Parameter
 
-    from an_control_sim.parameters import declare_disturbance, follow_disturbance
+    from an_control_sim.parameters import call_when_disturbance_changes, declare_disturbance
 
     context = rclpy.Context()
     rclpy.init(context=context)
@@ -153,7 +153,7 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
     taken: list[DisturbanceSettings] = []
     try:
         assert declare_disturbance(node) == DisturbanceSettings()
-        follow_disturbance(node, taken.append)
+        call_when_disturbance_changes(node, taken.append)
         described = node.describe_parameter(one.name)
         assert (described.description, described.additional_constraints) == (
             one.meaning,

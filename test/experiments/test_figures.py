@@ -134,7 +134,7 @@ def test_a_figure_is_stale_once_its_code_or_model_has_changed_and_not_by_a_comme
 
 def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, capsys):
     """Figures may be stale between releases; that one is not known must not happen."""
-    made = run.read_made()
+    made = run.read_made_figures()
     assert made.keys() == {one.name for one in FIGURES}
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", one["date"]) for one in made.values())
     monkeypatch.setattr(SourceTree, "from_work_tree", lambda: tree)
@@ -175,3 +175,57 @@ def test_an_evaluation_fills_the_rows_of_its_table_and_leaves_the_others(tmp_pat
 def test_two_tables_with_numbers_under_one_heading_are_refused():
     with pytest.raises(ValueError, match="two tables under 'A'"):
         find_tables("# A\n\n| a |\n|---|\n| 1 |\n\n| a |\n|---|\n| 2 |\n")
+
+
+EVALUATION = "an-control evaluate models/cartpole.safetensors --monitor off --episodes 100 --seed 1"
+REPEATED = PageFigure(
+    "page.md",
+    "Results",
+    (FigureCommand(f"{EVALUATION} --table reset reset+100", 1),),
+    ("experiments/figures",),
+    "100",
+    "1",
+    ("cartpole",),
+)
+
+
+@pytest.fixture
+def one_figure(tmp_path, monkeypatch):
+    """Let the list be of one figure, whose record is in a temporary file."""
+    monkeypatch.setattr(run, "FIGURES", (REPEATED,))
+    monkeypatch.setattr(run, "MADE", tmp_path / "made.json")
+    run.record_made_figures([REPEATED], "HEAD", at_commit=False)
+    return REPEATED.name
+
+
+def change_record(name, **changed):
+    made = run.read_made_figures()
+    run.write_made({name: {**made[name], **changed}})
+
+
+def test_a_stale_figure_is_fresh_again_if_its_first_episodes_return_the_same(one_figure, capsys):
+    inputs = run.read_made_figures()[one_figure]["inputs"]
+    change_record(one_figure, inputs={**inputs, "code experiments/figures": "older"})
+    assert run.main(["--stale"]) == 1
+    assert run.main(["--repeat"]) == 0
+    assert "same to the last bit" in capsys.readouterr().out
+    assert run.main(["--stale"]) == 0
+    record = run.read_made_figures()[one_figure]
+    assert record["inputs"] == inputs
+    assert "repeated" in record
+
+
+def test_a_stale_figure_stays_so_if_a_return_differs_or_is_not_known(one_figure, capsys):
+    record = run.read_made_figures()[one_figure]
+    older = {**record["inputs"], "code experiments/figures": "older"}
+    returns = record["first returns"]
+    ((command, rows),) = returns.items()
+    assert list(rows) == ["reset", "reset+100"]
+    other = {command: {**rows, "reset+100": [1.0, 2.0]}}
+    change_record(one_figure, inputs=older, **{"first returns": other})
+    assert run.main(["--repeat"]) == 1
+    assert f"reset+100: [1.0, 2.0] is now {rows['reset+100']}" in capsys.readouterr().out
+    run.write_made({one_figure: {"date": "2026-11-28", "commit": "abc", "inputs": older}})
+    assert run.main(["--repeat"]) == 1
+    assert "not recorded; make it again" in capsys.readouterr().out
+    assert run.main(["--stale"]) == 1

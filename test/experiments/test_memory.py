@@ -111,7 +111,7 @@ def lines_of(path, budget, stop_after=None):
 
     made = MemoryComparison(RunFolder(path, MemoryComparison.make_config(budget, 1)), budget, 1)
     with contextlib.suppress(Killed):
-        made.run(stop)
+        made.run_trainings(stop)
     return made.lines
 
 
@@ -133,7 +133,7 @@ def test_a_folder_in_which_another_comparison_works_is_refused(small, tmp_path):
     """Two processes mixed their lines."""
     made = MemoryComparison(RunFolder(tmp_path, MemoryComparison.make_config(small, 1)), small, 1)
     with lock_folder(tmp_path), pytest.raises(RunError, match="another process is working"):
-        made.run(lambda line, done: None)
+        made.run_trainings(lambda line, done: None)
     assert not list(tmp_path.iterdir())
 
 

@@ -19,7 +19,7 @@ def written(policy, seed: int, returns: list[float]) -> None:
         {"protocol": name, "mean": mean, "sd": 4.0, "success_share": 0.5, "episodes": [{}] * 3}
         for name, mean in zip(parts.PROTOCOLS, returns, strict=True)
     ]
-    run = policy.runs / str(seed)
+    run = policy.runs_folder / str(seed)
     run.mkdir(parents=True, exist_ok=True)
     (run / "rows.json").write_text(json.dumps({"protocols": rows}))
     write_model(run / "model.safetensors", make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
@@ -27,7 +27,7 @@ def written(policy, seed: int, returns: list[float]) -> None:
 
 def collected(kept, *policies):
     """With the settings of the table, and a teacher that nobody knows."""
-    settings = {one.runs: one.make_settings(Path("none"), 4.0, 3) for one in policies}
+    settings = {one.runs_folder: one.make_settings(Path("none"), 4.0, 3) for one in policies}
     return parts.collect_results(kept, settings)
 
 
@@ -49,17 +49,17 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
     write_model(teacher, make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
     policy = parts.ComparedPolicy(pooling, memory, tmp_path)
     policy.train_and_evaluate(teacher, seed=1, minutes=0.001, episodes=1)
-    learned = read_model(policy.runs / "1/model.safetensors")
+    learned = read_model(policy.runs_folder / "1/model.safetensors")
     wanted = policy.make_sizes(policy.neuron_width)
     assert learned.sizes.list_array_shapes() == wanted.list_array_shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
     settings = policy.make_settings(teacher, 0.001, 1)
-    found = parts.collect_results(tmp_path / "kept.json", {policy.runs: settings})
+    found = parts.collect_results(tmp_path / "kept.json", {policy.runs_folder: settings})
     assert (
         policy.make_row(found)[2] == str(parts.count_parameters(wanted)) == str(learned.parameters)
     )
-    assert set(found[policy.runs.name]["1"]["protocols"]) == set(parts.PROTOCOLS)
-    assert found[policy.runs.name]["1"]["settings"] == settings
+    assert set(found[policy.runs_folder.name]["1"]["protocols"]) == set(parts.PROTOCOLS)
+    assert found[policy.runs_folder.name]["1"]["settings"] == settings
     policy.train_and_evaluate(teacher, seed=1, minutes=0.001, episodes=1)  # there already
 
 
@@ -91,7 +91,7 @@ def test_results_are_kept_without_their_runs_and_a_new_run_takes_their_place(tmp
 
 def with_settings(policy, seed: int, **settings) -> None:
     written(policy, seed, [100.0, 50.0, 20.0, 10.0])
-    (policy.runs / f"{seed}/settings.json").write_text(json.dumps(settings))
+    (policy.runs_folder / f"{seed}/settings.json").write_text(json.dumps(settings))
 
 
 def test_a_trial_is_not_one_more_seed_of_a_table(tmp_path):
@@ -102,7 +102,7 @@ def test_a_trial_is_not_one_more_seed_of_a_table(tmp_path):
     ):
         collected(kept, policy)
     assert not kept.exists()
-    parts.collect_results(kept, {policy.runs: {"minutes": 0.1, "episodes": 3}})
+    parts.collect_results(kept, {policy.runs_folder: {"minutes": 0.1, "episodes": 3}})
     elsewhere = parts.ComparedPolicy("PMA", "none", tmp_path / "elsewhere")
     with pytest.raises(
         parts.SettingsMismatchError, match=r"kept.json: PMA_with_none/9: minutes was 0.1"
@@ -130,7 +130,7 @@ def test_a_repeated_seed_with_another_teacher_or_number_of_episodes_is_refused(t
 def test_a_run_whose_settings_nobody_wrote_down_stays(tmp_path):
     policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path), tmp_path / "kept.json"
     written(policy, 1, [100.0, 50.0, 20.0, 10.0])
-    assert "settings" not in collected(kept, policy)[policy.runs.name]["1"]
+    assert "settings" not in collected(kept, policy)[policy.runs_folder.name]["1"]
     policy.train_and_evaluate(Path("none"), seed=1, minutes=1.0, episodes=1)
 
 

@@ -7,12 +7,14 @@ import pytest
 pytest.importorskip("cma", reason="needs the train extra")
 
 from experiments.scaling import run as scaling
-from experiments.scaling.run import GenerationCosts, estimate_generation
+from experiments.scaling.run import GenerationCosts, estimate_generation_time
 
 
 def test_what_more_workers_give_follows_from_what_the_parts_cost():
     costs = GenerationCosts(episode_s=0.1, optimiser_s=0.5, message_s=0.001)
-    rows = {workers: estimate_generation(costs, workers) for workers in (1, 2, 16, 256, 1000, 4096)}
+    rows = {
+        workers: estimate_generation_time(costs, workers) for workers in (1, 2, 16, 256, 1000, 4096)
+    }
     assert rows[1]["generation_s"] == pytest.approx(0.5 + 256 * 16 * 0.1)
     assert rows[16]["generation_s"] == pytest.approx(0.5 + 16 * 16 * 0.1)
     assert rows[256]["generation_s"] == pytest.approx(0.5 + 4 * 4 * 0.1)
@@ -21,7 +23,7 @@ def test_what_more_workers_give_follows_from_what_the_parts_cost():
         "playing", "playing", "messages",
     ]  # fmt: skip
     assert rows[4096]["generation_s"] == pytest.approx(0.5 + 4096 * 0.001)
-    slow = estimate_generation(costs._replace(optimiser_s=60.0), 256)
+    slow = estimate_generation_time(costs._replace(optimiser_s=60.0), 256)
     assert slow["bound"] == "optimiser" and slow["efficiency"] < 0.1
 
 

@@ -22,14 +22,16 @@ def written(student, seed: int, returns: list[float]) -> None:
         {"protocol": name, "mean": mean, "sd": 4.0, "success_share": 0.5, "episodes": [{}] * 5}
         for name, mean in zip(student.comparison.protocols, returns, strict=True)
     ]
-    run = student.runs / str(seed)
+    run = student.runs_folder / str(seed)
     run.mkdir(parents=True)
     (run / "rows.json").write_text(json.dumps({"protocols": rows}))
     write_model(run / "model.safetensors", make_random_model(PONG_SIZES))
 
 
 def collected(kept, *students):
-    return script.collect_results(kept, {one.runs: one.make_settings(5, None) for one in students})
+    return script.collect_results(
+        kept, {one.runs_folder: one.make_settings(5, None) for one in students}
+    )
 
 
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(tmp_path):
@@ -48,7 +50,7 @@ def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(tmp_pa
 def test_the_table_and_the_picture_have_what_is_there(tmp_path, task):
     what = script.COMPARISONS[task]
     students = [student_of(i, tmp_path, task) for i in range(len(what.students))]
-    assert len({one.runs for one in students}) == len(students)
+    assert len({one.runs_folder for one in students}) == len(students)
     written(students[1], 1, [20.0] * len(what.protocols))
     found = collected(tmp_path / "kept.json", *students)
     assert script.make_table(what, students, found).count("\n") == 2

@@ -167,12 +167,14 @@ def test_the_order_is_found_although_some_channels_are_missing():
     order, readings = np.random.default_rng(1).permutation(28), run(77)
     readings[:, [3, 9]] = np.nan
     readings[10:14, 5] = np.nan
-    found = matcher.match(readings[:, order])
+    found = matcher.match_channel_order(readings[:, order])
     assert not found.problem
     there = [channel for channel in range(28) if channel not in (3, 9)]
     assert [order[found.slots[channel]] for channel in there] == there
     readings[:, :9] = np.nan
-    assert matcher.match(readings[:, order]).problem == "10 of 28 channels are missing"
+    assert (
+        matcher.match_channel_order(readings[:, order]).problem == "10 of 28 channels are missing"
+    )
 
 
 def test_channels_with_the_same_answers_are_named():
@@ -180,8 +182,8 @@ def test_channels_with_the_same_answers_are_named():
     runs[:, :, [4, 11]] = 1.0
     excitation = recorded((f"c{i}" for i in range(28)), runs=runs)
     matcher = ResponseMatcher(excitation)
-    assert matcher.groups_alike() == [("c4", "c11")]
-    assert not matcher.match(runs[0]).problem
+    assert matcher.find_alike_groups() == [("c4", "c11")]
+    assert not matcher.match_channel_order(runs[0]).problem
 
 
 def test_an_order_that_may_be_another_is_not_certain():
@@ -189,7 +191,7 @@ def test_an_order_that_may_be_another_is_not_certain():
     matcher = ResponseMatcher(recorded((f"c{i}" for i in range(28)), runs=runs))
     readings = run(50)
     readings[:, 6] = readings[:, 8] = 0.5 * (readings[:, 6] + readings[:, 8])
-    assert matcher.match(readings).problem.endswith("may be exchanged")
+    assert matcher.match_channel_order(readings).problem.endswith("may be exchanged")
 
 
 def test_motions_are_small_smooth_and_end_where_they_began():
@@ -326,7 +328,7 @@ def test_the_verb_records_an_excitation_by_which_the_order_is_found(small, capsy
     assert excitation.runs.shape == (12, 101, 6) and 0.2 < excitation.amplitude <= 0.4
     env, order = Pushed(), np.array([4, 2, 0, 5, 1, 3])
     seen = [env.reset(seed=99)[0]] + [env.step(action)[0] for action in excitation.motion]
-    found = ResponseMatcher(excitation).match(np.array(seen)[:, order])
+    found = ResponseMatcher(excitation).match_channel_order(np.array(seen)[:, order])
     assert not found.problem
     np.testing.assert_array_equal(order[found.slots], np.arange(6))
 
@@ -370,8 +372,8 @@ def test_an_ant_on_the_ground_finds_its_order(tmp_path):
     seen += [env.step(action)[0] for action in excitation.motion]
     env.close()
     order, matcher = np.random.default_rng(2).permutation(28), ResponseMatcher(excitation)
-    found = matcher.match(np.array(seen)[:, order])
+    found = matcher.match_channel_order(np.array(seen)[:, order])
     assert not found.problem
     assert all(matcher.alike[order[slot], channel] for channel, slot in enumerate(found.slots))
     feet = tuple(excitation.channels[-4:])
-    assert matcher.groups_alike() == [feet]
+    assert matcher.find_alike_groups() == [feet]

@@ -11,7 +11,7 @@ from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.rollout.compiled.classic_control import PHYSICS, find_classic_control
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import make_evaluation_starts
-from an_control.learning.rollout.processes import ProcessEngine, make_engine
+from an_control.learning.rollout.processes import ProcessEngine, make_rollout_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
 from an_control.policy.random_model import make_random_model
@@ -73,7 +73,7 @@ def test_what_has_no_compiled_physics_trains_by_processes():
     for name, kind in (("Pendulum-v1", FusedEngine), ("MountainCarContinuous-v0", ProcessEngine)):
         env = make_environment(name)
         channels = describe_task(env, name, name).channels
-        engine = make_engine("auto", env, name, channels, sizes, workers=1)
+        engine = make_rollout_engine("auto", env, name, channels, sizes, workers=1)
         assert type(engine) is kind
         engine.close()
         env.close()

@@ -21,7 +21,7 @@ from an_control.learning.rollout.engine import (
     draw_training_starts,
     make_evaluation_starts,
 )
-from an_control.learning.rollout.processes import DaskEngine, ProcessEngine, make_engine
+from an_control.learning.rollout.processes import DaskEngine, ProcessEngine, make_rollout_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import make_random_model
@@ -175,21 +175,21 @@ def test_dask_starts_a_worker_for_each_core_unless_a_number_is_asked_for(
     monkeypatch.setattr("an_control.learning.rollout.processes.DaskEngine", lambda *words: words)
     monkeypatch.setattr("os.cpu_count", lambda: 5)
     channels, sizes = cartpole.unwrapped.channels, FORMS["authors"]
-    words = make_engine("dask", cartpole, CARTPOLE, channels, sizes, workers)
+    words = make_rollout_engine("dask", cartpole, CARTPOLE, channels, sizes, workers)
     assert words == (CARTPOLE, channels, None, expected)
 
 
 def test_compiled_rollouts_are_not_taken_for_policies_that_push_their_robot(cartpole):
     what = cartpole, CARTPOLE, cartpole.unwrapped.channels, FORMS["authors"], 1
     for recovery, kind in ((0.0, FusedEngine), (0.03, ProcessEngine)):
-        engine = make_engine("auto", *what, recovery=recovery)
+        engine = make_rollout_engine("auto", *what, recovery=recovery)
         engine.close()
         assert isinstance(engine, kind)
     with pytest.raises(
         ValueError,
         match=r"task.recovery 0.03, which pushes .*; use --engine processes",
     ):
-        make_engine("fused", *what, recovery=0.03)
+        make_rollout_engine("fused", *what, recovery=0.03)
 
 
 def test_training_and_evaluation_share_no_start():

@@ -27,7 +27,7 @@ from an_control.learning.training_disturbances import (
     Fault,
     assign_equal_probabilities,
     check_probabilities,
-    draw_one,
+    draw_one_disturbance,
     drop_unsupported,
     make_disturber,
     make_sorted_ids,
@@ -207,7 +207,10 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
 
 def test_a_chance_of_none_takes_no_random_number():
     rng = np.random.default_rng(0)
-    assert not draw_one({}, rng).is_active and make_disturber(3, NO_DISTURBANCE, rng) is None
+    assert (
+        not draw_one_disturbance({}, rng).is_active
+        and make_disturber(3, NO_DISTURBANCE, rng) is None
+    )
     assert rng.random() == np.random.default_rng(0).random()
 
 
@@ -252,7 +255,7 @@ def test_a_late_student_that_is_the_best_in_the_same_few_episodes_only_is_not_ke
             confirmed.append(next(further))
         return np.full(10, confirmed[-1] if number else next(found))
 
-    monkeypatch.setattr(Dagger, "_validate", validate)
+    monkeypatch.setattr(Dagger, "_measure_validation_returns", validate)
     learner, students, kept = dagger(tmp_path, small(rounds=4, collection=SHORT)), [], []
     for _ in range(5):
         learner.step()
@@ -267,7 +270,9 @@ def test_a_late_student_that_is_the_best_in_the_same_few_episodes_only_is_not_ke
 def test_a_late_round_in_which_a_few_episodes_fail_by_chance_is_not_undone(tmp_path, monkeypatch):
     """One fall among ten episodes undid nearly all late rounds of an inverted double pendulum."""
     found = iter([[0.0] * 10, [100.0] * 10, [100.0] * 9 + [10.0], [100.0] * 4 + [10.0] * 6])
-    monkeypatch.setattr(Dagger, "_validate", lambda self, student, number=0: np.array(next(found)))
+    monkeypatch.setattr(
+        Dagger, "_measure_validation_returns", lambda self, student, number=0: np.array(next(found))
+    )
     learner = dagger(tmp_path, small(rounds=3, collection=SHORT))
     lines = [learner.step() for _ in range(4)]
     assert [line.get("undone") for line in lines] == [None, None, None, 46.0]

@@ -459,7 +459,7 @@ def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp
     robot.reset(1)
     robot._environment.unwrapped.force = lambda given: seen.append(np.ravel(given)) or 0.0
     robot.step(np.array(commands))
-    robot.fill(0)
+    robot.fill_messages(0)
     assert tuple(seen[0].tolist()) == pytest.approx(action)
     assert len(robot.sensor_topics[0].message.position) == len(drafted.channels)
     robot.close()

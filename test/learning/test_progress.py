@@ -21,7 +21,7 @@ from an_control.cli.terminal import (
     ProgressLine,
     RunAtTerminal,
     format_duration,
-    is_live,
+    is_output_terminal,
 )
 from an_control.cli.verbs import load_verb_class
 from an_control.learning.api import pipeline
@@ -116,7 +116,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     main_end, other_end = pty.openpty()
     monkeypatch.setattr(sys, "stdout", os.fdopen(other_end, "w"))
-    assert not is_live()
+    assert not is_output_terminal()
     with PartBars(("student",)) as bars:
         bars.show_progress(RunProgress("begin", "part", part="student"))
         bars.show_progress(replace(BEGIN, part="student"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control_sim.gym.spaces import convert_actions, convert_readings
+from an_control_sim.gym.spaces import make_action_conversion, make_reading_conversion
 
 TYPES = (np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uint16)
 
@@ -35,13 +35,13 @@ def boxes(draw) -> spaces.Box:
 
 def test_the_bounds_of_a_box_of_the_largest_integers_are_exact():
     space = spaces.Box(2**63 - 16896, 2**63 - 600, (1,), np.int64)
-    native = convert_actions(space).to_action
+    native = make_action_conversion(space).to_action
     assert native(np.full(1, -1.0)) == space.low and native(np.full(1, 1.0)) == space.high
 
 
 @given(boxes(), some.data())
 def test_every_action_is_inside_its_box_and_the_bounds_are_exact(space, data):
-    actions, size = convert_actions(space), int(np.prod(space.shape))
+    actions, size = make_action_conversion(space), int(np.prod(space.shape))
     units = data.draw(arrays.arrays(np.float32, size, elements=some.floats(-1, 1, width=32)))
     with np.errstate(all="raise", under="ignore"):
         action = actions.to_action(units)
@@ -68,9 +68,9 @@ def test_every_action_is_inside_its_box_and_the_bounds_are_exact(space, data):
     ],
 )
 def test_a_number_stands_for_this_action(space, number, action):
-    assert convert_actions(space).to_action(np.array([number], np.float32)) == space.dtype.type(
-        action
-    )
+    assert make_action_conversion(space).to_action(
+        np.array([number], np.float32)
+    ) == space.dtype.type(action)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_number_stands_for_this_action(space, number, action):
     ids=str,
 )
 def test_any_numbers_make_an_action_of_the_space_and_an_action_its_numbers(space):
-    actions, rng = convert_actions(space), np.random.default_rng(0)
+    actions, rng = make_action_conversion(space), np.random.default_rng(0)
     for _ in range(50):
         action = actions.to_action(rng.uniform(-1, 1, len(actions.names)).astype(np.float32))
         assert space.contains(action)
@@ -101,12 +101,12 @@ def test_ids_of_readings_come_from_the_keys():
             "lamps": spaces.MultiBinary(1),
         }
     )
-    readings = convert_readings(space)
+    readings = make_reading_conversion(space)
     assert readings.ids == ("desired_goal.0", "desired_goal.1", "gear.1", "gear.2", "lamps.0")
     assert readings.scalable.tolist() == [True, True, False, False, False]
     seen = {"desired_goal": np.array([0.5, -0.5]), "gear": 2, "lamps": np.array([1])}
     assert readings.flatten(seen).tolist() == [0.5, -0.5, 0.0, 1.0, 1.0]
-    plain = convert_readings(spaces.Box(-1, 1, (2, 2)))
+    plain = make_reading_conversion(spaces.Box(-1, 1, (2, 2)))
     assert plain.ids == tuple(f"observation.{i}" for i in range(4))
 
 
@@ -114,10 +114,10 @@ def test_ids_of_readings_come_from_the_keys():
 def test_an_observation_that_is_not_of_its_space_is_refused(observation):
     space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(2)})
     with pytest.raises((ValueError, KeyError, TypeError)):
-        convert_readings(space).flatten(observation)
+        make_reading_conversion(space).flatten(observation)
 
 
 @pytest.mark.parametrize("space", [spaces.Text(5), spaces.Graph(spaces.Box(0, 1, (1,)), None)])
 def test_a_space_without_numbers_is_refused_with_those_that_are_allowed(space):
     with pytest.raises(ValueError, match="allowed: Box, Discrete, MultiDiscrete, MultiBinary"):
-        convert_readings(space)
+        make_reading_conversion(space)

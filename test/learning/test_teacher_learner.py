@@ -279,7 +279,7 @@ def test_limits_end_a_run_and_may_be_raised(tmp_path):
 def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
     how = {"patience": 100, "race": 0.0}
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(), **how)) as learner:
-        learner._validate = lambda: 1.0
+        learner._measure_validation_return = lambda: 1.0
         learner.step()
         assert not learner.end_reason and 0 < learner.steps > 1
         learner.step()
@@ -291,7 +291,7 @@ def test_a_run_goes_on_for_a_third_of_its_limits_without_a_better_validation(tmp
     how = {"patience": 100, "race": 0.0}
     limits = TeacherLimits(steps=30 * 64)
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, **how)) as learner:
-        learner._validate = lambda: 1.0
+        learner._measure_validation_return = lambda: 1.0
         for _ in range(10):
             learner.step()
             assert not learner.end_reason
@@ -306,13 +306,13 @@ def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_
         folder = tmp_path / str(first)
         limits = TeacherLimits(steps=first * 64)
         with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
-            learner._validate = lambda: 1.0
+            learner._measure_validation_return = lambda: 1.0
             for _ in range(6):
                 learner.step()
             state = learner.make_checkpoint()
         limits = TeacherLimits(steps=30 * 64)
         with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
-            learner._validate = lambda: 1.0
+            learner._measure_validation_return = lambda: 1.0
             learner.restore(state)
             while not learner.end_reason:
                 learner.step()
@@ -324,7 +324,7 @@ def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_
 def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
     limits = TeacherLimits(steps=10 * 64)
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, race=0.5)) as learner:
-        learner._validate = lambda: float(learner._newest.noise_kind == better)
+        learner._measure_validation_return = lambda: float(learner._newest.noise_kind == better)
         noises = []
         while not learner.end_reason:
             noises.append(learner.step()["noise"])

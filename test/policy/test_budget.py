@@ -82,7 +82,7 @@ def test_a_tick_computes_no_more_than_its_budget_and_what_it_must(ant, episode, 
 def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
     fits, step_s = [], ant.model.task.step_s
     readings = impossible(ant, [(drawn, 400)], seed=2)
-    spent, _ = play(ant, readings, lambda tick: fits.append(ant.monitor.fit.fits))
+    spent, _ = play(ant, readings, lambda tick: fits.append(ant.monitor.fit.model_fits_robot))
     unfit = np.array([one is False for one in fits])
     for_long = unfit[1:] & unfit[:-1]
     assert for_long.sum() > 100
@@ -156,15 +156,15 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     model = replace(model, task=replace(model.task, step_s=1.0))
     forward = ForwardModel(model)
     budget = TimeBudget(forward, MONITOR.budget)
-    whole = budget.count_affordable(4)
+    whole = budget.count_affordable_comparisons(4)
     assert whole > 100
-    budget.spend(4 * whole)
-    assert budget.count_affordable(4) == 0
+    budget.subtract_step_time(4 * whole)
+    assert budget.count_affordable_comparisons(4) == 0
     budget.start_tick(fits=True)
-    budget.spend(2 * whole)
+    budget.subtract_step_time(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
-    count = budget.count_affordable(4)
-    budget.spend(4 * count)
-    assert count and budget.count_affordable(0.01) == 0 < left_s
-    budget.spend(1e9)
-    assert budget.count_affordable(4) == 0
+    count = budget.count_affordable_comparisons(4)
+    budget.subtract_step_time(4 * count)
+    assert count and budget.count_affordable_comparisons(0.01) == 0 < left_s
+    budget.subtract_step_time(1e9)
+    assert budget.count_affordable_comparisons(4) == 0

@@ -32,7 +32,7 @@ def actions(policy, readings, ticks: int) -> np.ndarray:
 def test_while_the_robot_moves_the_actions_are_the_policys_bit_for_bit():
     recovering, alone = make_policy(MODEL, recovery=LEAST), make_policy(MODEL)
     assert (actions(recovering, moving, 300) == actions(alone, moving, 300)).all()
-    assert recovering.recoveries == 0
+    assert recovering.recovery_count == 0
 
 
 def runs(pushed: np.ndarray) -> tuple[list[int], list[int]]:
@@ -70,7 +70,7 @@ def test_after_a_stop_the_pushes_begin_with_one_again():
 
 def test_the_policy_learns_of_the_pushes_and_of_what_was_sent_instead():
     policy = make_policy(MODEL, recovery=LEAST)
-    while not policy.recoveries:
+    while not policy.recovery_count:
         action = policy.step_array(STILL, IDS)
     assert (policy.previous_action == action).all()
     policy.previous_action = np.zeros(8, np.float32)
@@ -81,7 +81,7 @@ def test_the_same_pushes_follow_in_each_episode():
     policy = make_policy(MODEL, recovery=LEAST)
     first = actions(policy, lambda tick: STILL, 120)
     policy.reset()
-    assert policy.recoveries == 0
+    assert policy.recovery_count == 0
     assert (actions(policy, lambda tick: STILL, 120) == first).all()
 
 
@@ -90,7 +90,7 @@ def test_a_robot_that_is_stopped_is_not_pushed_until_it_stands_still_in_command(
     for _ in range(200):
         policy.step_array(STILL, IDS)
         policy.previous_action = np.zeros(8, np.float32)
-    assert policy.recoveries == 0
+    assert policy.recovery_count == 0
     after = np.abs(actions(policy, lambda tick: STILL, 60)) == 1.0
     assert RECOVERY.pause_ticks <= int(np.argmax(after.all(1))) < 40
 
@@ -128,7 +128,7 @@ def test_channels_in_another_order_are_pushed_alike(order):
         readings = moving(tick) if tick < 10 else STILL
         action = other.step_array(readings[list(order)], ids)
         assert (policy.step_array(readings, IDS) == action).all()
-    assert policy.recoveries == other.recoveries > 0
+    assert policy.recovery_count == other.recovery_count > 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
@@ -138,7 +138,7 @@ def test_a_reading_that_is_no_number_hides_no_robot_that_stands_still(bad):
     readings[3] = bad
     for _ in range(120):
         assert np.isfinite(policy.step_array(readings, IDS)).all()
-    assert policy.recoveries
+    assert policy.recovery_count
 
 
 @pytest.mark.parametrize("readings", [moving, lambda tick: STILL])
@@ -149,8 +149,8 @@ def test_the_order_of_the_channels_changes_no_bit(readings):
         order, values = rng.permutation(len(IDS)), readings(tick)
         shuffled = other.step_array(values[order], tuple(IDS[i] for i in order))
         assert (policy.step_array(values, IDS) == shuffled).all()
-    assert policy.recoveries == other.recoveries
-    assert (policy.recoveries > 0) == (readings is not moving)
+    assert policy.recovery_count == other.recovery_count
+    assert (policy.recovery_count > 0) == (readings is not moving)
 
 
 @pytest.mark.parametrize("left_out", [True, False])
@@ -163,8 +163,8 @@ def test_a_channel_that_comes_and_goes_is_no_movement_and_hides_none(readings, l
         values[here:] = np.nan
         count = here if left_out else len(IDS)
         policy.step_array(values[:count], IDS[:count])
-    assert policy.recoveries == whole.recoveries
-    assert (policy.recoveries > 0) == (readings is not moving)
+    assert policy.recovery_count == whole.recovery_count
+    assert (policy.recovery_count > 0) == (readings is not moving)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
@@ -173,7 +173,7 @@ def test_where_no_channel_stays_for_two_ticks_nothing_is_known_of_the_robot(engi
     for tick in range(120):
         some = slice(tick % 2, None, 2)
         policy.step_array(STILL[some], IDS[some])
-    assert policy.recoveries == 0
+    assert policy.recovery_count == 0
 
 
 def test_a_model_says_itself_whether_its_robot_is_pushed_unless_another_is_asked_for():
@@ -182,9 +182,9 @@ def test_a_model_says_itself_whether_its_robot_is_pushed_unless_another_is_asked
         make_policy(model), make_policy(model, recovery=0.0), make_policy(MODEL, recovery=LEAST),
     )  # fmt: skip
     pushed = actions(own, lambda tick: STILL, 120)
-    assert own.recoveries and (pushed == actions(always, lambda tick: STILL, 120)).all()
+    assert own.recovery_count and (pushed == actions(always, lambda tick: STILL, 120)).all()
     actions(never, lambda tick: STILL, 120)
-    assert never.recoveries == make_policy(MODEL).recoveries == 0
+    assert never.recovery_count == make_policy(MODEL).recovery_count == 0
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
@@ -218,4 +218,4 @@ def test_a_caller_may_fill_the_same_array_again_at_each_tick():
     for tick in range(120):
         readings[:] = moving(tick)
         policy.step_array(readings, IDS)
-    assert policy.recoveries == 0
+    assert policy.recovery_count == 0

@@ -94,14 +94,14 @@ def test_a_robot_that_fits_again_has_its_moves_found_again():
 def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
     fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32), MONITOR.fit)
     for _ in range(MONITOR.fit.seen_ticks - 1):
-        fit.count_tick(5.0, known=True)
+        fit.record_excess(5.0, known=True)
     cautious = fit.min_gain
-    assert fit.fits is None
-    fit.count_tick(5.0, known=True)
-    assert fit.fits and fit.limits.min_gain == fit.min_gain < cautious
+    assert fit.model_fits_robot is None
+    fit.record_excess(5.0, known=True)
+    assert fit.model_fits_robot and fit.limits.min_gain == fit.min_gain < cautious
     for _ in range(50):
-        fit.count_tick(100.0, known=True)
-    assert fit.fits is False
+        fit.record_excess(100.0, known=True)
+    assert fit.model_fits_robot is False
 
 
 def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_path):
@@ -206,5 +206,5 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
     assert fit.explains_move(first, other)
     for _ in range(60):
-        fit.count_tick(24.0, known=True)
+        fit.record_excess(24.0, known=True)
     assert fit.explains_move(first, other) is believed

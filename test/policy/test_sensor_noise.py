@@ -59,7 +59,7 @@ def test_signals_that_move_are_no_noise():
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
             order = rng.permutation(5)
-            noise.note_moved_signals()
+            noise.discard_recorded_readings()
         noise.update_estimate(row[order])
         assert noise.sd == 0.0
 

@@ -57,7 +57,7 @@ def test_nor_is_an_assignment_that_does_not_hold_left_for_what_it_does_not_agree
     for tick in range(20):
         before, now = signals(tick)[SWAPPED], signals(tick + 1)[SWAPPED]
         search._add_record(TickRecord(before, np.zeros(2, np.float32), now - before, now))
-    found = search._search_widely(assignment).slots
+    found = search._search_all_assignments(assignment).slots
     assert found.tolist() == (SWAPPED.tolist() if agrees else [0, 1, 2, 3, 4])
 
 

@@ -44,7 +44,7 @@ def test_an_e_stop_writes_the_black_box_and_names_it(
     (box,) = boxes(folder)
     assert line.endswith(f"; the last 30 s are in {box}")
     with SessionReplay(Bag(box), deserialize_message) as replay:
-        commands = list(replay.run())
+        commands = list(replay.replay_commands())
     assert replay.summary.ticks == 20
     assert replay.summary.different == 0
     assert replay.summary.events["estop"] == 1
@@ -64,7 +64,7 @@ def test_a_failed_tick_writes_the_black_box(
     node.trigger_shutdown()
     (box,) = boxes(tmp_path / "boxes")
     assert str(box) in Lines(capfd).naming("tick failed")[0]
-    events = [one for one in Bag(box).entries() if one.topic.endswith("record/events")]
+    events = [one for one in Bag(box).iterate_entries() if one.topic.endswith("record/events")]
     assert any(b"ZeroDivisionError" in one.data for one in events)
 
 
@@ -93,7 +93,7 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
     node.trigger_shutdown()
     (box,) = boxes(tmp_path / "boxes")
     with SessionReplay(Bag(box), deserialize_message) as replay:
-        list(replay.run())
+        list(replay.replay_commands())
     assert 0 < replay.summary.ticks < step
     assert "begins in the middle of a session" in replay.summary.notes[0]
 
@@ -115,7 +115,7 @@ def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Pat
         options, "/robot", node._loop.controller, {}, serialize_message, offset_ns=0, log=print
     )
     for tick in range(100):  # ten seconds after the simulator's start
-        simulated.tick(tick * 100_000_000, None, sends=False)
+        simulated.record_tick(tick * 100_000_000, None, sends=False)
         simulated.flush(now=True)
     assert len(simulated._box) == 11
     simulated.close()

@@ -15,10 +15,10 @@ from an_control.record.layout import (
     TICK,
     TICK_NUMBERS,
     BagError,
-    read_event,
-    read_joint_state,
-    write_event,
-    write_joint_state,
+    decode_event,
+    decode_joint_state,
+    encode_event,
+    encode_joint_state,
 )
 
 NAMES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9))
@@ -27,11 +27,11 @@ NAMES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), 
 @given(NAMES, st.integers(0, 2**31 * 10**9 - 1))
 def test_readings_are_read_by_ros_as_they_were_written(names: list[str], stamp_ns: int) -> None:
     positions = np.arange(len(names)) / 3.0
-    data = write_joint_state(stamp_ns, tuple(names), positions)
+    data = encode_joint_state(stamp_ns, tuple(names), positions)
     message = JointState(name=names, position=array("d", positions.tolist()))
     message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, 10**9)
     assert deserialize_message(data, JointState) == message
-    read, values = read_joint_state(data)
+    read, values = decode_joint_state(data)
     assert read == tuple(names)
     assert values.tolist() == positions.tolist()
 
@@ -45,16 +45,16 @@ def test_numbers_are_read_by_ros_with_their_names() -> None:
 
 
 def test_an_event_is_json_in_a_string() -> None:
-    data = write_event("estop", {"reason": "öffnen"})
+    data = encode_event("estop", {"reason": "öffnen"})
     assert "estop" in deserialize_message(data, String).data
-    assert read_event(data) == {"event": "estop", "reason": "öffnen"}
+    assert decode_event(data) == {"event": "estop", "reason": "öffnen"}
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_other_bytes_are_refused_and_nothing_else_happens(noise: bytes, at: int) -> None:
-    good = write_joint_state(5, ("a", "b"), np.zeros(2))
+    good = encode_joint_state(5, ("a", "b"), np.zeros(2))
     for data in (noise, good[:at], good[: at % len(good)] + noise):
-        for read in (read_joint_state, read_event, TICK_NUMBERS.read):
+        for read in (decode_joint_state, decode_event, TICK_NUMBERS.read):
             try:
                 read(data)
             except BagError:

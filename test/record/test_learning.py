@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
+from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
 from an_control.learning.dagger.settings import make_smoke_settings, read_recipe
-from an_control.learning.recordings import read_recorded_robot, read_recorded_traces
+from an_control.learning.recordings import read_recorded_traces, read_task_and_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
 from an_control.policy import read_model, write_model
 from an_control.policy.task import Task
@@ -41,7 +41,7 @@ def test_episodes_hold_readings_and_the_actions_that_were_sent(stand: Stand, wal
     sent = np.array([one.effort for one in stand.commands])
     np.testing.assert_allclose(traces[0].actions, sent[:39] / 10.0, rtol=1e-6)
     assert traces[1].readings.shape == (40, 4)
-    task, again = read_recorded_robot([walked], "mine")
+    task, again = read_task_and_traces([walked], "mine")
     assert task == Task("mine", "", IDS, ("left", "right"), 0.01)
     assert again[0].actions.tobytes() == traces[0].actions.tobytes()
 
@@ -68,7 +68,7 @@ def test_a_monitor_is_learned_from_a_recording(
 
 
 def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
-    task, episodes = read_imitation_episodes([walked], "tiny")
+    task, episodes = read_task_and_episodes([walked], "tiny")
     settings = make_smoke_settings(read_recipe("quick"))
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
     learner = RecordedTeaching(task, episodes, settings, seed=1)

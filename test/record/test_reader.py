@@ -41,7 +41,7 @@ def test_a_bag_that_rosbags_wrote_is_read(tmp_path: Path, storage: str) -> None:
         for number in range(5):
             data = store.serialize_cdr(string(f"number {number}"), string.__msgtype__)
             writer.write(topic, number, data)
-    read = list(Bag(tmp_path / "bag").entries())
+    read = list(Bag(tmp_path / "bag").iterate_entries())
     assert [one.log_ns for one in read] == list(range(5))
     assert {(one.topic, one.type) for one in read} == {("/text", "std_msgs/msg/String")}
     assert bytes(read[3].data[8:16]) == b"number 3"
@@ -60,7 +60,7 @@ def test_each_compression_is_unpacked(tmp_path: Path, compression: CompressionTy
             writer.add_message(channel, number, TEXT, number, number)
             writer.add_message(other, number, b"{}", number, number)
         writer.finish()
-    assert [one.sequence for one in Bag(path).entries()] == list(range(5))
+    assert [one.sequence for one in Bag(path).iterate_entries()] == list(range(5))
 
 
 def test_a_file_that_ends_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_file_that_ends_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
     for size in range(8, len(content), 97):
         path.write_bytes(content[:size])
         bag = Bag(path)
-        read = [one.sequence for one in bag.entries() if one.type]
+        read = [one.sequence for one in bag.iterate_entries() if one.type]
         assert read == list(range(len(read)))
         assert len(read) >= before
         assert len(read) == 200 or "was not finished" in bag.notes[0]
@@ -81,7 +81,7 @@ def test_a_file_that_ends_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
 def outcome(path: Path) -> str:
     """Read all of a bag: "" or the line that says what is wrong."""
     try:
-        for _ in Bag(path).entries():
+        for _ in Bag(path).iterate_entries():
             pass
     except BagError as error:
         return str(error)
@@ -168,7 +168,7 @@ def test_a_damaged_sqlite_file_gets_one_line(tmp_path: Path) -> None:
         base.execute("INSERT INTO messages VALUES (?, 1, ?, ?)", (number, number, TEXT))
     base.commit()
     base.close()
-    assert len(list(Bag(path).entries())) == 500
+    assert len(list(Bag(path).iterate_entries())) == 500
     content, rng = path.read_bytes(), random.Random(1)
     for _ in range(200):
         damaged = bytearray(content)

@@ -82,7 +82,7 @@ def frames_of(bag: Path, *, computed: bool = True) -> RecordedFrames:
     with SessionReplay(Bag(bag), deserialize_message) as replay:
         frames = RecordedFrames(replay, lambda command: None)
         if computed:
-            frames.compute(threading.Event())
+            frames.replay_recording(threading.Event())
         return frames
 
 
@@ -159,21 +159,28 @@ def test_a_long_recording_is_kept_coarser_within_its_bound(
     frames = frames_of(walked, computed=False)
     step_s = frames._step_s
     for number in range(200):
-        frames.add("tick", number / 20.0, bytes([number]) * 100)
+        frames.add_message("tick", number / 20.0, bytes([number]) * 100)
         assert sum(frames._bytes.values()) <= 5000
     assert frames._step_s > step_s
     tick = frames.tracks["tick"]
-    assert tick.find(0.0) == bytes([0]) * 100 and tick.find(10.0) == bytes([199]) * 100
+    assert (
+        tick.find_message_at(0.0) == bytes([0]) * 100
+        and tick.find_message_at(10.0) == bytes([199]) * 100
+    )
 
 
 def test_a_track_keeps_what_changes_and_finds_the_newest() -> None:
     track = Track()
-    assert track.find(1.0) is None
-    assert [track.add(at_s, text) for at_s, text in ((0.0, b"a"), (1.0, b"a"), (2.0, b"bc"))] == [
-        1, 0, 2,
-    ]  # fmt: skip
-    assert [track.find(at_s) for at_s in (0.0, 1.5, 2.0, 9.0)] == [b"a", b"a", b"bc", b"bc"]
-    assert track.drop_half() == 1 and track.find(9.0) == b"a"
+    assert track.find_message_at(1.0) is None
+    messages = ((0.0, b"a"), (1.0, b"a"), (2.0, b"bc"))
+    assert [track.append_if_changed(at_s, text) for at_s, text in messages] == [1, 0, 2]
+    assert [track.find_message_at(at_s) for at_s in (0.0, 1.5, 2.0, 9.0)] == [
+        b"a",
+        b"a",
+        b"bc",
+        b"bc",
+    ]
+    assert track.drop_every_second() == 1 and track.find_message_at(9.0) == b"a"
 
 
 def says(browser: Browser, selector: str, ready: Callable[[str], object]) -> None:

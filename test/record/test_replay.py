@@ -25,7 +25,7 @@ from an_control.ros.outputs import set_stamp
 
 def replayed(folder: Path, **options) -> tuple[ReplaySummary, list[ReplayedCommand]]:
     with SessionReplay(Bag(folder), deserialize_message, **options) as replay:
-        commands = list(replay.run())
+        commands = list(replay.replay_commands())
         return replay.summary, commands
 
 
@@ -115,7 +115,7 @@ def test_every_command_of_a_troubled_session_is_replayed_to_the_last_bit(
     assert summary.notes == []
     assert summary.ticks > 100
     assert {"rewire", "estop", "model", "activate", "wiring"} <= summary.events.keys()
-    assert [one for one in commands if not one.same] == []
+    assert [one for one in commands if not one.is_same_command] == []
     kinds = {one.kind for one in commands}
     assert {CommandKind.POLICY, CommandKind.STOP, CommandKind.HALT} <= kinds
 
@@ -175,7 +175,7 @@ def test_a_command_that_was_changed_in_the_file_is_found(
 ) -> None:
     from an_control.record.writer import BagFolder, FileHead
 
-    entries = list(Bag(walked).entries())
+    entries = list(Bag(walked).iterate_entries())
     place = [n for n, one in enumerate(entries) if one.topic == "/policy/record/command"][10]
     data = bytearray(entries[place].data)
     data[-16] ^= 1  # the last bit of the last number
@@ -214,7 +214,7 @@ def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None
     from an_control.record.writer import BagFolder, FileHead
     from an_control.wiring import WiringError
 
-    entries, rng = list(Bag(walked).entries()), random.Random(0)
+    entries, rng = list(Bag(walked).iterate_entries()), random.Random(0)
     own = [n for n, one in enumerate(entries) if one.type and len(one.data) > 8]
     texts = [n for n in own if entries[n].topic.endswith("events")]
     outcomes = set()

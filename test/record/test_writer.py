@@ -53,7 +53,7 @@ def test_all_that_was_put_is_in_the_file_and_in_order(tmp_path: Path) -> None:
     for number in range(1000):
         writer.enqueue([text(number)], len(TEXT))
     writer.close()
-    assert [one.sequence for one in Bag(tmp_path / "bag").entries()] == list(range(1000))
+    assert [one.sequence for one in Bag(tmp_path / "bag").iterate_entries()] == list(range(1000))
     assert failures == []
     about = yaml.safe_load((tmp_path / "bag/metadata.yaml").read_text())
     about = about["rosbag2_bagfile_information"]
@@ -97,10 +97,10 @@ def test_files_follow_each_other_and_the_oldest_go(tmp_path: Path) -> None:
     assert not (tmp_path / "bag/bag_0.mcap").exists()
     assert sum(one.stat().st_size for one in files) < 100_000
     for file in files:
-        first, second, *_ = Bag(file).entries()
+        first, second, *_ = Bag(file).iterate_entries()
         assert (first.topic, first.data) == ("model:1", b"content")
         assert second.sequence == 99
-    last = [*Bag(tmp_path / "bag").entries()][-1]
+    last = [*Bag(tmp_path / "bag").iterate_entries()][-1]
     assert last.sequence == 199
 
 
@@ -147,7 +147,7 @@ def test_a_full_disk_ends_the_recording_and_what_is_there_can_be_read(tmp_path: 
     assert writer.waiting_bytes == 0
     writer.close()
     bag = Bag(tmp_path / "bag")
-    read = [one.sequence for one in bag.entries()]
+    read = [one.sequence for one in bag.iterate_entries()]
     assert read == list(range(len(read)))
     assert len(read) > 0
 
@@ -169,7 +169,7 @@ def test_a_disk_of_50_ms_a_write_holds_up_nobody(tmp_path: Path) -> None:
     writer.close(20.0)
     assert longest_s < 0.01
     assert writer.slowest_s > 0.05
-    assert [one.sequence for one in Bag(tmp_path / "bag").entries()] == list(range(100))
+    assert [one.sequence for one in Bag(tmp_path / "bag").iterate_entries()] == list(range(100))
 
 
 def test_a_disk_that_hangs_ends_the_recording(
@@ -264,7 +264,9 @@ def test_the_robot_walks_on_where_each_write_takes_50_ms(
     )
     stand.node.trigger_shutdown()
     (folder,) = (tmp_path / "bags").iterdir()
-    commands = [one for one in Bag(folder).entries() if one.topic.endswith("record/command")]
+    commands = [
+        one for one in Bag(folder).iterate_entries() if one.topic.endswith("record/command")
+    ]
     assert len(commands) == 21
 
 
@@ -295,6 +297,6 @@ def test_a_killed_process_loses_less_than_a_second(tmp_path: Path) -> None:
             process.kill()
             last_ns = max([last_ns, *(int(one) for one in process.stdout.read().split())])
         bag = Bag(folder)
-        read = [one.log_ns for one in bag.entries()]
+        read = [one.log_ns for one in bag.iterate_entries()]
         assert last_ns - read[-1] < 1e9
         assert "was not finished" in bag.notes[0]

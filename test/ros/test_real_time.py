@@ -302,11 +302,11 @@ def test_a_robot_that_nobody_commands_is_not_pushed_right_after_the_activation(s
         stand.send(step, still)
         stand.until(lambda s=step: stepped(stand) == stamp_of(s), "the policy watches")
     policy = node._loop.controller.acting.policy
-    assert policy.recoveries == 0
+    assert policy.recovery_count == 0
     node.trigger_activate()
     for step in range(80, 80 + RECOVERY.pause_ticks - 1):
         stand.step(step, still)
-    assert policy.recoveries == 0
+    assert policy.recovery_count == 0
 
 
 def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):

@@ -69,11 +69,11 @@ def heard() -> Iterator[tuple[Node, Listener]]:
 def deeds_of(nodes: Nodes, listener: Listener) -> CommandHandlers:
     deeds = CommandHandlers(nodes, listener)
     deeds.found = RobotGraph(policy=POLICY, scrambler=SCRAMBLER)
-    deeds.panel.set_order(STRAIGHT)
+    deeds.panel.set_signal_order(STRAIGHT)
     wiring = {"sources.s.topic": f"/r/{SCRAMBLED}"}
     for one in STRAIGHT:
         wiring |= {f"channels.{one}.source": "s", f"channels.{one}.field": f"position[{one}]"}
-    deeds.panel.set_wiring(wiring, SCRAMBLED, new=True)
+    deeds.panel.set_policy_wiring(wiring, SCRAMBLED, new=True)
     return deeds
 
 
@@ -86,7 +86,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         while not ticks.get_subscription_count():
             await asyncio.sleep(0.01)
         ticks.publish(JointState(name=["before"]))
-        while not (last := listener.take_newest("channels")):
+        while not (last := listener.take_newest_message("channels")):
             await asyncio.sleep(0.01)
         assert last.name == ["before"]
         nodes = Nodes()
@@ -99,7 +99,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         assert reply.ok, reply.text
         assert sorted(nodes.asked) == [POLICY, SCRAMBLER]
         assert nodes.order == SWAPPED and nodes.reads == SWAPPED
-        assert listener.take_newest("channels").name == ["tick"], (
+        assert listener.take_newest_message("channels").name == ["tick"], (
             "whoever shows the tick gets it too"
         )
 

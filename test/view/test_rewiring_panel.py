@@ -30,14 +30,14 @@ PLAIN = {
 
 def scrambled() -> RewiringPanel:
     panel = RewiringPanel()
-    panel.set_order({one: one for one in reversed(IDS)})
-    panel.set_wiring(SCRAMBLED, "scrambled", new=True)
+    panel.set_signal_order({one: one for one in reversed(IDS)})
+    panel.set_policy_wiring(SCRAMBLED, "scrambled", new=True)
     return panel
 
 
 def plain() -> RewiringPanel:
     panel = RewiringPanel()
-    panel.set_wiring(PLAIN, new=True)
+    panel.set_policy_wiring(PLAIN, new=True)
     return panel
 
 
@@ -114,19 +114,19 @@ def test_undo_takes_everything_back_in_turn_and_restoring_too():
 def test_a_robot_that_is_started_again_takes_nothing_back():
     panel = scrambled()
     do(panel, panel.plan_connection("a", "b", announced=False))
-    panel.set_wiring(SCRAMBLED, "scrambled", new=False)
+    panel.set_policy_wiring(SCRAMBLED, "scrambled", new=False)
     assert panel.undo_count == 1
-    panel.set_wiring(SCRAMBLED, "scrambled", new=True)
+    panel.set_policy_wiring(SCRAMBLED, "scrambled", new=True)
     assert panel.undo_count == 0
 
 
 def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
     panel = scrambled()
     do(panel, panel.plan_cut("a"))
-    panel.set_order(None)
+    panel.set_signal_order(None)
     assert panel.undo_count == 0
     do(panel, WiringChange(parameters={"channels.a.field": "position[b]"}))
-    panel.set_order({one: one for one in IDS})
+    panel.set_signal_order({one: one for one in IDS})
     assert panel.undo_count == 0
 
 
@@ -176,8 +176,8 @@ def test_what_cannot_be_is_refused_with_the_reason(refused, named):
 
 def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
     panel = RewiringPanel()
-    panel.set_order({one: one for one in IDS})
-    panel.set_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
+    panel.set_signal_order({one: one for one in IDS})
+    panel.set_policy_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
                     "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
     assert "wildcard" in panel.why_not_announced and not panel.why_not_unannounced
     do(panel, panel.plan_connection("a", "b", announced=False))

@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.commissioning.doctor.driven import DrivenRecorder
 from an_control.policy import Model
-from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, read_joint_state
+from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, decode_joint_state
 from an_control.record.reader import Bag, is_same_topic
 from an_control.wiring import Wiring, make_stamp_reader
 
@@ -50,7 +50,7 @@ def record_bag(
     stamps = {name: make_stamp_reader(cls) for name, cls in classes.items()}
     readers: dict[str, list[str]] = {}
     commanders: dict[str, list[int]] = {}
-    for entry in bag.entries():
+    for entry in bag.iterate_entries():
         if entry.type == ATTACHMENT:
             continue
         if entry.topic not in readers:
@@ -74,7 +74,7 @@ def record_bag(
         except (BagError, ValueError, RuntimeError) as error:
             raise BagError(f"{bag.path}: topic {entry.topic}: {error}") from error
         if entry.topic.endswith(f"/{COMMAND}") and entry.type == TYPES[COMMAND]:
-            names, values = read_joint_state(entry.data)
+            names, values = decode_joint_state(entry.data)
             by_name = dict(zip(names, values, strict=False))
             if set(wiring.command.names) <= set(by_name):
                 ordered = [by_name[name] for name in wiring.command.names]

@@ -50,7 +50,7 @@ class Series(NamedTuple):
     raw: np.ndarray
 
 
-def check_series(series: Series, configs: Mapping[str, ChannelConfig]) -> list[str]:
+def describe_series_problems(series: Series, configs: Mapping[str, ChannelConfig]) -> list[str]:
     """Return the mistakes that the readings alone show, one sentence each.
 
     Args:
@@ -62,11 +62,11 @@ def check_series(series: Series, configs: Mapping[str, ChannelConfig]) -> list[s
         for place, id_ in enumerate(series.ids)
         if id_ in configs
     }
-    pairs = list(_find_pairs(fields))
-    return [*_compare_rates(series, pairs), *_find_quantised(series)]
+    pairs = list(_find_rate_pairs(fields))
+    return [*_describe_wrong_rates(series, pairs), *_find_quantised_channels(series)]
 
 
-def _find_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
+def _find_rate_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
     """Return (index of a position, index of its rate) for all channels that have both.
 
     Args:
@@ -86,7 +86,7 @@ def _find_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, in
     return found
 
 
-def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
+def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
     """Return mistakes in rates, found by comparison with the changes of their positions."""
     if not pairs or len(series.times_s) < 3:
         return []
@@ -98,7 +98,7 @@ def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str
     for position, velocity in pairs:
         change, integral = moved[position], turned[velocity]
         known = ~np.isnan(change) & ~np.isnan(integral)
-        if np.count_nonzero(known) < MIN_WINDOWS or _measure_size(change[known]) < MIN_MOVE:
+        if np.count_nonzero(known) < MIN_WINDOWS or _measure_change_size(change[known]) < MIN_MOVE:
             continue
         if not np.ptp(integral[known]):
             said.append(f"channel {names[velocity]}: always reads the same while"
@@ -117,7 +117,7 @@ def _compare_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str
             continue
         if abs(together) < MIN_CORRELATION:
             continue
-        factor = _measure_size(integral[known]) / _measure_size(change[known])
+        factor = _measure_change_size(integral[known]) / _measure_change_size(change[known])
         if max(factor, 1.0 / factor) > FACTOR:
             units = [text for unit, text in UNITS.items() if abs(np.log(factor / unit)) < 0.2]
             hint = f": {units[0]}" if units else ""
@@ -142,7 +142,7 @@ def _compute_integral(series: Series, column: int, ticks: int) -> np.ndarray:
     return found
 
 
-def _measure_size(changes: np.ndarray) -> float:
+def _measure_change_size(changes: np.ndarray) -> float:
     """Return the median of the larger half of absolute changes."""
     sizes = np.sort(np.abs(changes))
     return float(np.median(sizes[len(sizes) // 2 :]))
@@ -157,7 +157,7 @@ def _compute_correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def _find_quantised(series: Series) -> list[str]:
+def _find_quantised_channels(series: Series) -> list[str]:
     """Return channels that change only between a few values, other than 0 and 1."""
     said = []
     for place, id_ in enumerate(series.ids):

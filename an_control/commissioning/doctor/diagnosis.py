@@ -23,8 +23,8 @@ from an_control.commissioning.doctor.hypotheses import (
     CandidateWiring,
     Hypothesis,
     Recording,
-    find_groups,
-    iterate_exchanges,
+    find_id_groups,
+    iterate_part_exchanges,
 )
 from an_control.commissioning.doctor.kinematics import estimate_factor
 from an_control.commissioning.doctor.likelihood import Likelihood
@@ -36,9 +36,9 @@ class DoctorSettings:
     """Tuned numbers of the search.
 
     They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
-    (`experiments/doctor`). "Excess" is the cost of the readings in nats above the usual one in the
-    model's validation; an "effect" is how much a motor does of what the model expects
-    (`Likelihood.estimate_motor_effects`).
+    (`experiments/doctor`). The excess of readings is their cost in nats minus the usual cost, which
+    the model's validation measured. The effect of a motor is its measured effect as a fraction of
+    the effect that the model predicts (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60
@@ -238,7 +238,7 @@ def diagnose(
         The diagnosis; without findings if nothing is wrong or if the recording is too short, which
         a note then says.
     """
-    return _Search(recording, forward, settings).run()
+    return _Search(recording, forward, settings).find_mistakes()
 
 
 class _Search:
@@ -249,8 +249,8 @@ class _Search:
     ) -> None:
         self._recording, self._forward, self._settings = recording, forward, settings
         self._configured = CandidateWiring.from_recording(recording)
-        self._groups = find_groups(recording.ids, recording.groups)
-        motor_groups = find_groups(recording.actuators, None)
+        self._groups = find_id_groups(recording.ids, recording.groups)
+        motor_groups = find_id_groups(recording.actuators, None)
         everything = tuple(range(len(recording.actuators)))
         if len(everything) > 1 and everything not in motor_groups.values():
             motor_groups["all motors"] = everything
@@ -268,11 +268,11 @@ class _Search:
         self._judged: set[int] = set()
         """Motors that `_judge_idle_motor` has judged; their effects say nothing more."""
 
-    def run(self) -> Diagnosis:
+    def find_mistakes(self) -> Diagnosis:
         """Run the search and return the diagnosis."""
         settings, candidate = self._settings, self._configured
         self._likelihood = self._estimate_lag(candidate)
-        ticks = self._likelihood.select_ticks(settings.refined)
+        ticks = self._likelihood.select_evenly_spread(settings.refined)
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
@@ -282,11 +282,11 @@ class _Search:
         candidate = replace(candidate, unusable=~self._heard | still)
         self._lost = candidate.unusable
         self._likelihood.impute_channels(candidate)
-        before = float(self._likelihood.compute_excess(candidate, ticks).sum())
+        before = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
         while len(taken) < settings.max_mistakes:
-            found, rivals = self._find_best(candidate, ticks)
+            found, rivals = self._find_best_hypothesis(candidate, ticks)
             if found is None:
                 break
             if rivals:
@@ -295,10 +295,12 @@ class _Search:
             self._found = True
             candidate = found.candidate
             self._likelihood.impute_channels(candidate)
-            excess = self._likelihood.compute_excess(candidate, ticks)
+            excess = self._likelihood.compute_mean_excess_costs(candidate, ticks)
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
-        candidate = self._drop_unneeded(self._list_changes(candidate, taken), candidate, ticks)
+        candidate = self._drop_unneeded_changes(
+            self._list_changes(candidate, taken), candidate, ticks
+        )
         changes = self._list_changes(candidate, taken)
         reverted = [self._revert_change(candidate, one, one.members) for one in changes]
         costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
@@ -307,11 +309,11 @@ class _Search:
             for one, cost in zip(changes, costs[1:], strict=True)
         ]
         findings.sort(key=lambda one: -one.log_odds)
-        after = float(self._likelihood.compute_excess(candidate, ticks).sum())
+        after = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
         return Diagnosis(
             tuple(findings),
             candidate,
-            self._find_unseen(candidate, ticks),
+            self._explain_unjudged_parts(candidate, ticks),
             tuple(self._make_notes(after, bool(findings))),
             self._likelihood.lag,
             before,
@@ -329,7 +331,7 @@ class _Search:
                 likelihood.impute_channels(candidate)
                 imputed = likelihood.imputed
             likelihood.imputed = imputed
-            ticks = likelihood.select_ticks(self._settings.screened)
+            ticks = likelihood.select_evenly_spread(self._settings.screened)
             if len(ticks) < self._settings.min_ticks:
                 break
             cost = float(likelihood.compute_total_costs([candidate], ticks)[0]) / len(
@@ -364,20 +366,20 @@ class _Search:
                 )
             if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
                 continue  # too little is known of it for a number
-            for factor in FACTORS_BOTH if self._may_scale(candidate, k) else ():
+            for factor in FACTORS_BOTH if self._can_detect_wrong_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
             for offset in self._list_offsets(candidate, k):
                 found.append(Hypothesis("offset", (k,), candidate.with_offset(k, offset)))
             for ticks in range(1, MAX_DELAY + 1):
                 found.append(Hypothesis("delay", (k,), candidate.with_delay(k, ticks)))
-            found.append(Hypothesis("unusable", (k,), candidate.with_unusable(k)))
+            found.append(Hypothesis("unusable", (k,), candidate.with_unusable_channel(k)))
         for a, b in combinations(usable, 2):
             found.append(
                 Hypothesis("swapped", (a, b), candidate.with_permuted_channels([a, b], [b, a]))
             )
         return found
 
-    def _may_scale(self, candidate: CandidateWiring, k: int) -> bool:
+    def _can_detect_wrong_scale(self, candidate: CandidateWiring, k: int) -> bool:
         """Return whether a wrong factor of a channel can be seen: not if it reads just 0 and 1."""
         if not self._binary[k]:
             return bool(self._span[candidate.slots[k]])
@@ -413,11 +415,11 @@ class _Search:
             found.append(
                 Hypothesis("sign", tuple(usable), candidate.with_scale_factor(usable, -1.0), name)
             )
-            usable = [k for k in usable if self._may_scale(candidate, k)]
+            usable = [k for k in usable if self._can_detect_wrong_scale(candidate, k)]
             for factor in FACTORS_BOTH if len(usable) > 1 else ():
                 scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
-        for name, channels, others in iterate_exchanges(self._recording.ids, self._groups):
+        for name, channels, others in iterate_part_exchanges(self._recording.ids, self._groups):
             moved = candidate.with_permuted_channels(channels, others)
             found.append(Hypothesis("permuted", channels, moved, name))
         return found
@@ -438,9 +440,9 @@ class _Search:
                     Hypothesis(kind, members, candidate.with_motor_gain(members, factor), name)
                 )
         effects = self._likelihood.estimate_motor_effects(
-            candidate, self._likelihood.select_ticks(400)
+            candidate, self._likelihood.select_evenly_spread(400)
         )
-        usual = _find_usual_effect(effects)
+        usual = _compute_median_effect(effects)
         for m in motors:
             factor = float(effects[m]) / usual
             if m in self._judged:
@@ -451,7 +453,7 @@ class _Search:
         for a, b in combinations(motors, 2):
             crossed = candidate.with_permuted_motors([a, b], [b, a])
             found.append(Hypothesis("motors swapped", (a, b), crossed))
-        for name, channels, others in iterate_exchanges(
+        for name, channels, others in iterate_part_exchanges(
             self._recording.actuators, self._motor_groups
         ):
             crossed = candidate.with_permuted_motors(channels, others)
@@ -460,7 +462,7 @@ class _Search:
 
     # Comparing
 
-    def _find_best(
+    def _find_best_hypothesis(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
         """Return the most likely significant mistake and its rivals.
@@ -475,7 +477,7 @@ class _Search:
         settings, likelihood = self._settings, self._likelihood
         hypotheses = self._list_hypotheses(candidate)
         for screened, kept in settings.screenings:
-            few = likelihood.select_ticks(screened)
+            few = likelihood.select_evenly_spread(screened)
             costs = likelihood.compute_total_costs(
                 [candidate, *(one.candidate for one in hypotheses)], few
             )
@@ -492,9 +494,9 @@ class _Search:
             for one, cost in zip(refined, costs_of, strict=True)
         ]
         order = np.argsort(scores)[::-1]
-        excess = float(likelihood.compute_excess(candidate, ticks).sum())
+        excess = float(likelihood.compute_mean_excess_costs(candidate, ticks).sum())
         restored = [
-            self._compute_restored(now, cost, candidate, one.candidate, excess)
+            self._compute_restored_nats(now, cost, candidate, one.candidate, excess)
             for one, cost in zip(refined, costs_of, strict=True)
         ]
         accepted = [
@@ -504,7 +506,7 @@ class _Search:
                 now - costs_of[number], refined[number], max(0.0, excess), restored[number]
             )
         ]
-        accepted = self._put_restoring_first(accepted, refined, restored)
+        accepted = self._sort_restoring_first(accepted, refined, restored)
         for number in list(accepted):
             if refined[number].is_motor and not self._agrees_with_effects(
                 refined[number], candidate, ticks
@@ -526,7 +528,9 @@ class _Search:
             if self._is_overlapping(refined[other], refined[best]):
                 continue
             difference = costs_of[other] - costs_of[best]
-            if scores[other] > settings.near_gain * scores[best] and not self._is_clear(difference):
+            if scores[other] > settings.near_gain * scores[
+                best
+            ] and not self._is_mean_gain_positive(difference):
                 rivals.append(refined[other])
         return refined[best], rivals
 
@@ -547,7 +551,7 @@ class _Search:
         same = one.is_motor is other.is_motor
         return same and bool(set(one.members) & set(other.members))
 
-    def _put_restoring_first(
+    def _sort_restoring_first(
         self, accepted: list[int], refined: Sequence[Hypothesis], restored: Sequence[float]
     ) -> list[int]:
         """Return the accepted hypotheses with that first which restores clearly more than the best.
@@ -579,7 +583,7 @@ class _Search:
         Args:
             gain: (K,) nats that it explains in each tick.
             one: The hypothesis.
-            excess: Present excess in nats a tick.
+            excess: How many nats a tick the readings cost more than usual.
             restored: Nats that it gains in restored ticks; negative if it spoils some.
         """
         least = self._settings.min_restored
@@ -588,20 +592,22 @@ class _Search:
         if self._is_significant(gain, one, excess):
             return True
         return (
-            self._is_strange(excess) and one.kind not in FITTED and restored >= least + one.penalty
+            self._is_behaviour_unexpected(excess)
+            and one.kind not in FITTED
+            and restored >= least + one.penalty
         )
 
-    def _is_strange(self, excess: float) -> bool:
+    def _is_behaviour_unexpected(self, excess: float) -> bool:
         """Return whether the model does not expect what this robot does, as after a fall."""
         return excess > self._settings.misfit * len(self._recording.ids)
 
     def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
-        """Return whether a hypothesis explains enough of the present excess.
+        """Return whether a hypothesis explains enough of what is unusual in the readings.
 
         Args:
             gain: (K,) nats that it explains in each tick.
             one: The hypothesis.
-            excess: Present excess in nats a tick.
+            excess: How many nats a tick the readings cost more than usual.
         """
         settings = self._settings
         total, mean = float(gain.sum()), float(gain.mean())
@@ -616,16 +622,18 @@ class _Search:
             return False  # almost any number explains a little of what the model does not know
         if one.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
-            if one.kind == "unusable" and self._is_white(one.candidate.slots[one.members[0]]):
+            if one.kind == "unusable" and self._looks_like_noise(
+                one.candidate.slots[one.members[0]]
+            ):
                 share = settings.min_share
             whole = left <= 0.0 < excess  # nothing is left to explain
             sigma = settings.min_sigma if whole else settings.fitted_sigma
-            return mean >= share * excess and self._is_clear(gain, sigma)
-        if not one.is_motor and self._is_clear(gain, settings.certain_sigma):
+            return mean >= share * excess and self._is_mean_gain_positive(gain, sigma)
+        if not one.is_motor and self._is_mean_gain_positive(gain, settings.certain_sigma):
             share = settings.min_certain_share
-        return mean >= share * excess and self._is_clear(gain)
+        return mean >= share * excess and self._is_mean_gain_positive(gain)
 
-    def _is_white(self, slot: int) -> bool:
+    def _looks_like_noise(self, slot: int) -> bool:
         """Return whether successive readings of a recorded channel are unrelated, as in noise."""
         raw, follows = self._recording.raw[:, slot], ~self._recording.starts[1:]
         before, after = raw[:-1][follows], raw[1:][follows]
@@ -635,7 +643,7 @@ class _Search:
         relation = np.corrcoef(before[known], after[known])[0, 1]
         return bool(abs(relation) < self._settings.white)
 
-    def _compute_restored(
+    def _compute_restored_nats(
         self,
         now: np.ndarray,
         then: np.ndarray,
@@ -673,7 +681,7 @@ class _Search:
         """Return whether a hypothesis about motors agrees with their measured effects."""
         settings, members = self._settings, list(one.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
-        usual = _find_usual_effect(np.delete(before, members))
+        usual = _compute_median_effect(np.delete(before, members))
         members = [m for m in members if not np.isnan(before[m])]
         if not members:
             return True  # no sensor shows their effects
@@ -700,7 +708,7 @@ class _Search:
         ).any()
         bent |= not np.allclose(candidate.scale, self._configured.scale)
         bent |= not np.allclose(candidate.offset, self._configured.offset)
-        if bent or not self._is_strange(excess):
+        if bent or not self._is_behaviour_unexpected(excess):
             return None, []
         effects = self._likelihood.estimate_motor_effects(candidate, ticks)
         alive = (candidate.gain != 0.0) & ~np.isnan(effects)
@@ -747,7 +755,7 @@ class _Search:
                 continue
             crossed = candidate.with_permuted_motors([motor, other], [other, motor])
             effects = self._likelihood.estimate_motor_effects(crossed, ticks)
-            least = self._settings.crossed_effect * _find_usual_effect(effects)
+            least = self._settings.crossed_effect * _compute_median_effect(effects)
             if not effects[[motor, other]].min() >= least:
                 continue
             if (
@@ -757,7 +765,7 @@ class _Search:
                 return Hypothesis("motors swapped", (motor, other), crossed)
         return None
 
-    def _is_clear(self, gain: np.ndarray, sigma: float | None = None) -> bool:
+    def _is_mean_gain_positive(self, gain: np.ndarray, sigma: float | None = None) -> bool:
         """Return whether the mean of the gains (K,) is significantly above 0.
 
         Few blocks need more standard errors, because their standard deviation is an estimate.
@@ -829,21 +837,24 @@ class _Search:
         first = one.candidate.scale[members[0]] / candidate.scale[members[0]]
         sign = np.sign(first)
 
-        def with_scale(value: float) -> CandidateWiring:
+        def make_scaled_candidate(value: float) -> CandidateWiring:
             return candidate.with_scale_factor(members, float(sign * np.exp(value)))
 
         bounds = -MAX_LOG_FACTOR, MAX_LOG_FACTOR
-        log = self._minimize_on_line(with_scale, float(np.log(abs(first))), 0.5, bounds)
-        fitted = with_scale(log)
+        log = self._minimize_on_line(make_scaled_candidate, float(np.log(abs(first))), 0.5, bounds)
+        fitted = make_scaled_candidate(log)
         share = self._settings.unit_share
-        if self._likelihood.compute_excess(fitted, ticks).mean() > self._settings.poor_fit:
+        if (
+            self._likelihood.compute_mean_excess_costs(fitted, ticks).mean()
+            > self._settings.poor_fit
+        ):
             share = self._settings.poor_unit_share
             factor = estimate_factor(self._forward, self._recording, candidate, members)
             if factor is not None:
                 log, share = float(np.log(factor)), 0.0
-                fitted = with_scale(log)
+                fitted = make_scaled_candidate(log)
         near = [
-            with_scale(-np.log(unit))
+            make_scaled_candidate(-np.log(unit))
             for unit in (*UNITS, *ROUND)
             if abs(log + np.log(unit)) < self._settings.near_unit
         ]
@@ -869,7 +880,7 @@ class _Search:
             step: First distance between values.
             bounds: Lower and upper bound, None for none.
         """
-        few = self._likelihood.select_ticks(max(200, self._settings.screened))
+        few = self._likelihood.select_evenly_spread(max(200, self._settings.screened))
         for _ in range(5):
             values = middle + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
             if bounds is not None:
@@ -889,12 +900,12 @@ class _Search:
 
     # What is reported
 
-    def _drop_unneeded(
+    def _drop_unneeded_changes(
         self, found: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
         """Return the candidate without changes that explain nothing beside the others."""
         cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
-        excess = float(self._likelihood.compute_excess(candidate, ticks).sum())
+        excess = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
         for one in found:
             if one.what == "gain":
                 continue  # judged by its effect
@@ -903,9 +914,13 @@ class _Search:
                 without = self._revert_change(candidate, one, some)
                 gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
                 if some == one.members:
-                    needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
-                    spoilt = self._compute_restored(cost, cost + gain, candidate, without, excess)
-                    strange = self._is_strange(excess) and one.what != "unusable"
+                    needed = float(
+                        gain.sum()
+                    ) >= self._settings.min_gain and self._is_mean_gain_positive(gain)
+                    spoilt = self._compute_restored_nats(
+                        cost, cost + gain, candidate, without, excess
+                    )
+                    strange = self._is_behaviour_unexpected(excess) and one.what != "unusable"
                     needed |= strange and -spoilt >= self._settings.min_restored
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
@@ -952,7 +967,7 @@ class _Search:
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
         """Return the candidate with one change undone for these members."""
-        return _copy_entries(candidate, self._configured, change.what, members)
+        return _copy_changed_values(candidate, self._configured, change.what, members)
 
     def _make_finding(
         self, change: _Change, candidate: CandidateWiring, log_odds: float
@@ -1021,7 +1036,9 @@ class _Search:
             text += ", and the wrong way" if gain < 0 else ""
         return Finding(kind, names, text, f"scale times {_format_number(factor)}", log_odds, factor)
 
-    def _find_unseen(self, candidate: CandidateWiring, ticks: np.ndarray) -> dict[str, str]:
+    def _explain_unjudged_parts(
+        self, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> dict[str, str]:
         """Return for each channel and motor that the recording cannot judge what would show it.
 
         A mistake is made on purpose: the readings must become so much less likely that the doctor
@@ -1105,13 +1122,13 @@ FIELDS = {
 """Fields of `CandidateWiring` that belong to each `_Change.what`."""
 
 
-def _find_usual_effect(effects: np.ndarray) -> float:
+def _compute_median_effect(effects: np.ndarray) -> float:
     """Return the median of motor effects, limited to a plausible range; NaN is left out."""
     known = effects[~np.isnan(effects)]
     return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
 
 
-def _copy_entries(
+def _copy_changed_values(
     candidate: CandidateWiring, other: CandidateWiring, what: str, members: Sequence[int]
 ) -> CandidateWiring:
     """Return `candidate` with the values of `other` for these members in one respect."""

@@ -140,7 +140,7 @@ class CandidateWiring:
         delay[channel] = ticks
         return replace(self, delay=delay)
 
-    def with_unusable(self, channel: int) -> CandidateWiring:
+    def with_unusable_channel(self, channel: int) -> CandidateWiring:
         """Return a copy in which the channel carries no information."""
         unusable = self.unusable.copy()
         unusable[channel] = True
@@ -235,7 +235,7 @@ PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0
 """Penalties in nats of kinds with a fitted number; the others have 8."""
 
 
-def find_groups(
+def find_id_groups(
     ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, tuple]:
     """Return groups of two or more ids that one mistake may affect together.
@@ -265,7 +265,7 @@ def find_groups(
     return {name: members for members, name in unique.items()}
 
 
-def iterate_exchanges(
+def iterate_part_exchanges(
     ids: Sequence[str], groups: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Yield permutations of whole parts of a robot, such as two exchanged legs.
@@ -275,7 +275,7 @@ def iterate_exchanges(
 
     Args:
         ids: Ids of channels, or names of actuators.
-        groups: Indices into `ids`, by group name; see `find_groups`.
+        groups: Indices into `ids`, by group name; see `find_id_groups`.
 
     Yields:
         A description, the indices that change, and for each of them the index whose signal it gets.
@@ -303,7 +303,7 @@ def iterate_exchanges(
             inside = [one for one in family.values() if set(one.values()) <= set(members)]
             selections.append((name, inside))
         for name, selected in selections:
-            for to, text in _list_permutations(indices):
+            for to, text in _iterate_permutations(indices):
                 channels = tuple(one[i] for one in selected for i in indices if to[i] != i)
                 others = tuple(one[to[i]] for one in selected for i in indices if to[i] != i)
                 if len(channels) > 2 and (channels, others) not in seen:
@@ -321,7 +321,7 @@ def _split_id(id_: str) -> Iterator[tuple[str, str]]:
         yield f"{id_[: match.start()]}{kind}{id_[match.end() :]}", side
 
 
-def _list_permutations(indices: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
+def _iterate_permutations(indices: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
     """Yield rotations, pairwise exchanges and the reversal of parts, each with a description."""
     count = len(indices)
     for turn in range(1, count):

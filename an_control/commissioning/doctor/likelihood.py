@@ -72,7 +72,7 @@ class Likelihood:
         self._as_configured = np.log(np.abs(recording.scale))
         self._noise_costs = self._compute_noise_costs()
 
-    def select_ticks(self, most: int) -> np.ndarray:
+    def select_evenly_spread(self, most: int) -> np.ndarray:
         """Return `most` evenly spread entries of `ticks`, or all if there are fewer."""
         if len(self.ticks) <= most:
             return self.ticks
@@ -211,7 +211,9 @@ class Likelihood:
         widening = np.repeat(best, lengths, axis=1)
         return widening
 
-    def compute_excess(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
+    def compute_mean_excess_costs(
+        self, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> np.ndarray:
         """Return each channel's mean cost above its usual one.
 
         Args:

@@ -36,7 +36,7 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
 
 
 def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
-    """Return the other remarks of a diagnosis, one sentence each.
+    """Return the remarks of a diagnosis that are no findings, one sentence each.
 
     Args:
         diagnosis: The diagnosis.

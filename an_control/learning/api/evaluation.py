@@ -197,10 +197,10 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
     """
-    from an_control.learning.evaluation.comparison import find_missing_marks
+    from an_control.learning.evaluation.comparison import describe_missing_marks
 
     try:
-        problem = find_missing_marks(path, titles)
+        problem = describe_missing_marks(path, titles)
     except (ValueError, OSError) as error:
         problem = f"{path}: {error}"
     if problem:
@@ -326,13 +326,13 @@ def _play_and_report(
     """
     done = 0
 
-    def report(result: PlayedEpisode) -> None:
+    def report_progress(result: PlayedEpisode) -> None:
         nonlocal done
         done += 1
         figures = {"return": result.total, "steps": result.steps}
         progress(RunProgress("step", "episode", done, episodes, done / episodes, figures=figures))
 
-    return player.play(protocol, episodes, report)
+    return player.play(protocol, episodes, report_progress)
 
 
 def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:

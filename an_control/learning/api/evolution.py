@@ -151,9 +151,9 @@ class EvolveOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: must be 1 or more")
-        self._check_used()
+        self._check_ignored_options()
 
-    def _check_used(self) -> None:
+    def _check_ignored_options(self) -> None:
         """Raise ValueError if an option is set that the chosen form or optimiser would ignore."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
@@ -236,7 +236,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.es.search import Search
-    from an_control.learning.rollout.processes import make_engine
+    from an_control.learning.rollout.processes import make_rollout_engine
     from an_control.learning.runs.run_folder import RunFolder, find_units
     from an_control.learning.runs.run_loop import RunLoop
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
@@ -255,11 +255,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     channels = len(task.channels)
     form, start = _make_parametrisation(options, channels, len(task.actuators), model)
     if options.hints:
-        form, start = _add_hints(form, start, channels)
+        form, start = _extend_by_hints(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
-    engine = make_engine(
+    engine = make_rollout_engine(
         options.engine,
         env,
         environment,
@@ -389,7 +389,7 @@ def _make_parametrisation(
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
+def _extend_by_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
     """Extend a parametrisation by hints, vectors that tell sensory neurons their channels.
 
     Args:

@@ -151,7 +151,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         raise ValueError(f"--disturb: {error}") from error
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
-    model = _without_start(model)
+    model = _remove_start_settings(model)
     written = path
     if model.network is not None:
         written = get_monitor_path(path)
@@ -291,7 +291,7 @@ def _make_forward_model_settings(
     )
 
 
-def _without_start(model: Model) -> Model:
+def _remove_start_settings(model: Model) -> Model:
     """Return a policy that acts at once, without a student or an excitation before it.
 
     A monitor is trained and validated with the policy alone.

@@ -63,7 +63,7 @@ class PolicyParts:
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
         """
-        self._check_used("units", "layers", "recurrent_heads", "window")
+        self._check_parts_use_options("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
         given = [name for name in numbers if name in self.chosen_options]
         changes: dict[str, Any] = {name: self._check_number(name) for name in given}
@@ -84,7 +84,7 @@ class PolicyParts:
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
         """
-        self._check_used(*self.chosen_options)
+        self._check_parts_use_options(*self.chosen_options)
         encoder = self.encoder or "none"
         compares = encoder != "none" or self._check_number("pma")
         return {
@@ -145,7 +145,7 @@ class PolicyParts:
         sizes.check_consistency()
         return sizes
 
-    def _check_used(self, *names: str) -> None:
+    def _check_parts_use_options(self, *names: str) -> None:
         """Check that for each given option that is set, the policy has a part that uses it.
 
         Args:

@@ -140,7 +140,7 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
         with folder.lock():
-            return run.make_all_parts()
+            return run.make_unfinished_parts()
 
 
 @dataclass
@@ -150,8 +150,8 @@ class _RunState:
     Attributes:
         has_monitor: Whether the monitor is trained.
         rows: Rows of the table of scores whose episodes have been played.
-        made_from_steps: A mapping from a part to the number of its steps that were finished when
-            the later parts were made from it.
+        made_from_steps: For each part the number of its finished steps when the later parts were
+            made from it. If it has more now, those are out of date.
         time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
             which the part was made.
     """
@@ -196,14 +196,19 @@ class _Run:
             past = state.get("made_of", {}), state.get("given_s", {})
             self._state = _RunState(state["watched"], rows, *past)
 
-    def make_all_parts(self) -> LearnResult:
+    def make_unfinished_parts(self) -> LearnResult:
         """Make the parts that are not finished, write the model card and return the result."""
         from an_control.learning.evaluation.scores import format_scores
         from an_control.learning.runs.card import summarise_returns, write_card
 
         for part in PARTS:
             shutil.rmtree(self._make_trash_path(part), ignore_errors=True)
-        makers = self._train_teacher, self._train_student, self._train_monitor, self._score_policies
+        makers = (
+            self._train_teacher,
+            self._train_student,
+            self._train_monitor,
+            self._play_score_rows,
+        )
         for part, make in zip(PARTS, makers, strict=True):
             self._progress(RunProgress("begin", "part", part=part))
             about = make()
@@ -240,9 +245,9 @@ class _Run:
                 seed=options.seed,
                 smoke=options.smoke,
             ),
-            self._report_as_part("teacher"),
+            self._make_part_reporter("teacher"),
         )
-        self._drop_outdated(
+        self._delete_outdated_parts(
             "teacher", result.done_before, len(result.metrics), "student", "monitor"
         )
         return ""
@@ -271,10 +276,10 @@ class _Run:
                 minutes=minutes,
                 smoke=options.smoke,
             ),
-            self._report_as_part("student"),
+            self._make_part_reporter("student"),
         )
         done = len(result.metrics)
-        self._drop_outdated("student", result.done_before, done, "monitor")
+        self._delete_outdated_parts("student", result.done_before, done, "monitor")
         self._monitor_minutes += max(0.0, minutes - result.minutes)
         if done < result.rounds:
             self._notes.append(
@@ -310,9 +315,9 @@ class _Run:
             and self._monitor_updates < monitor.updates
             and self._has_more_time("monitor", seconds)
         ):
-            self._drop_parts("monitor")
+            self._delete_parts("monitor")
         if not made.has_monitor:
-            train_monitor(monitor, self._report_as_part("monitor"))
+            train_monitor(monitor, self._make_part_reporter("monitor"))
             made.has_monitor, made.time_limits_s["monitor"] = True, seconds
             self._save_state()
         if (updates := self._monitor_updates) < monitor.updates:
@@ -330,7 +335,7 @@ class _Run:
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
-    def _score_policies(self) -> str:
+    def _play_score_rows(self) -> str:
         """Play the rows of the table of scores that are missing.
 
         Returns:
@@ -345,10 +350,10 @@ class _Run:
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
             teacher = self._given_teacher or read_teacher(str(self._teacher_text), env)
-            self._fill_table(ScorePlayer(env, model.task.channels, teacher, model))
+            self._fill_score_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
-    def _fill_table(self, scoring: ScorePlayer) -> None:
+    def _fill_score_table(self, scoring: ScorePlayer) -> None:
         """Play the missing rows of the table of scores, and add notes on what is unfinished.
 
         Args:
@@ -383,7 +388,7 @@ class _Run:
                 f"table: {len(few)} rows have fewer than {bounds[1]} episodes; increase --minutes"
             )
 
-    def _report_as_part(self, part: str) -> OnProgress:
+    def _make_part_reporter(self, part: str) -> OnProgress:
         """Return a progress function that marks each report with the name of a part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
@@ -401,7 +406,7 @@ class _Run:
         """
         return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
 
-    def _drop_outdated(self, part: str, before: int, done: int, *others: str) -> None:
+    def _delete_outdated_parts(self, part: str, before: int, done: int, *others: str) -> None:
         """Delete later parts if the part from which they were made has been trained further.
 
         This also works if the process was killed in between.
@@ -414,12 +419,12 @@ class _Run:
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, before) != done:
-            self._drop_parts(*others)
+            self._delete_parts(*others)
         if made_of.get(part) != done:
             made_of[part] = done
             self._save_state()
 
-    def _drop_parts(self, *parts: str) -> None:
+    def _delete_parts(self, *parts: str) -> None:
         """Delete the folders of some parts, the monitor and the table of scores.
 
         Args:

@@ -190,7 +190,7 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
     """
-    from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
+    from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
     from an_control.learning.dagger.settings import (
         GENERIC,
         DaggerSettings,
@@ -204,7 +204,7 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
     settings = read_recipe(options.recipe or GENERIC)
     if not isinstance(settings, DaggerSettings):
         raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
-    task, episodes = read_imitation_episodes(options.bag, options.task)
+    task, episodes = read_task_and_episodes(options.bag, options.task)
     settings = make_smoke_settings(settings) if options.smoke else settings
     settings = _change_disturbances(options, settings)
     settings = replace(

@@ -200,8 +200,8 @@ class Dagger:
         """
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
-        recorded = self._record_round(rng)
-        kept = self._drop_failed(recorded)
+        recorded = self._record_round_episodes(rng)
+        kept = self._drop_failed_episodes(recorded)
         self._recordings.write_episodes(self._round, kept)
         self._episodes = self._select_newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
@@ -219,19 +219,19 @@ class Dagger:
                 calm = RolloutSettings(shuffled=False)
                 teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
                 self._returns = [float(np.mean(teacher))]
-            line |= self._keep_or_undo(self._validate(self._newest_student))
+            line |= self._keep_or_undo_round(self._measure_validation_returns(self._newest_student))
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.take_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
         self._round += 1
-        if self._best is not None and self._undoes and self.progress >= 1.0:
-            self._restore_best()
+        if self._best is not None and self._can_undo_rounds and self.progress >= 1.0:
+            self._restore_best_student()
         return line
 
     @property
-    def _undoes(self) -> bool:
+    def _can_undo_rounds(self) -> bool:
         """Return whether the recipe lets late rounds be undone.
 
         Only recipes that count `episode_steps` and do not average students do, since their late
@@ -239,13 +239,13 @@ class Dagger:
         """
         return bool(self.settings.collection.episode_steps) and self._average is None
 
-    def _restore_best(self) -> None:
+    def _restore_best_student(self) -> None:
         """Set the student and its optimiser to those of the best round."""
         assert self._best is not None
         self._student.load_state_dict(self._best["student"])
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
 
-    def _keep_or_undo(self, returns: np.ndarray) -> dict[str, float]:
+    def _keep_or_undo_round(self, returns: np.ndarray) -> dict[str, float]:
         """Keep a copy of the best student so far, or undo a round that made it clearly worse.
 
         Undoing restores the weights and the optimiser of the best student; the round's episodes are
@@ -275,13 +275,13 @@ class Dagger:
         loss = self._best["validation"] - validation
         by_chance = UNDONE_ERRORS * math.hypot(error, self._best["error"])
         if (
-            not self._undoes
+            not self._can_undo_rounds
             or self.progress < UNDONE_FROM
             or loss <= max(UNDONE_LOSS * (best - worst), by_chance)
         ):
             self._returns.append(validation)
             return {}
-        self._restore_best()
+        self._restore_best_student()
         self._returns.append(best)
         return {"undone": validation}
 
@@ -292,15 +292,15 @@ class Dagger:
             contender: The student, its optimiser and its validation, as in `_best`. Its mean return
                 in the further episodes is None until they have been played.
         """
-        if self._best is not None and self._undoes and self.progress >= UNDONE_FROM:
+        if self._best is not None and self._can_undo_rounds and self.progress >= UNDONE_FROM:
             for one in (self._best, contender):
                 if one.get("confirmed") is None:  # a run of an older version has no such key
-                    one["confirmed"] = self._confirm(one["student"])
+                    one["confirmed"] = self._measure_confirmation_return(one["student"])
             if contender["confirmed"] < self._best["confirmed"]:
                 return
         self._best = contender
 
-    def _confirm(self, weights: Mapping[str, Any]) -> float:
+    def _measure_confirmation_return(self, weights: Mapping[str, Any]) -> float:
         """Return the mean return of a student in `CONFIRM_TIMES` further sets of episodes.
 
         Args:
@@ -308,7 +308,10 @@ class Dagger:
         """
         student = deepcopy(self._student)
         student.load_state_dict(weights)
-        sets = [self._validate(student, number) for number in range(1, 1 + CONFIRM_TIMES)]
+        sets = [
+            self._measure_validation_returns(student, number)
+            for number in range(1, 1 + CONFIRM_TIMES)
+        ]
         return float(np.mean(np.concatenate(sets)))
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -394,7 +397,7 @@ class Dagger:
         left_s = 60.0 * self.settings.minutes - self._identified_s
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
-    def _record_round(self, rng: np.random.Generator) -> list[DaggerEpisode]:
+    def _record_round_episodes(self, rng: np.random.Generator) -> list[DaggerEpisode]:
         """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
@@ -451,7 +454,9 @@ class Dagger:
             left -= len(episode.labels) if unit else 1
             yield episode
 
-    def _validate(self, student: Student | PaperStudent, number: int = 0) -> np.ndarray:
+    def _measure_validation_returns(
+        self, student: Student | PaperStudent, number: int = 0
+    ) -> np.ndarray:
         """Return a student's returns (E,) in validation episodes, with shuffled channels.
 
         Args:
@@ -489,7 +494,7 @@ class Dagger:
         """Return the newest of the episodes, as many as the recipe's `kept` allows."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
-    def _drop_failed(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
+    def _drop_failed_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
         """Drop the student's episodes whose return is below the recipe's `min_return`.
 
         A robot at rest shows no difference between channels. If all episodes are below, the best

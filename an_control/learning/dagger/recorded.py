@@ -123,7 +123,7 @@ class RecordedTeaching:
         return self._student.make_model(self._task, how)
 
 
-def read_imitation_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
+def read_task_and_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
     """Read recordings of a robot as episodes to imitate.
 
     Args:
@@ -136,9 +136,9 @@ def read_imitation_episodes(paths: Sequence[Path], name: str) -> tuple[Task, lis
     Raises:
         ValueError: A recording cannot be read, or its robot is not that of the first recording.
     """
-    from an_control.learning.recordings import read_recorded_robot
+    from an_control.learning.recordings import read_task_and_traces
 
-    task, traces = read_recorded_robot(paths, name)
+    task, traces = read_task_and_traces(paths, name)
     episodes = []
     for trace in traces:
         actions = np.asarray(trace.actions, np.float32)

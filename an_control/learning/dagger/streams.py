@@ -34,8 +34,8 @@ from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
     TrainingDisturbance,
-    draw_independently,
-    draw_one,
+    draw_merged_disturbances,
+    draw_one_disturbance,
     make_disturber,
     make_sorted_ids,
 )
@@ -167,11 +167,11 @@ class PerturbedTeacher:
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the teacher's action `label`, or the current period's other action, plus noise."""
         if self._left <= 0:
-            self._start_period()
+            self._draw_next_period()
         self._left -= 1
         return self._noise.add_noise(self._choose_action(self._newest(tick.values), label))
 
-    def _start_period(self) -> None:
+    def _draw_next_period(self) -> None:
         """Draw the kind and the length of the next period of steps."""
         self._first = False
         self._order = self._walk = None
@@ -239,8 +239,8 @@ class RolloutSettings:
             faults: Probability of each fault of the run, of which at most one is drawn.
             rng: Source of all random numbers.
         """
-        drawn = draw_one(faults, rng) if self.faulty else NO_DISTURBANCE
-        drawn = drawn.merged_with(draw_independently(self.disturb, rng))
+        drawn = draw_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
+        drawn = drawn.merged_with(draw_merged_disturbances(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
@@ -497,8 +497,8 @@ class DaggerStreams:
         Args:
             observations: Readings (T, N) of the episode.
         """
-        drawn = draw_one(self._faults, self._rng).merged_with(
-            draw_independently(self._settings.disturb, self._rng)
+        drawn = draw_one_disturbance(self._faults, self._rng).merged_with(
+            draw_merged_disturbances(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape
         if drawn.is_active_on("readings"):

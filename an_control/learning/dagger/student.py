@@ -350,7 +350,7 @@ class StudentState(NamedTuple):
     evidence: Tensor
     recurrence: tuple[Tensor, ...] = ()
 
-    def keep_rows(self, keep: Tensor) -> StudentState:
+    def reset_other_rows(self, keep: Tensor) -> StudentState:
         """Return the state with some episodes reset to zero.
 
         Args:
@@ -481,7 +481,7 @@ class Student(nn.Module):
         self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
         if head:
-            self._copy_head(sizes, arrays)
+            self._copy_head_weights(sizes, arrays)
         if self.sizes.pma:
             return
         with torch.no_grad():
@@ -490,9 +490,9 @@ class Student(nn.Module):
             self.queries.copy_(torch.from_numpy(arrays["attention.queries"]))
             if remember:
                 tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-                self._copy_memory(sizes, tensors)
+                self._copy_memory_weights(sizes, tensors)
 
-    def _copy_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
+    def _copy_head_weights(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
         """Copy the weights of a model's head.
 
         If only one of model and student has a memory, the head's inputs differ; then the first
@@ -521,7 +521,7 @@ class Student(nn.Module):
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
-    def _copy_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
+    def _copy_memory_weights(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
         """Copy the weights of a model's memory.
 
         Args:
@@ -815,7 +815,7 @@ class Student(nn.Module):
                 "attention.key_bias": to_array(self.key.bias),
             }
         if self.sizes.memory:
-            arrays |= self._export_memory()
+            arrays |= self._export_memory_arrays()
         for place, layer in enumerate(self._layers):
             arrays[f"head.{place}.weight"] = to_array(layer.weight)
             arrays[f"head.{place}.bias"] = to_array(layer.bias)
@@ -845,7 +845,7 @@ class Student(nn.Module):
             **self.sizes.parts,
         )
 
-    def _export_memory(self) -> dict[str, np.ndarray]:
+    def _export_memory_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights of the head's memory, by their array names in a model file."""
         memory, units = self.memory, self.sizes.memory
         bias = memory.bias_ih.clone()

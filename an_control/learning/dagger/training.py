@@ -61,7 +61,7 @@ def train_round(
     """
     device = next(student.parameters()).device
     updates = settings.updates if round_number else settings.identify_updates
-    newest = _count_newest(episodes, settings) if round_number else len(episodes)
+    newest = _count_newest_episodes(episodes, settings) if round_number else len(episodes)
     if round_number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
         train_memory(student, episodes, settings, rng)
@@ -106,7 +106,7 @@ def train_round(
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
 
 
-def _count_newest(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
+def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
     """Return how many of the last episodes count as the newest, which are drawn more often.
 
     Args:
@@ -199,7 +199,7 @@ def _prepare_state(
     """
     if state is None:
         state = student.make_initial_state(*batch.values.shape[1:])
-    return state.keep_rows((~batch.fresh).float())
+    return state.reset_other_rows((~batch.fresh).float())
 
 
 def _compute_loss(

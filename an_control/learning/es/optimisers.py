@@ -37,7 +37,7 @@ SKIPPED = frozenset(
 """
 
 
-def collect_values(strategy: Any) -> dict[str, Any]:
+def collect_strategy_values(strategy: Any) -> dict[str, Any]:
     """Return the numbers, arrays and lists in a pycma strategy, by attribute paths such as `.sm.C`.
 
     This must be called between two generations.
@@ -45,13 +45,13 @@ def collect_values(strategy: Any) -> dict[str, Any]:
     return {path: _to_storable(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
 
 
-def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
+def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
     """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
 
     Args:
         strategy: The strategy to change, made with the same settings as the strategy in the
             checkpoint.
-        values: The values by attribute path, as `collect_values` returned them.
+        values: The values by attribute path, as `collect_strategy_values` returned them.
 
     Raises:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
@@ -62,7 +62,7 @@ def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
         what = "missing" if path in slots else "unknown"
         raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
     for path, (owner, key) in slots.items():
-        owner[key] = _match_type(owner[key], values[path], path)
+        owner[key] = _convert_to_type_of(owner[key], values[path], path)
     strategy._updateBDfromSM()
 
 
@@ -76,7 +76,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
 
-    def visit(value: Any, path: str) -> None:
+    def collect_values_below(value: Any, path: str) -> None:
         if id(value) in seen:
             return
         seen.add(id(value))
@@ -89,11 +89,11 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
                 if _is_storable(entry):
                     found[place] = owner, key
                 elif isinstance(entry, dict) or _is_pycma(entry):
-                    visit(entry, place)
+                    collect_values_below(entry, place)
                 elif not (isinstance(entry, str) or callable(entry)):
                     raise TypeError(f"strategy{place}: a {type(entry).__name__} cannot be stored")
 
-    visit(strategy, "")
+    collect_values_below(strategy, "")
     return found
 
 
@@ -120,7 +120,7 @@ def _to_storable(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _match_type(example: Any, value: Any, path: str) -> Any:
+def _convert_to_type_of(example: Any, value: Any, path: str) -> Any:
     """Convert a checkpoint's value to the type and array layout of the attribute that it replaces.
 
     Args:
@@ -269,7 +269,7 @@ class Cma:
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
-        return {"strategy": collect_values(self._strategy)}
+        return {"strategy": collect_strategy_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the state to a checkpoint that `make_checkpoint` returned.
@@ -287,7 +287,7 @@ class Cma:
         self._restart_strategy(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
             self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
-        restore_values(self._strategy, values)
+        restore_strategy_values(self._strategy, values)
 
 
 class _NoiseSource:

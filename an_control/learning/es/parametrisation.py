@@ -343,13 +343,13 @@ def compute_layer_scales(shapes: Shapes) -> np.ndarray:
     as its inputs. For biases it is 0.1, and for attention scores 1.
     """
 
-    def scale(name: str, shape: tuple[int, ...]) -> float:
+    def compute_scale(name: str, shape: tuple[int, ...]) -> float:
         if name == "scores":
             return 1.0
         return 0.1 if len(shape) < 2 else 1.0 / math.sqrt(math.prod(shape[1:]))
 
     return np.concatenate(
-        [np.full(math.prod(shape), scale(name, shape)) for name, shape in shapes.items()]
+        [np.full(math.prod(shape), compute_scale(name, shape)) for name, shape in shapes.items()]
     )
 
 
@@ -366,7 +366,7 @@ def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vectors, ends[:-1], 1)
     return {
-        name: part.reshape(len(vectors), *shape) + _find_value_at_zero(name)
+        name: part.reshape(len(vectors), *shape) + _get_default_weight(name)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
@@ -378,11 +378,11 @@ def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
         arrays: Arrays by name.
         shapes: Names of the arrays, in their order in the vector.
     """
-    parts = [arrays[name].ravel().astype(np.float64) - _find_value_at_zero(name) for name in shapes]
+    parts = [arrays[name].ravel().astype(np.float64) - _get_default_weight(name) for name in shapes]
     return np.concatenate(parts)
 
 
-def _find_value_at_zero(name: str) -> float:
+def _get_default_weight(name: str) -> float:
     """Return the weight that the number 0 in a vector stands for, given the array's name.
 
     It is not 0 for the weights of norms, which start at 1, and for the bias b_g of the gates, which

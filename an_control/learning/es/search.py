@@ -191,7 +191,7 @@ class Race:
         """Return whether the race is over, because only one contender is left."""
         return self.count == 1
 
-    def pass_turn(self, progress: float) -> bool:
+    def pass_turn_to_next(self, progress: float) -> bool:
         """Give the turn to the next contender, and say whether contenders are to be dropped.
 
         Args:
@@ -218,7 +218,7 @@ class Race:
         self._ends = self._ends[1:]
         return ranked[: self.count]
 
-    def rescale(self, ratio: float) -> None:
+    def rescale_bounds(self, ratio: float) -> None:
         """Multiply begin and end of the race by `ratio`, when the length of the run changes."""
         self._ends = [ratio * end for end in self._ends]
 
@@ -300,7 +300,7 @@ class StallDetector:
         """Finished share (0..1) of the run at each recorded validation."""
         self._equal = 0
 
-    def count_equal(self, returns: np.ndarray) -> None:
+    def count_equal_generations(self, returns: np.ndarray) -> None:
         """Count the successive generations in which all candidates had the same return.
 
         Args:
@@ -309,7 +309,7 @@ class StallDetector:
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
-    def find_reason(
+    def find_stall_reason(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
         """Record a validation, and return why the search has stalled; None if it has not.
@@ -336,7 +336,7 @@ class StallDetector:
             return f"no better validation in {waited}"
         return None
 
-    def rescale(self, ratio: float) -> None:
+    def rescale_shares(self, ratio: float) -> None:
         """Multiply all recorded shares of the run by `ratio`, when the run's length changes."""
         self._progress = [ratio * then for then in self._progress]
 
@@ -637,19 +637,19 @@ class Search:
         """
         race, last = self._race, self.generation >= self.steps
         if not race.is_over:
-            if race.pass_turn(self.progress) or last:
+            if race.pass_turn_to_next(self.progress) or last:
                 return self._halve_contenders()
             return {}
-        self._stall.count_equal(returns)
+        self._stall.count_equal_generations(returns)
         if self.settings.max_rollouts:
             self._episodes.adapt_to_noise(returns)
         if self.generation % self.settings.validate_every and not last:
             return {}
         best = self._contenders[0]
-        line, score, error = self._validate(best)
+        line, score, error = self._validate_contender(best)
         if self._hinted is not None:
             return line
-        why = self._stall.find_reason(best.sigma, score, error, self.progress)
+        why = self._stall.find_stall_reason(best.sigma, score, error, self.progress)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
             self._start_race([best.centre], self.progress)
@@ -662,7 +662,7 @@ class Search:
         Returns:
             Metrics of the best search, by name.
         """
-        found = [self._validate(contender) for contender in self._contenders]
+        found = [self._validate_contender(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
         self._contenders = [self._contenders[contender] for contender in kept]
         return found[kept[0]].line
@@ -700,8 +700,8 @@ class Search:
         if before:  # the run may have another length now
             ratio = self._used_share / before
             self._begun *= ratio
-            self._race.rescale(ratio)
-            self._stall.rescale(ratio)
+            self._race.rescale_bounds(ratio)
+            self._stall.rescale_shares(ratio)
 
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
@@ -718,7 +718,7 @@ class Search:
             return None
         return self._hinted.make_hints(vectors, share, len(starts), rng)
 
-    def _validate(self, contender: Optimiser) -> SearchValidation:
+    def _validate_contender(self, contender: Optimiser) -> SearchValidation:
         """Play the validation episodes with the policy at the mean of one search of the race."""
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
@@ -780,7 +780,7 @@ def play_mixture(
             hints. Only a `FusedEngine` supports them.
     """
 
-    def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
+    def play_slice(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
         if hints is None:
             return engine.play(models, starts[begin:end], disturbance)
         assert isinstance(engine, FusedEngine)
@@ -789,7 +789,7 @@ def play_mixture(
 
     ends = [len(starts) * i // len(mixture) for i in range(len(mixture) + 1)]
     parts = [
-        play(begin, end, disturbance)
+        play_slice(begin, end, disturbance)
         for (begin, end), disturbance in zip(pairwise(ends), mixture, strict=True)
     ]
     return Outcomes(

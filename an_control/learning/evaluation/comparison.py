@@ -238,7 +238,7 @@ def format_error(sd: float, episodes: int, digits: int = 0) -> str:
     return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"
 
 
-def find_missing_marks(path: Path, titles: Iterable[str]) -> str:
+def describe_missing_marks(path: Path, titles: Iterable[str]) -> str:
     """Check that a Markdown file has the marks between which tables are written.
 
     Args:
@@ -268,7 +268,7 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
     Raises:
         ValueError: The file lacks the marks of a title.
     """
-    if problem := find_missing_marks(path, tables):
+    if problem := describe_missing_marks(path, tables):
         raise ValueError(problem)
     if not path.exists():
         marked = [

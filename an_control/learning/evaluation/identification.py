@@ -109,7 +109,7 @@ class _IdentificationCounter:
         self._step += 1
 
 
-def count_identified(
+def count_identified_channels(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
@@ -316,7 +316,7 @@ def measure_identification(
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = count_identified(policy, env, channels, episodes, seed, every)
+        found = count_identified_channels(policy, env, channels, episodes, seed, every)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_table(frozen)
     pictures = []

@@ -56,7 +56,7 @@ class AttentionTrace:
             disturber: Object that permuted the signals, and so knows their true order.
         """
         attention, report = policy.attention, policy.monitor_report
-        keys = policy.messages if policy.keys is None else policy.keys
+        keys = policy.message_contributions if policy.keys is None else policy.keys
         if attention is None or keys is None:
             return
         matched = report is not None and report.setting == "match"
@@ -79,7 +79,7 @@ class AttentionTrace:
             self.attention.append(by_signal)
 
 
-def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
+def choose_plotted_steps(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
     """Choose a permutation of the signals in an episode, and the steps around it to plot.
 
     Args:
@@ -104,7 +104,7 @@ def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
         trace: Recorded attention of one episode.
         rewired: Steps at which signals were permuted.
     """
-    at, steps = choose_moments(len(trace.attention), rewired)
+    at, steps = choose_plotted_steps(len(trace.attention), rewired)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
@@ -131,7 +131,7 @@ def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
         trace: Recorded keys of one episode.
         rewired: Steps at which signals were permuted.
     """
-    at, steps = choose_moments(len(trace.keys), rewired)
+    at, steps = choose_plotted_steps(len(trace.keys), rewired)
     points = project_on_principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
     figure, axes = plt.subplots(

@@ -19,7 +19,7 @@ from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_presen
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.learning.training_disturbances import (
     Fault,
-    draw_one,
+    draw_one_disturbance,
     make_disturber,
     make_sorted_ids,
 )
@@ -70,7 +70,7 @@ class Actor(Protocol):
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
 
 
@@ -101,9 +101,9 @@ class Explorer:
         self._policy.reset()
         self._confused.reset()
         self._modes = modes
-        self._start_period()
+        self._draw_next_period()
 
-    def _start_period(self) -> None:
+    def _draw_next_period(self) -> None:
         """Draw kind, length, noise and swapped channels of the next period of disturbed actions."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
@@ -123,7 +123,7 @@ class Explorer:
         if self._modes == CALM:
             return own
         if self._left <= 0:
-            self._start_period()
+            self._draw_next_period()
         self._left -= 1
         action = self._confused.step_array(readings[self._order], self._ids)
         if self._mode == "random":
@@ -138,7 +138,7 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
         self._policy.previous_action = self._confused.previous_action = action
 
@@ -170,9 +170,9 @@ class MissingChannels:
         """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
-        self._draw_missing()
+        self._draw_missing_channels()
 
-    def _draw_missing(self) -> None:
+    def _draw_missing_channels(self) -> None:
         """Draw the channels that are missing from now on."""
         share = self._share.draw(self._rng)
         self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
@@ -187,7 +187,7 @@ class MissingChannels:
             readings: The readings (N,) of all channels.
         """
         if self._rng.random() < 0.003:
-            self._draw_missing()
+            self._draw_missing_channels()
         action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
@@ -195,7 +195,7 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
         self._policy.previous_action = action
 
@@ -239,7 +239,7 @@ def record_episodes(
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start_episode(modes)
-        disturbed = make_disturber(channels, draw_one(faults, rng), rng)
+        disturbed = make_disturber(channels, draw_one_disturbance(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
@@ -296,7 +296,7 @@ def record_trace(
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.note_sent(episode.sent)
+            actor.record_sent_action(episode.sent)
     last = episode.observation
     if disturber is not None:
         last = disturber.disturb(last, make_sorted_ids(len(last)))[0]

@@ -151,7 +151,7 @@ class ImputationTraining(NetworkTraining):
         """Return the state of the batches: random generator, rows and estimates."""
         return self._batch.make_checkpoint()
 
-    def restore_batches(self, state: dict[str, Any]) -> None:
+    def restore_batch_state(self, state: dict[str, Any]) -> None:
         """Restore the batches' state that `get_batch_state` returned."""
         self._batch.restore(state)
 
@@ -219,7 +219,7 @@ class _ImputationBatch:
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.02:
                 self._restart_row(row, anywhere=bool(self._rng.random() < 0.4))
             elif chance < 0.04:
-                self._draw_missing(row)
+                self._draw_missing_channels(row)
         places = list(zip(self._episode, self._tick, strict=True))
         readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
         actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
@@ -277,12 +277,12 @@ class _ImputationBatch:
         last = len(self._actions[episode]) - self._ticks
         self._episode[row] = episode
         self._tick[row] = rng.integers(last) if anywhere and last else 0
-        self._draw_missing(row)
+        self._draw_missing_channels(row)
         seen = self._readings[episode][self._tick[row]]
         unknown = self._missing[row] if not anywhere or rng.random() < 0.5 else False
         self._estimate[row] = np.where(unknown, self._start, seen)
 
-    def _draw_missing(self, row: int) -> None:
+    def _draw_missing_channels(self, row: int) -> None:
         """Draw the channels that are missing from now on in one row of the batch."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
@@ -366,9 +366,9 @@ class IdentityTraining(NetworkTraining):
         actions = whole[0].actions.shape[1]
         self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._draw_pieces(whole[-held:], exact, self._longest, test)
+        self._test = self._draw_trace_pieces(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._draw_pieces(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._draw_trace_pieces(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -376,7 +376,7 @@ class IdentityTraining(NetworkTraining):
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
-        return self._network.compute_loss(*self._draw_pieces(self._traces, sd, ticks, rng))
+        return self._network.compute_loss(*self._draw_trace_pieces(self._traces, sd, ticks, rng))
 
     def compute_figures(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the share of test pieces that are identified correctly.
@@ -402,11 +402,11 @@ class IdentityTraining(NetworkTraining):
         """Return the state of the random generator, which decides the next batches."""
         return {"rng": self._rng.bit_generator.state}
 
-    def restore_batches(self, state: dict[str, Any]) -> None:
+    def restore_batch_state(self, state: dict[str, Any]) -> None:
         """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _draw_pieces(
+    def _draw_trace_pieces(
         self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cut random pieces out of episodes and return the classifier's inputs for them.

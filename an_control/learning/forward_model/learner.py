@@ -104,7 +104,7 @@ class ForwardModelLearner:
     @property
     def steps(self) -> int:
         """Return the number of steps of the whole run, each of up to 1,000 updates."""
-        return self._extra + _count_steps(self._updates)
+        return self._extra + _convert_updates_to_steps(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -118,10 +118,10 @@ class ForwardModelLearner:
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
-            **({"recorded": self._summarise_recorded()} if self._recorded else {}),
+            **({"recorded": self._compute_episode_fingerprint()} if self._recorded else {}),
         }
 
-    def _summarise_recorded(self) -> list[float]:
+    def _compute_episode_fingerprint(self) -> list[float]:
         """Return numbers that identify the given episodes: how many, their ticks, their sum."""
         sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
         return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]
@@ -142,7 +142,7 @@ class ForwardModelLearner:
         if training.is_over:
             self._add_network(training)
             self._updates[self._stage] = training.done
-            self._record_time_cut(training.done < training.updates)
+            self._record_time_limit_cut(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
@@ -168,9 +168,9 @@ class ForwardModelLearner:
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
-            self._extra += _count_steps(state["updates"][: state["stage"]])
+            self._extra += _convert_updates_to_steps(state["updates"][: state["stage"]])
             if state["training"] is not None:
-                self._extra += _count_steps([state["training"]["done"]])
+                self._extra += _convert_updates_to_steps([state["training"]["done"]])
             self._cut_at, self.starts_again = 0.0, True
             return
         forward = (
@@ -178,7 +178,7 @@ class ForwardModelLearner:
             if state["forward"] is None
             else ForwardSizes.from_header(state["forward"], self._known.task.channels)
         )
-        self._known = replace(self._strip_networks(), forward=forward)
+        self._known = replace(self._make_model_without_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])
         self._stage, self._predicting = state["stage"], state["predicting"]
         self._updates = state["updates"]
@@ -208,7 +208,7 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _record_time_cut(self, was_cut: bool) -> None:
+    def _record_time_limit_cut(self, was_cut: bool) -> None:
         """Remember the current time limit if it has cut episodes or updates short.
 
         Args:
@@ -252,7 +252,7 @@ class ForwardModelLearner:
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._record_time_cut(sum(len(trace.actions) for trace in traces) < steps)
+            self._record_time_limit_cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write_episodes(recording, traces)
         self._traces += traces
 
@@ -271,7 +271,7 @@ class ForwardModelLearner:
             self._traces, self.settings, rng, arrays if self._stage == 3 else {}
         )
 
-    def _strip_networks(self) -> Model:
+    def _make_model_without_networks(self) -> Model:
         """Return the model without the monitor's networks."""
         known = self._known
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
@@ -285,7 +285,7 @@ class ForwardModelLearner:
             self._predicting = {"arrays": training.to_arrays(), "binary": binary}
             return
         if isinstance(training, IdentityTraining):
-            own, binary = self._strip_networks(), self._predicting["binary"]
+            own, binary = self._make_model_without_networks(), self._predicting["binary"]
             arrays = own.arrays | self._predicting["arrays"] | training.to_arrays()
             hidden = list(settings.hidden)
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
@@ -300,7 +300,7 @@ class ForwardModelLearner:
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 
 
-def _count_steps(updates: Sequence[int]) -> int:
+def _convert_updates_to_steps(updates: Sequence[int]) -> int:
     """Return how many steps of the run some updates take.
 
     Args:

@@ -124,7 +124,7 @@ class NetworkTraining(ABC):
         """Return the state that decides the next batches, apart from torch's random generator."""
         return {}
 
-    def restore_batches(self, state: dict[str, Any]) -> None:
+    def restore_batch_state(self, state: dict[str, Any]) -> None:
         """Restore the batches' state that `get_batch_state` returned."""
         return
 
@@ -172,7 +172,7 @@ class NetworkTraining(ABC):
         self.done, self._cpu_s = state["done"], state["cpu_s"]
         self.network.load_state_dict(to_tensors(state["network"]))
         self._optimiser.load_state_dict(to_tensors(state["optimiser"]))
-        self.restore_batches(state["further"])
+        self.restore_batch_state(state["further"])
 
 
 def export_layers(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:

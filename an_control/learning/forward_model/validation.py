@@ -81,16 +81,17 @@ def validate_monitor(
         raise ValueError("no forward model to validate (an-control train-monitor makes one)")
     rng = np.random.default_rng([seed, ticks])
 
-    def play(settings: DisturbanceSettings) -> list[EpisodeTrace]:
+    def record_disturbed_traces(settings: DisturbanceSettings) -> list[EpisodeTrace]:
         return record_traces(env, model, settings, ticks, rng)
 
-    trained = play(NOMINAL) + play(NOMINAL)
+    trained = record_disturbed_traces(NOMINAL) + record_disturbed_traces(NOMINAL)
     for fault in drop_unsupported(env, dict.fromkeys(faults, 0.0)):
-        trained += play(fault.settings)
+        trained += record_disturbed_traces(fault.settings)
     robots = [
-        play(one.settings) for one in drop_unsupported(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
+        record_disturbed_traces(one.settings)
+        for one in drop_unsupported(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
     ]
-    unmoved, count = play(NOMINAL), trained[0].readings.shape[1]
+    unmoved, count = record_disturbed_traces(NOMINAL), trained[0].readings.shape[1]
     limits = measure_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
     forward = replace(model.forward, validation=unproven)
@@ -103,7 +104,7 @@ def validate_monitor(
     false = sum(count_false_moves(monitor, alike, trace) for trace in traces)
     played = sum(len(trace.actions) for trace in traces)
     hours = played * (model.task.step_s or 1.0) / 3600.0
-    found = measure_found_share(monitor, alike, play(NOMINAL), rng)
+    found = measure_found_share(monitor, alike, record_disturbed_traces(NOMINAL), rng)
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))
 
@@ -157,7 +158,7 @@ class _UnmonitoredDriver:
         """Return the action (A,) for readings (N,)."""
         return self.policy.step_array(readings, self.ids)
 
-    def note_sent(self, action: np.ndarray) -> None:
+    def record_sent_action(self, action: np.ndarray) -> None:
         """Remember that the robot got another action (A,) than the one returned by `act`."""
         self.policy.previous_action = action
 
@@ -271,7 +272,7 @@ def measure_limits(
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
     fitting = [
         *trained_traces,
-        *(one for one in other_traces if _is_explained(forward, costs, one, max_excess)),
+        *(one for one in other_traces if _explains_trace(forward, costs, one, max_excess)),
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, extrapolate_gain(gains))
@@ -285,7 +286,7 @@ def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
-        fit.count_repeats(readings == before, readings)
+        fit.record_repeats(readings == before, readings)
         most, before = max(most, len(fit.slow)), readings
     return most
 
@@ -337,7 +338,7 @@ def _compute_running_means(excess: np.ndarray) -> np.ndarray:
     return np.array(means[ticks:])
 
 
-def _is_explained(
+def _explains_trace(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
 ) -> bool:
     """Return whether the forward model explains the readings of a recorded episode.

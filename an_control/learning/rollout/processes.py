@@ -1,8 +1,8 @@
 """Engines that play rollouts in processes on this machine, or on many machines with Dask.
 
 A task is one candidate policy and some episodes. Its result depends on the task alone, not on the
-worker that plays it, nor on whether a worker died and the task was played again. `make_engine`
-chooses between these engines and compiled rollouts.
+worker that plays it, nor on whether a worker died and the task was played again.
+`make_rollout_engine` chooses between these engines and compiled rollouts.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _initialise_worker() -> None:
 RolloutEngineName = Literal["auto", "fused", "processes", "dask"]
 
 
-def make_engine(
+def make_rollout_engine(
     name: RolloutEngineName,
     env: gymnasium.Env[Any, Any],
     environment: str,

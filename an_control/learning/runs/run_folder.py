@@ -59,7 +59,7 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
     """
     arrays: dict[str, np.ndarray] = {}
 
-    def plain(value: Any) -> Any:
+    def replace_arrays(value: Any) -> Any:
         """Return a value with references for its arrays, and store the arrays in `arrays`."""
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
@@ -68,12 +68,16 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
             arrays[name] = np.array(value, order="C")
             return {ARRAY: name}
         if isinstance(value, dict):
-            return {"items": [[plain(key), plain(entry)] for key, entry in value.items()]}
+            return {
+                "items": [
+                    [replace_arrays(key), replace_arrays(entry)] for key, entry in value.items()
+                ]
+            }
         if isinstance(value, list | tuple):
-            return [plain(entry) for entry in value]
+            return [replace_arrays(entry) for entry in value]
         return value.item() if isinstance(value, np.generic) else value
 
-    header = json.dumps(plain(state))
+    header = json.dumps(replace_arrays(state))
     return save(arrays, {HEADER: header})
 
 

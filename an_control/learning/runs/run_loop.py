@@ -141,9 +141,11 @@ class RunLoop:
         """
         made = not self.folder.path.exists()
         with self.folder.lock():
-            self._run_locked(report, stop_after, made)
+            self._run_in_locked_folder(report, stop_after, made)
 
-    def _run_locked(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
+    def _run_in_locked_folder(
+        self, report: Report | None, stop_after: int | None, is_new: bool
+    ) -> None:
         """Make the steps of the run that are left, in the locked folder.
 
         Args:
@@ -191,13 +193,13 @@ class RunLoop:
         """
         stopped = False
 
-        def report(line: dict[str, Any]) -> bool:
+        def report_progress(line: dict[str, Any]) -> bool:
             nonlocal stopped
             stopped = progress(self._make_report("step", line)) is False
             return not stopped
 
         progress(self._make_report("begin"))
-        self.run(report)
+        self.run(report_progress)
         progress(self._make_report("end"))
         if stopped and not self.finished:
             raise RunStoppedError(self.folder.path)

@@ -30,7 +30,7 @@ from an_control.learning.teacher.sb3_algorithm import (
 from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
 from an_control.learning.teacher.teachers import Layers, Teacher, collect_run_hashes
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
-from an_control.learning.training_disturbances import draw_one
+from an_control.learning.training_disturbances import draw_one_disturbance
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import (
@@ -225,7 +225,7 @@ class TeacherLearner:
         """The contender that made the newest iteration."""
         rng = np.random.default_rng([seed, 1])
         seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
-        self._validations = [(seed, draw_one(settings.faults, rng)) for seed in seeds]
+        self._validations = [(seed, draw_one_disturbance(settings.faults, rng)) for seed in seeds]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
         """Number of iterations, and processor time in seconds, at the newest validation that was
@@ -327,7 +327,7 @@ class TeacherLearner:
         if self._choices:
             self._largest_logit = self._newest.library.compute_largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
-            validation = self._validate()
+            validation = self._measure_validation_return()
             line |= self._newest.library.failures.take_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
@@ -385,7 +385,7 @@ class TeacherLearner:
                 one.close()
         self._contenders = contenders
 
-    def _validate(self) -> float:
+    def _measure_validation_return(self) -> float:
         """Play validation episodes and return the mean return of the policy as it would be saved.
 
         The policy acts without exploration noise and without bursts of random actions. For each

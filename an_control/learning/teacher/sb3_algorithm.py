@@ -471,7 +471,7 @@ def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> An
     else:
         options |= {"buffer_size": BUFFER, "train_freq": 32, "gradient_steps": 32}
 
-    def rate(_: float) -> float:
+    def compute_learning_rate(_: float) -> float:
         done = algorithm.num_timesteps if algorithm is not None else 0
         return settings.rate * (1.0 - 0.9 * min(1.0, done / settings.decay))
 
@@ -480,7 +480,7 @@ def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> An
     algorithm = getattr(library, settings.algorithm.upper())(
         "MlpPolicy",
         vectorised,
-        learning_rate=rate,
+        learning_rate=compute_learning_rate,
         policy_kwargs=network,
         seed=seed % 2**32,
         device="cpu",

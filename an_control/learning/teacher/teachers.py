@@ -28,7 +28,7 @@ from an_control.policy.mlp import get_head_layers
 from an_control.policy.onnx_file import is_onnx
 from an_control.system.files import read_regular
 from an_control_sim.gym.environments import describe_task, import_module
-from an_control_sim.gym.spaces import convert_actions, encode_choices, pick_largest_of_groups
+from an_control_sim.gym.spaces import encode_choices, make_action_conversion, pick_largest_of_groups
 from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
@@ -373,7 +373,7 @@ def _load_from_stable_baselines(
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
-    unit = convert_actions(actions).to_numbers
+    unit = make_action_conversion(actions).to_numbers
 
     def act(observation: np.ndarray) -> np.ndarray:
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)

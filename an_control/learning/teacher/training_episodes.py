@@ -14,7 +14,7 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.training_disturbances import (
     Fault,
-    draw_one,
+    draw_one_disturbance,
     make_disturber,
     make_sorted_ids,
 )
@@ -112,9 +112,9 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         try:
             if self._burst_begins:
-                self._play_burst()
+                self._play_action_burst()
             elif self._stop_begins:
-                self._play_stop()
+                self._send_zeros_during_stop()
         except BrokenEnvironmentError as failure:
             self._record_failure(failure)
         cut = self._burst_begins or self._stop_begins
@@ -196,7 +196,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
-                self._start_episode(seed, draw_one(self._faults, self._rng))
+                self._start_episode(seed, draw_one_disturbance(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
                 self._record_failure(failure)
 
@@ -243,7 +243,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._failures.count_success()
         return reward
 
-    def _play_stop(self) -> None:
+    def _send_zeros_during_stop(self) -> None:
         """Send zero actions until the robot's stop or the episode ends.
 
         A stop is a period of the episode in which the robot gets the safe command instead of the
@@ -252,7 +252,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         while self._is_stopped and not self._episode.done:
             self._send_action(np.zeros(self._actions, np.float32))
 
-    def _play_burst(self) -> None:
+    def _play_action_burst(self) -> None:
         """Send random or zero actions for 3 to 19 steps."""
         strength = 0.7 * self._rng.integers(2)
         for _ in range(int(self._rng.integers(3, LONGEST_BURST))):

@@ -121,7 +121,7 @@ class PatchAttention:
             return self._pool_patches(keys)
         compared = None
         if self._set is not None:
-            compared = self._set.compute_scores(keys * self._key_scale)
+            compared = self._set.compute_pooling_scores(keys * self._key_scale)
         keys = np.ascontiguousarray(keys.T)
         for start in range(0, self._sizes.queries, BLOCK):
             rows = slice(start, min(start + BLOCK, self._sizes.queries))
@@ -197,7 +197,7 @@ class PatchAttention:
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
 
     @property
-    def messages(self) -> np.ndarray:
+    def message_contributions(self) -> np.ndarray:
         """The contributions (N, m) of the last tick's patches to the message, a copy."""
         return self._values[:, :-1].copy()
 

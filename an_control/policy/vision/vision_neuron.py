@@ -106,9 +106,9 @@ class VisionNeuron(PreviousAction, Policy):
         return self._attend.attention[:, : len(self._ids)]  # none after a reset
 
     @property
-    def messages(self) -> np.ndarray:
+    def message_contributions(self) -> np.ndarray:
         """The contributions (N, m) of the last step's patches to the attention message.
 
         Rows are in `channel_order`.
         """
-        return self._attend.messages[: len(self._ids)]
+        return self._attend.message_contributions[: len(self._ids)]

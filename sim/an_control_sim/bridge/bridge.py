@@ -110,13 +110,13 @@ class Bridge:
         self.exchange = Exchange(
             [one.topic_name for one in self._commands],
             self.robot.commands.stamped,
-            self._outputs.publish,
+            self._outputs.publish_messages,
             self.run.spin,
             self._command_timeout_s,
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(RIVAL_CHECK_S, self._find_other_simulators, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._update_rivals_text, clock=steady)
         self._link = PolicyLink(
             node, policy, tuple(simulation.command.topic_keys), self.run.spin, self._start_timeout_s
         )
@@ -181,7 +181,7 @@ class Bridge:
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
             self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
-        self._outputs.fill(self._count, self._stamp_ns)
+        self._outputs.fill_messages(self._count, self._stamp_ns)
         commands = self._wait_for_step_end() if self._realtime else self._wait_for_command()
         if commands is None:
             self.timeouts += 1
@@ -191,7 +191,7 @@ class Bridge:
         self._progress.publish_step(self._count, self.robot, self._stamp_ns)
         self.run.answer_waiting_requests()
 
-    def finish(self) -> None:
+    def end_episode(self) -> None:
         """End an episode.
 
         Commands that answer none of the episode's steps are counted in `exchange.unmatched`.
@@ -249,7 +249,7 @@ class Bridge:
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
-        self._find_other_simulators()
+        self._update_rivals_text()
         if self._rivals:
             self.node.get_logger().warning(
                 f"waiting up to {patience_s:g} s for another simulator to end"
@@ -257,9 +257,9 @@ class Bridge:
         while self._rivals:
             if not self.run.spin(until_s):
                 raise BridgeError(self._rivals)
-            self._find_other_simulators()
+            self._update_rivals_text()
 
-    def _find_other_simulators(self) -> None:
+    def _update_rivals_text(self) -> None:
         """Update the text about other nodes that publish the same topics.
 
         After the run has started, an error is logged if the text has changed.
@@ -284,8 +284,8 @@ class Bridge:
             BridgeError: The policy has not answered for too long.
         """
         commands = self.robot.commands
-        if self.tap is not None and self.tap.lost:
-            self._outputs.publish()
+        if self.tap is not None and self.tap.is_message_dropped:
+            self._outputs.publish_messages()
             return commands.safe if self._latched else commands.newest_command
         commands.clear_commands()
         took_s = self.exchange.request_command(
@@ -309,13 +309,13 @@ class Bridge:
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.
         """
-        self._outputs.publish()
+        self._outputs.publish_messages()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
         while self.run.spin(self._next_s):
             pass
         commands = self.robot.commands
-        age_s = time.monotonic() - commands.received_s
+        age_s = time.monotonic() - commands.last_command_time_s
         return commands.newest_command if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:

@@ -18,7 +18,7 @@ from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, make_stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
-from an_control_sim.gym.spaces import convert_actions
+from an_control_sim.gym.spaces import make_action_conversion
 
 
 class CommandReader:
@@ -122,7 +122,7 @@ class CommandReader:
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
-    def received_s(self) -> float:
+    def last_command_time_s(self) -> float:
         """The time in seconds at which the earliest message of the newest command was received."""
         return min(self._taken_s)
 
@@ -147,7 +147,7 @@ class CommandReader:
             WiringError: The number differs, or the space is not supported.
         """
         try:
-            self._actions = convert_actions(self._space)
+            self._actions = make_action_conversion(self._space)
         except ValueError as error:
             kind = type(self._space).__name__
             raise WiringError(simulation.file, "environment", kind, str(error)) from None

@@ -58,7 +58,7 @@ def record_simulation(
             total = 0.0
             while not robot.over and len(recorder) < ticks:
                 now_ns += step_ns
-                robot.fill(now_ns)
+                robot.fill_messages(now_ns)
                 for sensor_topic, names in sources:
                     for name in names:
                         controller.table.store_message(name, sensor_topic.message, now_ns, now_ns)

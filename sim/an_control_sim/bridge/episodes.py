@@ -167,7 +167,7 @@ def _run_episode(
     if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell during the stop
         bridge.set_estop(False)
     wall_s = time.monotonic() - begin_s
-    bridge.finish()
+    bridge.end_episode()
     result = EpisodeResult(
         return_=return_,
         steps=steps,

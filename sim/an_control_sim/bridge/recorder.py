@@ -78,7 +78,7 @@ class Recorder:
             assert written, "pictures side by side are an image"
             write_file(self._path, picture.tobytes())
 
-    def _keep_for_sheet(self, picture: np.ndarray, now_s: float) -> None:
+    def _add_to_picture_sheet(self, picture: np.ndarray, now_s: float) -> None:
         """Keep every n-th picture for the sheet, the .png image that is written at the end.
 
         n grows with the number of pictures, so that memory stays bounded.
@@ -125,7 +125,7 @@ class Recorder:
     def _write_picture(self, picture: np.ndarray, now_s: float) -> None:
         """Add a picture, taken at `now_s`, to the sheet or the video."""
         if self._path.suffix == ".png":
-            self._keep_for_sheet(picture, now_s)
+            self._add_to_picture_sheet(picture, now_s)
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")

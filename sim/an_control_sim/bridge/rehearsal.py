@@ -14,9 +14,9 @@ from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
     """Return the wiring of a policy that reads a simulated robot's disturbed readings.
 
-    The wiring is the YAML file that connects topics to the policy. In the result these are the
-    topic of the scrambler, which disturbs the readings (see `derive_scrambled_wiring`). An entry
-    with a `*` stands for several channels; the robot's first readings show for which.
+    The wiring is the YAML file that connects topics to the policy. In the result all channels read
+    the topic of the scrambler, the node that disturbs the readings (see `derive_scrambled_wiring`).
+    An entry with a `*` stands for several channels; the robot's first readings show for which.
 
     Args:
         wiring: The robot's own wiring.
@@ -30,7 +30,7 @@ def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
     robot, table = SimulatedRobot(load_simulation(simulation)), ChannelTable(wiring)
     try:
         robot.reset(0)
-        robot.fill(robot.simulation.step_ns)
+        robot.fill_messages(robot.simulation.step_ns)
         for sensor_topic in robot.sensor_topics:
             for source in wiring.sources:
                 if source.topic == sensor_topic.topic:
@@ -76,7 +76,7 @@ class MessageTap(Protocol):
         """How often sensor signals were permuted among the channels in this episode."""
 
     @property
-    def lost(self) -> bool:
+    def is_message_dropped(self) -> bool:
         """Whether the message of this step is dropped, so that `publish_step` does nothing."""
 
     def reset(self, episode: int) -> None:

@@ -16,7 +16,7 @@ from an_control_sim.bridge.commands import CommandReader
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
-from an_control_sim.gym.spaces import convert_readings
+from an_control_sim.gym.spaces import make_reading_conversion
 from an_control_sim.gym.varied_robot import check_robot, vary_robot
 
 
@@ -72,7 +72,7 @@ class SimulatedRobot:
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
         if not isinstance(space, gymnasium.spaces.Box):
-            self._read = convert_readings(space).flatten
+            self._read = make_reading_conversion(space).flatten
         self._sensors: Callable[[], Mapping[str, Any]] = (
             inner.sensors if isinstance(inner, HasSensors) else dict
         )
@@ -111,7 +111,7 @@ class SimulatedRobot:
         distance = self._info.get("distance_m")
         return None if distance is None else float(distance)
 
-    def fill(self, stamp_ns: int) -> None:
+    def fill_messages(self, stamp_ns: int) -> None:
         """Write the current readings and this stamp into the messages of `sensor_topics`."""
         sensors = self._sensors()
         for sensor_topic in self.sensor_topics:

@@ -76,7 +76,7 @@ class RunControl:
     def end_episode(self) -> None:
         """End the episode; a later call of the reset service waits for the next episode."""
         self._running = False
-        self._end_pauses()
+        self._answer_pause_requests()
 
     def start_step(self) -> bool:
         """Wait while the run is paused until a step is requested; return whether it was paused."""
@@ -89,7 +89,7 @@ class RunControl:
 
     def answer_waiting_requests(self) -> None:
         """Answer the service calls that wait for the end of this step."""
-        self._end_pauses()
+        self._answer_pause_requests()
         if self._steps:
             self._steps.pop(0).set_result("")
 
@@ -107,7 +107,7 @@ class RunControl:
         self.executor.remove_node(self._node)
         self.executor.shutdown()
 
-    def _end_pauses(self) -> None:
+    def _answer_pause_requests(self) -> None:
         """Answer the calls of the pause service, because the current step has ended."""
         self._stepping = False
         while self._pauses:

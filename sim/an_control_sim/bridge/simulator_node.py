@@ -1,6 +1,6 @@
 """Runs the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
-`check_pair` checks, before either is run, whether a simulation YAML and a wiring fit together.
+`check_files_fit` checks, before either is run, whether a simulation YAML and a wiring fit together.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from an_control_sim.bridge.policy_link import START_S, BridgeError
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 from an_control_sim.parameters import (
+    call_when_disturbance_changes,
     declare_disturbance,
     declare_parameter,
     declare_schedule,
-    follow_disturbance,
 )
-from an_control_sim.process import catch_signals, make_node, run_ros_context
+from an_control_sim.process import catch_signals, create_node, run_ros_context
 from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
@@ -202,7 +202,7 @@ def _make_bridge(node: Node, settings: SimulatorSettings) -> Bridge:
         wiring = load_wiring(settings.wiring)
         tap = Scrambler(node, wiring, settings.disturbance, settings.seed, settings.schedule)
     else:
-        follow_disturbance(node, None)
+        call_when_disturbance_changes(node, None)
     return Bridge(
         node,
         SimulatedRobot(simulation, camera=settings.camera_hz > 0, disturbance=settings.disturbance),
@@ -228,7 +228,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     try:
         with catch_signals(), run_ros_context(args):
-            node = make_node(lambda: QuietNode("simulator"))
+            node = create_node(lambda: QuietNode("simulator"))
             try:
                 summary = simulate(node, read_simulator_settings(node), partial(_log_episode, node))
             finally:
@@ -260,7 +260,7 @@ BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
 IMAGE = "sensor_msgs/msg/Image"
 
 
-def check_pair(
+def check_files_fit(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
     """Check that a wiring and a simulation fit together.

@@ -54,14 +54,14 @@ class StepOutputs:
         """The full names of the topics that only one simulator may publish."""
         return [self._clock_publisher.topic_name, *self.topics]
 
-    def fill(self, step: int, stamp_ns: int) -> None:
+    def fill_messages(self, step: int, stamp_ns: int) -> None:
         """Write the readings of a step into the messages.
 
         Args:
             step: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
-        self._robot.fill(stamp_ns)
+        self._robot.fill_messages(stamp_ns)
         clock = self._clock.clock
         clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
         if self._tap is not None:
@@ -71,7 +71,7 @@ class StepOutputs:
         if self._camera is not None:
             self._camera.publish_picture(step, stamp_ns)
 
-    def publish(self) -> None:
+    def publish_messages(self) -> None:
         """Publish the messages of the current step."""
         if self._clock_publisher.get_subscription_count():
             self._clock_publisher.publish(self._clock)

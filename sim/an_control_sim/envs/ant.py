@@ -104,7 +104,7 @@ class AntWorld:
         (self._ant,) = pybullet.loadMJCF(
             os.path.join(data, "mjcf", "ant.xml"), flags=flags, physicsClientId=client
         )
-        self._find_parts()
+        self._find_body_parts()
         if self.mass != 1.0:
             self._scale_mass()
         for joint, angle in zip(self._joints, joint_position, strict=True):
@@ -122,7 +122,7 @@ class AntWorld:
                 physicsClientId=self._client,
             )
 
-    def _find_parts(self) -> None:
+    def _find_body_parts(self) -> None:
         """Find joints and feet by name, and switch off the default motors."""
         client, ant = self._client, self._ant
         number = pybullet.getNumJoints(ant, physicsClientId=client)
@@ -339,7 +339,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                 self._world.advance([0.0] * len(JOINTS))
         self._state = state = self._world.read_state()
         self._contact = self._world.read_foot_contact() if self._down else [0.0] * 4
-        observation = self._observe(state)
+        observation = self._make_observation(state)
         self._potential = self._compute_potential(state)
         return observation, {"distance_m": 0.0}
 
@@ -355,7 +355,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         wide = action.astype(np.float64)
         self._world.advance((TORQUE_NM * np.minimum(np.maximum(wide, -1.0), 1.0)).tolist())
         self._state = state = self._world.read_state()
-        observation = self._observe(state)
+        observation = self._make_observation(state)
         reward, fallen = self._compute_reward(state, wide)
         self._contact = self._world.read_foot_contact()
         return observation, reward, fallen, False, {"distance_m": self._compute_progress_m(state)}
@@ -395,7 +395,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Close the physics engine."""
         self._world.close()
 
-    def _observe(self, state: AntState) -> np.ndarray:
+    def _make_observation(self, state: AntState) -> np.ndarray:
         """Return the observation (28,) of a state.
 
         The physical readings from which it is computed are kept, in the order of `ANT_CHANNELS`.

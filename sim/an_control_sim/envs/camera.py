@@ -30,7 +30,7 @@ class FrameStack:
     def __init__(self, height: int, width: int) -> None:
         self.frames = np.zeros((STACK, height, width), np.uint8)
 
-    def fill_with(self, frame: np.ndarray) -> None:
+    def fill_with_frame(self, frame: np.ndarray) -> None:
         """Fill the whole stack with `frame` (H, W)."""
         self.frames[:] = frame
 

@@ -70,7 +70,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode on a new track, which depends only on the seed."""
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
-        self._stack.fill_with(self._make_gray_frame(frame))
+        self._stack.fill_with_frame(self._make_gray_frame(frame))
         return cut_patches(self._stack.frames), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

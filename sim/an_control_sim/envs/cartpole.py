@@ -201,7 +201,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode from a state that depends only on the seed."""
         super().reset(seed=seed)
         self._state[:, 0] = _draw_start_state(self.np_random)
-        return self._observe(), {}
+        return self._make_observation(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step of 0.01 s.
@@ -213,7 +213,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         if action.shape != (1,) or not np.isfinite(action[0]):
             raise ValueError(f"action {action!r} is not one finite number")
         advance(self._state, action.reshape(1, 1), self._reward, self._ended)
-        return self._observe(), float(self._reward[0]), bool(self._ended[0]), False, {}
+        return self._make_observation(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
     def sensors(self) -> dict[str, list[float]]:
         """Return positions (m, rad) and velocities (m/s, rad/s) of cart and pole."""
@@ -240,7 +240,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         cv2.line(picture, (x, y), tip, (200, 90, 40), 8, cv2.LINE_AA)
         return picture
 
-    def _observe(self) -> np.ndarray:
+    def _make_observation(self) -> np.ndarray:
         """Return the observation (5,) of the current state."""
         observe(self._state, self._observation)
         return self._observation[:, 0].copy()

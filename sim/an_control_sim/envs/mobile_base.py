@@ -94,7 +94,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._acceleration = 0.0
         self._lost = rng.permutation(BEAMS)[: self._lost_count]
         self._draw_readings()
-        return self._observe(), {"distance_m": 0.0}
+        return self._make_observation(), {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step of 0.05 s; actions are clipped to [-1, 1]."""
@@ -110,7 +110,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         arrived = self._left_m < GOAL_M
         crashed = bool(self._compute_clearance_m() < ROBOT_M)
         reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
-        return self._observe(), reward, arrived or crashed, False, {}
+        return self._make_observation(), reward, arrived or crashed, False, {}
 
     def sensors(self) -> dict[str, Any]:
         """Return the robot's sensor readings in SI units; the goal is in the robot's frame."""
@@ -142,7 +142,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         angle = math.atan2(north, east) - self._heading
         self._direction = np.array([math.cos(angle), math.sin(angle)])
 
-    def _observe(self) -> np.ndarray:
+    def _make_observation(self) -> np.ndarray:
         """Return the observation (19,) of the current readings."""
         ranges = self._ranges.astype(np.float64)
         ranges[np.isposinf(ranges)] = RANGE_M

@@ -82,7 +82,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         for _ in range(int(self.np_random.integers(1, MAX_IDLE_FRAMES + 1))):
             self.console.act(Action.NOOP)
         self.console.getScreenGrayscale(self._screens[0])
-        self._stack.fill_with(_make_frame(self._screens[0]))
+        self._stack.fill_with_frame(_make_frame(self._screens[0]))
         return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

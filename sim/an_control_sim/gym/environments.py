@@ -45,7 +45,12 @@ from gymnasium import spaces
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, discard_native_output
 from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
-from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
+from an_control_sim.gym.spaces import (
+    READINGS,
+    ReadingConversion,
+    make_action_conversion,
+    make_reading_conversion,
+)
 from an_control_sim.gym.units import UNSCALED, Units
 from an_control_sim.gym.varied_robot import (
     VariedRobot,
@@ -411,13 +416,13 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._environment, self._reopen, self.units = environment, reopen, units
-        self.actions = convert_actions(env.action_space)
+        self.actions = make_action_conversion(env.action_space)
         self.readings: ReadingConversion | None = None
         self._steps = 0
         if has_patch_observations(env):
             self.observation_space = env.observation_space
         else:
-            self.readings = convert_readings(env.observation_space)
+            self.readings = make_reading_conversion(env.observation_space)
             units.check_count(len(self.readings.ids))
             shape = (len(self.readings.ids),)
             self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)

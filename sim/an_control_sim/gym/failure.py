@@ -31,7 +31,9 @@ def make_failure(environment: str, what: str, error: BaseException) -> BrokenEnv
         error: The error.
     """
     text = shorten_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_foreign(one.filename)]
+    frames = [
+        one for one in traceback.extract_tb(error.__traceback__) if _is_foreign_file(one.filename)
+    ]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     return BrokenEnvironmentError(f"environment {environment!r}: {what}: {text}{where}")
@@ -43,7 +45,7 @@ def shorten_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 4]} ..."
 
 
-def _is_foreign(filename: str) -> bool:
+def _is_foreign_file(filename: str) -> bool:
     """Return whether a source file belongs neither to this package nor to gymnasium."""
     return not filename.startswith((_OURS, "<")) and "/gymnasium/" not in filename
 

@@ -48,7 +48,7 @@ def measure_units(environment: str) -> Units:
         scalable = adapted.readings.scalable
         if not scalable.any():
             return UNSCALED
-        rows = _collect_numbers(adapted)
+        rows = _collect_observed_numbers(adapted)
     _check_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
     resolution = max(np.finfo(row.dtype).eps if row.dtype.kind == "f" else 0.0 for row in rows)
     return choose_units(np.array(rows, np.float64), scalable, float(resolution))
@@ -78,7 +78,7 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
         )
 
 
-def _collect_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
+def _collect_observed_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
     """Play random actions and return the environment's own numbers (N,) at each step."""
     rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape

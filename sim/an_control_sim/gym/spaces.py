@@ -70,13 +70,15 @@ class ActionConversion:
     from_own_units: Callable[[np.ndarray], Any]
 
 
-def convert_readings(space: Space) -> ReadingConversion:
+def make_reading_conversion(space: Space) -> ReadingConversion:
     """Return the conversion of an observation space to numbers.
 
     Raises:
         ValueError: The space is not supported, or has too many numbers.
     """
-    named, flatten = _convert_readings(space, "" if isinstance(space, spaces.Dict) else READINGS)
+    named, flatten = _make_reading_flattener(
+        space, "" if isinstance(space, spaces.Dict) else READINGS
+    )
     ids = tuple(name for name, _ in named)
     _check_names("its observation space", space, ids)
     if len(ids) > MAX_READINGS:
@@ -87,13 +89,13 @@ def convert_readings(space: Space) -> ReadingConversion:
     return ReadingConversion(ids, np.array([scalable for _, scalable in named]), flatten)
 
 
-def convert_actions(space: Space) -> ActionConversion:
+def make_action_conversion(space: Space) -> ActionConversion:
     """Return the conversion of numbers in [-1, 1] to the actions of a space.
 
     Raises:
         ValueError: The space is not supported.
     """
-    actions = _convert_actions(space, ACTIONS)
+    actions = _make_action_conversion(space, ACTIONS)
     _check_names("its action space", space, actions.names)
     return actions
 
@@ -144,7 +146,7 @@ def _make_unsupported_error(space: Space, name: str) -> ValueError:
     return ValueError(f"{where} {describe_space(space)} (allowed: {ALLOWED})")
 
 
-def _convert_readings(
+def _make_reading_flattener(
     space: Space, name: str
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
     """Return the conversion of a space to numbers.
@@ -180,7 +182,7 @@ def _convert_readings(
         return ids, lambda value: _encode_one_hot(
             _flatten_array(value, size, name) - starts, counts, name
         )
-    return _convert_readings_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
+    return _make_flattener_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
 
 
 def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
@@ -200,7 +202,7 @@ def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
     raise _make_unsupported_error(space, name)
 
 
-def _convert_readings_of_parts(
+def _make_flattener_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
     """Return the conversion of a Dict or Tuple to numbers, joined from its parts' conversions.
@@ -213,7 +215,7 @@ def _convert_readings_of_parts(
         A list with a pair for each number: the id, and whether the number has a unit. Then a
         function that converts a value of the space to the array of these numbers.
     """
-    read = {key: _convert_readings(part, name) for key, (part, name) in parts.items()}
+    read = {key: _make_reading_flattener(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
 
     def flatten(value: Any) -> np.ndarray:
@@ -298,7 +300,7 @@ def pick_largest_of_groups(choices: Sequence[int], numbers: np.ndarray) -> list[
     return found
 
 
-def _convert_actions(space: Space, name: str) -> ActionConversion:
+def _make_action_conversion(space: Space, name: str) -> ActionConversion:
     """Return the conversion of numbers in [-1, 1] to the actions of a space.
 
     Args:
@@ -306,17 +308,17 @@ def _convert_actions(space: Space, name: str) -> ActionConversion:
         name: The name of the space, with which the names of the actuators begin.
     """
     if isinstance(space, spaces.Box):
-        return _convert_box(space, name)
+        return _make_box_conversion(space, name)
     if isinstance(space, spaces.Discrete):
-        return _convert_discrete(space, name)
+        return _make_discrete_conversion(space, name)
     if isinstance(space, spaces.MultiDiscrete):
-        return _convert_multi_discrete(space, name)
+        return _make_multi_discrete_conversion(space, name)
     if isinstance(space, spaces.MultiBinary):
-        return _convert_bits(space, name)
-    return _convert_actions_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
+        return _make_bits_conversion(space, name)
+    return _make_conversion_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
 
 
-def _convert_discrete(space: spaces.Discrete, name: str) -> ActionConversion:
+def _make_discrete_conversion(space: spaces.Discrete, name: str) -> ActionConversion:
     """Return the conversion of numbers to an action of a Discrete space.
 
     Args:
@@ -339,7 +341,7 @@ def _convert_discrete(space: spaces.Discrete, name: str) -> ActionConversion:
     )
 
 
-def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionConversion:
+def _make_multi_discrete_conversion(space: spaces.MultiDiscrete, name: str) -> ActionConversion:
     """Return the conversion of numbers to an action of a MultiDiscrete space.
 
     Args:
@@ -370,7 +372,7 @@ def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionCon
     )
 
 
-def _convert_bits(space: spaces.MultiBinary, name: str) -> ActionConversion:
+def _make_bits_conversion(space: spaces.MultiBinary, name: str) -> ActionConversion:
     """Return the conversion of numbers to an action of a MultiBinary space.
 
     Args:
@@ -391,7 +393,7 @@ def _convert_bits(space: spaces.MultiBinary, name: str) -> ActionConversion:
     return ActionConversion(names, (1,) * count, make_action, make_numbers, make_action)
 
 
-def _convert_actions_of_parts(
+def _make_conversion_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> ActionConversion:
     """Return the conversion of numbers to a Dict or Tuple, joined from its parts' conversions.
@@ -400,7 +402,7 @@ def _convert_actions_of_parts(
         parts: The space and the name of each part, by the key of the part.
         keyed: Whether the space is a Dict (True) or a Tuple (False).
     """
-    each = {key: _convert_actions(part, name) for key, (part, name) in parts.items()}
+    each = {key: _make_action_conversion(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
     all_choices = all(one.choices for one in each.values())
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
@@ -433,7 +435,7 @@ def _convert_actions_of_parts(
     )
 
 
-def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
+def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
     """Return the conversion of numbers in [-1, 1] to an action of a Box space.
 
     Args:
@@ -471,7 +473,7 @@ def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
         return action.reshape(space.shape)
 
     own_low, own_high = space.low.ravel(), space.high.ravel()
-    if space.dtype == np.float32 and space.shape == low.shape and _is_unit(space):
+    if space.dtype == np.float32 and space.shape == low.shape and _has_unit_bounds(space):
         make_action = clip_to_unit
     elif space.dtype in (np.float32, np.float64) and space.is_bounded():
         make_action = (
@@ -485,7 +487,7 @@ def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
     )
 
 
-def _is_unit(space: spaces.Box) -> bool:
+def _has_unit_bounds(space: spaces.Box) -> bool:
     """Return whether a Box is [-1, 1] in all dimensions."""
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 

@@ -32,7 +32,7 @@ class MessageDisturber(Protocol):
         """The settings of the disturbance in this tick."""
 
     @property
-    def is_new(self) -> bool:
+    def is_message_new(self) -> bool:
         """Whether this tick's readings are new and not a repetition of the previous ones."""
 
     def disturb(
@@ -208,7 +208,7 @@ class ScrambledImage:
         frame[seen] = readings.values[:, -1]
         late = self._late(frame, disturber.settings.delay.count)
         set_stamp(self.message.header.stamp, stamp_ns)
-        if not disturber.is_new:
+        if not disturber.is_message_new:
             return
         if names is not self._names:
             self._names = names

@@ -45,17 +45,17 @@ from an_control.ros.node import print_help_if_asked
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import make_stamp_reader
 from an_control_sim.parameters import (
+    call_when_disturbance_changes,
     declare_disturbance,
     declare_parameter,
     declare_schedule,
-    follow_disturbance,
 )
 from an_control_sim.process import (
     RELIABLE,
     SLICE_S,
     catch_signals,
+    create_node,
     make_events_executor,
-    make_node,
     run_ros_context,
 )
 from an_control_sim.scrambler.messages import make_scrambled_message
@@ -119,7 +119,7 @@ def declare_order_parameter(
     ):  # an unset parameter hides all others from a dump
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
-    def refuse(parameters: list[Parameter]) -> SetParametersResult:
+    def refuse_invalid_order(parameters: list[Parameter]) -> SetParametersResult:
         """Check an order (signal of each channel) that is set, and refuse an invalid one."""
         try:
             for entries in _select_order_values(parameters):
@@ -133,7 +133,7 @@ def declare_order_parameter(
         for entries in _select_order_values(parameters):
             change(parse_order(entries, channels()))
 
-    node.add_on_set_parameters_callback(refuse)
+    node.add_on_set_parameters_callback(refuse_invalid_order)
     node.add_post_set_parameters_callback(apply_changes)
 
 
@@ -237,9 +237,9 @@ class Scrambler:
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
-        follow_disturbance(node, self.change_settings, self._check_settings)
+        call_when_disturbance_changes(node, self.change_settings, self._check_settings)
         declare_order_parameter(
-            node, lambda: self._routing.ids, self._check_order, self.move_signals
+            node, lambda: self._routing.ids, self._check_order_changes, self.move_signals
         )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
@@ -255,7 +255,7 @@ class Scrambler:
         return self._disturber.shuffles
 
     @property
-    def lost(self) -> bool:
+    def is_message_dropped(self) -> bool:
         """Whether the message of this tick is dropped, so that `publish_step` does nothing."""
         return not self._disturber.has_arrived
 
@@ -265,9 +265,9 @@ class Scrambler:
         return self._disturber.settings
 
     @property
-    def is_new(self) -> bool:
+    def is_message_new(self) -> bool:
         """Whether this tick's readings are new and not a repetition of the previous ones."""
-        return self._disturber.is_new
+        return self._disturber.is_message_new
 
     @property
     def order(self) -> dict[str, str]:
@@ -288,10 +288,10 @@ class Scrambler:
             ValueError: A channel or signal is not known or not allowed now.
         """
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
-        self._check_order(changes)
+        self._check_order_changes(changes)
         self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
 
-    def _check_order(self, changes: Mapping[str, str]) -> None:
+    def _check_order_changes(self, changes: Mapping[str, str]) -> None:
         """Check that the signals of channels can be changed like this.
 
         Args:
@@ -366,7 +366,7 @@ class Scrambler:
 
     def publish_step(self) -> None:
         """Publish the prepared message; it may be published again for the same step."""
-        if not (self.lost or self._idle):
+        if not (self.is_message_dropped or self._idle):
             self._publisher.publish(self._output.message)
 
     def _insert_nan_for_missing(self, readings: Readings) -> Readings:
@@ -493,7 +493,7 @@ class ScramblerNode(QuietNode):
         if lockstep:
             self.create_timer(LOCKSTEP_WAIT_S / 2, self._send_step_if_overdue, clock=steady)
         else:
-            self.create_timer(1.0 / wiring.rate_hz, self._send_newest, clock=steady)
+            self.create_timer(1.0 / wiring.rate_hz, self._send_newest_messages, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _on_source(self, source: str, stamp_ns: int | None) -> None:
@@ -521,7 +521,7 @@ class ScramblerNode(QuietNode):
         self._scrambler.disturb_step(stamp_ns)
         self._scrambler.publish_step()
 
-    def _send_newest(self) -> None:
+    def _send_newest_messages(self) -> None:
         """Disturb and send the newest readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.disturb_step(stamp_ns, now_ns=time.monotonic_ns())
@@ -542,7 +542,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     try:
         with catch_signals() as stopped, run_ros_context(args):
-            node = make_node(ScramblerNode)
+            node = create_node(ScramblerNode)
             executor = make_events_executor(node.context)
             executor.add_node(node)
             while not stopped():

@@ -170,7 +170,7 @@ class PatchBatches:
         at_start = previous_row is not None and settings.student.memory > 0
         drawn, stack = settings.draw_disturbance(rng), settings.student.stack
         seen, acted = draw_seen_frames(
-            len(episode.frames), stack, drawn, rng, repeats=settings.repeats
+            len(episode.frames), stack, drawn, rng, repeats=settings.learns_repeated_frames
         )
         patches = (height // patch) * (width // patch)
         return PatchRow(
@@ -216,7 +216,7 @@ def compress_still_patches(
     changed = (views[:, 1:] != views[:, :1]).any(axis=1)
     moving = changed.reshape(batch, rows, patch, columns, patch).any(axis=(2, 4))
     moving = moving.reshape(batch, -1)
-    still, number = _average_layer_normed(views[:, -1], patch, ~moving & ~missing)
+    still, number = _average_normalised_patches(views[:, -1], patch, ~moving & ~missing)
     moving &= ~missing
     max_patches = min(max_patches, int(moving.sum(axis=1).max()))
     order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_patches]
@@ -261,7 +261,7 @@ def compress_equal_patches(
     return CompressedViews(chosen_patches, np.zeros((batch, patch**2), np.float32), counts)
 
 
-def _average_layer_normed(
+def _average_normalised_patches(
     frames: np.ndarray, patch: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Average the chosen patches of each frame after layer normalisation.

@@ -175,7 +175,7 @@ def record_episode(
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)
-                policy_acts = delivery.has_arrived or settings.repeats
+                policy_acts = delivery.has_arrived or settings.learns_repeated_frames
             own = policy.step_array(patches, ids) if policy_acts else actions[-1].copy()
             if teacher.is_helping or len(actions) < begin:
                 helped += 1

@@ -136,7 +136,10 @@ class PatchDagger:
     ) -> None:
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
+        self._env, self._task = (
+            env,
+            replace(task, repeats=task.repeats or settings.learns_repeated_frames),
+        )
         if not isinstance(env.unwrapped, HasTeacher):
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
@@ -179,7 +182,7 @@ class PatchDagger:
             The round's figures by name, such as "loss", "return" and "validation".
         """
         rng = np.random.default_rng([self.seed, self._round])
-        new = self._record_round(rng)
+        new = self._record_round_episodes(rng)
         self._recordings.write_episodes(self._round, new)
         self._episodes = (self._episodes + new)[-self.settings.memory :]
         losses = self._train_round(rng)
@@ -191,7 +194,7 @@ class PatchDagger:
             "helped": float(np.mean([episode.helped for episode in new])),
         }
         if self._round % self.settings.validate_every == 0 or self._round == self.steps:
-            line["validation"] = self._validate()
+            line["validation"] = self._measure_validation_return()
         return line
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -225,7 +228,7 @@ class PatchDagger:
             trained["start"] = self._started
         return self._driver.make_model(self._task, trained)
 
-    def _record_round(self, rng: np.random.Generator) -> list[PatchEpisode]:
+    def _record_round_episodes(self, rng: np.random.Generator) -> list[PatchEpisode]:
         """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
@@ -281,10 +284,10 @@ class PatchDagger:
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)
 
-    def _validate(self) -> float:
+    def _measure_validation_return(self) -> float:
         """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
+            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing_share)
         )
         results = play_episodes(
             self._make_policy(),

@@ -10,8 +10,8 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.learning.training_disturbances import (
     PatchDisturbance,
     check_probabilities,
-    draw_independently,
-    draw_one,
+    draw_merged_disturbances,
+    draw_one_disturbance,
 )
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
@@ -87,19 +87,21 @@ class PatchDaggerSettings:
         check_probabilities(self.faults)
 
     @property
-    def repeats(self) -> bool:
+    def learns_repeated_frames(self) -> bool:
         """Return whether the student learns to act also on frames that it has seen already."""
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
-    def mean_missing(self) -> float:
+    def mean_missing_share(self) -> float:
         """Return the mean share (0..1) of patches that the disturbances in `disturb` hide."""
         shares = self.disturb.items()
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
         """Draw the disturbances of one episode, or of one replay of it in a training batch."""
-        return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
+        return draw_one_disturbance(self.faults, rng).merged_with(
+            draw_merged_disturbances(self.disturb, rng)
+        )
 
     def compute_learning_rate(self, round_number: int) -> float:
         """Return the learning rate of a round: constant for two thirds of the run, then falling.

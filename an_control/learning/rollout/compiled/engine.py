@@ -110,7 +110,7 @@ class FusedEngine:
                 conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
-                for candidates, episodes in self._split_calls(len(rows), len(part)):
+                for candidates, episodes in self._split_into_calls(len(rows), len(part)):
                     columns = np.arange(begin, begin + len(part))[episodes]
                     where = np.ix_(rows[candidates], columns)
                     codes = NO_HINTS if hints is None else hints.codes[rows[candidates]]
@@ -184,7 +184,7 @@ class FusedEngine:
             make_undisturbed_conditions().hinted,
         )
 
-    def _split_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
+    def _split_into_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
         """Split the rollouts into calls of the compiled code, enough of them for all threads.
 
         Args:

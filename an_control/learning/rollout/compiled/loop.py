@@ -16,23 +16,23 @@ from numba import typeof, types
 from an_control.learning.rollout.compiled.policies import (
     BATCH,
     F32,
-    add_hints,
-    add_products,
+    add_identity_hints,
+    add_matrix_products,
     advance_cells,
-    advance_stacks,
     apply_attention,
     apply_head,
     apply_tanh,
     compute_gate_drive,
     compute_gate_inputs,
+    compute_head_input,
     compute_rounding_shift,
     compute_small_attention,
     compute_small_gates,
-    finish_message,
-    load_weights,
+    copy_candidate_weights,
+    run_stacked_neurons,
     set_scores_to_bias,
     stack_readings,
-    sum_message,
+    sum_weighted_readings,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
 from an_control.policy.packed_weights import KernelOptions, PackedWeights
@@ -178,7 +178,7 @@ def run_rollouts(
                     following, active = following + 1, active + 1
                     if candidate != player[b]:
                         player[b] = candidate
-                        load_weights(candidates, candidate, b, rows, bias, weights, head)
+                        copy_candidate_weights(candidates, candidate, b, rows, bias, weights, head)
                         for k in range(form.recurrent):
                             for g in range(gates):
                                 hidden[k, g, b] = rows[first + k, g, b]
@@ -249,24 +249,24 @@ def run_rollouts(
             compute_gate_inputs(form, rows, action, common, drive)
             if not form.recurrent:
                 stack_readings(shown, readings)
-                advance_stacks(readings, common, drive, h)
+                run_stacked_neurons(readings, common, drive, h)
             else:
                 if padded == 8 and inputs == 1 and told.shape[0] == 0:
                     compute_small_gates(shown, common, drive, hidden, h, z)
                 else:
                     compute_gate_drive(shown, last, z, common, drive)
-                    add_hints(z, told)
-                    add_products(z, hidden, h)
+                    add_identity_hints(z, told)
+                    add_matrix_products(z, hidden, h)
                     apply_tanh(z)
                 advance_cells(z, h, c)
             if padded == 8 and not softmax:
                 compute_small_attention(bias, weights, h, score)
             else:
                 set_scores_to_bias(bias, score)
-                add_products(score, weights, h)
+                add_matrix_products(score, weights, h)
                 apply_attention(softmax, score, work)
-            sum_message(form, score, shown, present, count, shift, sums, mass)
-            finish_message(softmax, sums, mass, narrow, x)
+            sum_weighted_readings(form, score, shown, present, count, shift, sums, mass)
+            compute_head_input(softmax, sums, mass, narrow, x)
         else:
             for i in range(slots):
                 for b in range(BATCH):

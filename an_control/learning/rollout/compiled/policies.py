@@ -30,7 +30,7 @@ MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
-def load_weights(candidates, candidate, b, rows, bias, weights, head):
+def copy_candidate_weights(candidates, candidate, b, rows, bias, weights, head):
     """Copy a candidate policy's weights into a column of the batch.
 
     Args:
@@ -84,7 +84,7 @@ def compute_gate_inputs(form, rows, action, common, drive):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def add_products(out, rows, x):
+def add_matrix_products(out, rows, x):
     """Add ``rows.T @ x[i]`` to ``out[i]`` for each input slot i, in every column.
 
     Args:
@@ -137,7 +137,7 @@ def compute_gate_drive(shown, last, z, common, drive):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def add_hints(z, hints):
+def add_identity_hints(z, hints):
     """Add the vectors that tell neurons their channels, `hints` (N, 4d, B), to the gates `z`."""
     for i in range(hints.shape[0]):
         for g in range(z.shape[1]):
@@ -163,7 +163,7 @@ def stack_readings(shown, readings):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def advance_stacks(readings, common, drive, h):
+def run_stacked_neurons(readings, common, drive, h):
     """Run the sensory neurons that are a tanh layer on the stacked readings.
 
     Args:
@@ -187,7 +187,8 @@ def advance_stacks(readings, common, drive, h):
 def compute_small_gates(shown, common, drive, hidden, h, z):
     """Compute the gates' values in one pass, for one input and K = 8.
 
-    It replaces `compute_gate_drive`, `add_products` and `apply_tanh`, which describe the arrays.
+    It replaces `compute_gate_drive`, `add_matrix_products` and `apply_tanh`; see these
+    for the arrays.
     """
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
@@ -207,7 +208,7 @@ def compute_small_gates(shown, common, drive, hidden, h, z):
 def compute_small_attention(bias, weights, h, score):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
-    It replaces `set_scores_to_bias`, `add_products` and `apply_attention`.
+    It replaces `set_scores_to_bias`, `add_matrix_products` and `apply_attention`.
 
     Args:
         bias: Biases of the scores (M, B).
@@ -314,7 +315,7 @@ def apply_attention(softmax, score, work):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def sum_message(form, score, shown, present, count, shift, sums, mass):
+def sum_weighted_readings(form, score, shown, present, count, shift, sums, mass):
     """Sum the readings over all input slots with their attention weights, for each query.
 
     The sums are exact before they are normalised. A missing slot must have the reading 0.
@@ -351,7 +352,7 @@ def sum_message(form, score, shown, present, count, shift, sums, mass):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def finish_message(softmax, sums, mass, narrow, message):
+def compute_head_input(softmax, sums, mass, narrow, message):
     """Compute the head's input from the sums over the input slots.
 
     Args:

@@ -1,0 +1,89 @@
+"""Repeats the first episodes of a figure's evaluations, to find out whether the figure still holds.
+
+The same code, model and seed give the same returns to the last bit. So if code has changed and the
+first episodes under each disturbance still have the returns that they had when the figure was made,
+the change did not concern the figure, and nothing has to be made again.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from experiments.camera_tables.run import TABLES as CAMERA_TABLES
+from experiments.figures.hashes import ROOT
+from experiments.figures.registry import PageFigure
+from experiments.page_tables import PageTable
+from experiments.tables.run import TABLES as ANT_TABLES
+
+EPISODES = 2
+"""Number of episodes that are repeated under each disturbance."""
+TABLES: Mapping[str, tuple[PageTable, ...]] = {
+    "tables": ANT_TABLES,
+    "camera_tables": CAMERA_TABLES,
+}
+
+Returns = dict[str, list[float]]
+"""The returns of the first episodes under each disturbance, by its words."""
+
+
+def list_evaluations(figure: PageFigure) -> list[str]:
+    """Return the command lines of the evaluations that the figure consists of.
+
+    The list is empty if the figure has other sources, too: then it cannot be checked by repeating.
+    """
+    found: list[str] = []
+    for one in figure.commands:
+        words = shlex.split(one.command)
+        if words[:2] == ["an-control", "evaluate"] and words[2].startswith("models/"):
+            found.append(one.command)
+        elif words[:3] == ["python", "-m", "experiments"] and words[3] in TABLES:
+            only = words[words.index("--only") + 1 :] if "--only" in words else None
+            tables = TABLES[words[3]]
+            found += [each.evaluation for each in tables if only is None or each.title in only]
+        else:
+            return []
+    return found
+
+
+def repeat_first_episodes(figure: PageFigure) -> dict[str, Returns]:
+    """Return the returns of the first episodes of each evaluation of a figure, by command line."""
+    return {command: evaluate_first_episodes(command) for command in list_evaluations(figure)}
+
+
+@functools.cache
+def evaluate_first_episodes(command: str) -> Returns:
+    """Return the returns of the first episodes of an evaluation.
+
+    Raises:
+        subprocess.CalledProcessError: The evaluation failed.
+    """
+    words = shlex.split(command)
+    words[words.index("--episodes") + 1] = str(EPISODES)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "rows.json"
+        asked = [sys.executable, "-m", "an_control", *words[1:], "--json", str(results)]
+        subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
+    return {row["protocol"]: [one["return"] for one in row["episodes"]] for row in rows}
+
+
+def list_differences(then: Mapping[str, Returns], now: Mapping[str, Returns]) -> list[str]:
+    """Return a line for each disturbance whose first episodes have other returns than before.
+
+    Args:
+        then: The returns when the figure was made, by command line and disturbance.
+        now: The returns of the present code.
+    """
+    return [
+        f"{protocol}: {then.get(command, {}).get(protocol, 'not known')} is now {returns}"
+        for command, rows in now.items()
+        for protocol, returns in rows.items()
+        if then.get(command, {}).get(protocol) != returns
+    ]
