@@ -90,7 +90,7 @@ class IdentityMonitor:
         self.fit = RobotFit(forward.limits, count, forward.still_values, settings.fit)
         self._search = AssignmentSearch(forward, costs, self._budget, self.fit, settings)
         self._imputation = Imputation(forward, costs, settings.imputation)
-        self._partial = PartialSearch(forward, costs.solve_assignment, settings)
+        self._partial = PartialSearch(forward, costs.solve_assignment, settings, ordered=ordered)
         self.delay = SensorDelay(forward, costs, settings.delay)
         self.noise = SensorNoise(forward.max_roughness, forward.binary, settings.noise)
         self._sensors = StuckSensors(

@@ -30,6 +30,8 @@ class PartialSearch:
         assign: A function that returns the assignment with the lowest total cost, see
             `kernels.solve_assignment`.
         settings: The tuned numbers of the monitor.
+        ordered: Whether the policy needs each signal under its own id, so that a wrong assignment
+            is worse than none.
     """
 
     def __init__(
@@ -37,7 +39,10 @@ class PartialSearch:
         forward: ForwardModel,
         assign: Callable[[np.ndarray], np.ndarray],
         settings: MonitorSettings,
+        *,
+        ordered: bool = False,
     ) -> None:
+        self._wired_prior = settings.partial_search.wired_prior if ordered else 0.0
         self._forward, self._assign, self._settings = forward, assign, settings.partial_search
         self._prior = settings.search.nominal_prior
         self._review_ticks = settings.search.review_ticks
@@ -92,9 +97,11 @@ class PartialSearch:
     def _clear_records(self) -> None:
         """Remove the records of recent ticks, and the costs computed from them."""
         self._records.clear()
-        self._costs, self._start_costs = np.zeros((2, len(self._all), len(self._all)))
-        """(slots, channels) each: the classifier's recent costs, and the costs that were known when
-        the search started."""
+        self._costs, self._start_costs, self._lasting = np.zeros(
+            (3, len(self._all), len(self._all))
+        )
+        """(slots, channels) each: the classifier's recent costs, the costs that were known when
+        the search started, and those of them that do not fade."""
         self._ticks = 0
 
     def step(
@@ -119,6 +126,7 @@ class PartialSearch:
             self._known = self._known or not assignment.lost
             self._start_costs[:] = self._prior
             self._start_costs[assignment.slots, self._all] = 0.0
+            self._lasting = np.minimum(self._start_costs, self._wired_prior)
             return assignment
         present, change = ~np.isnan(readings), readings - last
         if continuation is not None:
@@ -132,6 +140,8 @@ class PartialSearch:
         self._ticks += 1
         self._age += 1
         self._start_costs *= self._settings.link_fade
+        if self._wired_prior:
+            np.maximum(self._start_costs, self._lasting, out=self._start_costs)
         if self._sure and self._age > self._settings.new_ticks and self._ticks % self._review_ticks:
             return assignment
         self._update_identity_costs(present)
@@ -242,6 +252,7 @@ class PartialSearch:
         if not self.explained:
             self.rewires += not new
             self._age = 0
+            self._lasting[:] = 0.0
         return self._with_following_outputs(assignment.with_slots(slots))
 
     def _find_better_assignment(

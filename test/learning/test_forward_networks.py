@@ -59,6 +59,24 @@ def test_imputation_continues_from_arrays_as_if_they_had_been_its_own(traces):
             np.testing.assert_allclose(other.to_arrays()[name], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_before_any_update_a_missing_position_follows_its_velocity_further_than_was_seen():
+    rng, traces = np.random.default_rng(0), []
+    for _ in range(8):
+        velocity = np.cumsum(rng.standard_normal(60)) * 0.3
+        readings = np.stack([np.cumsum(0.1 * velocity), velocity], 1).astype(np.float32)
+        traces.append(EpisodeTrace(readings, np.zeros((59, 1), np.float32), False))
+    torch.manual_seed(0)
+    training = ImputationTraining(traces, SETTINGS, np.random.default_rng(1))
+    far = 3.0 * np.abs(np.concatenate([one.readings for one in traces])).max(0)
+    position, velocity = far.astype(np.float32)
+    inputs = np.array([position, velocity, position, velocity, 1.0, 0.0, 0.0], np.float32)
+    arrays, x = training.to_arrays(), inputs
+    for layer in range(3):
+        x = arrays[f"imputation.{layer}.weight"] @ x + arrays[f"imputation.{layer}.bias"]
+        x = x * 0.5 * (1.0 + np.tanh(0.5 * x)) if layer < 2 else x
+    assert x[0] - position == pytest.approx(0.1 * velocity, rel=0.2)
+
+
 def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
     """Their levels differ a little and their changes much, which noise on the readings hides."""
     rng, traces = np.random.default_rng(0), []

@@ -23,6 +23,7 @@ from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs
 from an_control.monitor.evidence import Evidence, TickRecord
 from an_control.monitor.forward_model import ForwardModel, Prediction
+from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.search import ChangeDetector
 from an_control.monitor.settings import MONITOR
 
@@ -73,6 +74,38 @@ def test_noisy_readings_are_smoothed_also_while_a_channel_is_missing():
         noises.append(np.abs(noise)[:4].mean())
     assert np.mean(monitor_errors[60:]) < 0.8 * np.mean(noises[60:])
     assert monitor.moved == {}
+
+
+def search_with_one_missing(classified, ordered):
+    """The slots that feed each channel after 60 ticks, by a classifier that gives `classified`."""
+    forward = SimpleNamespace(
+        channels=tuple(CHANNELS),
+        alike=np.eye(5, dtype=bool),
+        compute_identity_costs=lambda reads, change, actions: classified.copy(),
+    )
+    search = PartialSearch(forward, kernels.solve_assignment, MONITOR, ordered=ordered)
+    assignment = Assignment.make_nominal(5)
+    for tick in range(60):
+        readings = waves(tick)
+        readings[4] = np.nan
+        assignment = search.step(readings, np.zeros(2, np.float32), assignment, None)
+    return assignment.slots.tolist()
+
+
+def test_only_a_policy_that_needs_no_order_is_given_another_than_the_wired_one_that_explains_all():
+    """A classifier of another walker confuses two legs a little."""
+    classified = np.full((5, 5), 9.0)
+    np.fill_diagonal(classified, 0.0)
+    classified[[0, 1], [0, 1]], classified[[0, 1], [1, 0]] = 5.0, 0.0
+    assert search_with_one_missing(classified, ordered=False) == [1, 0, 2, 3, 4]
+    assert search_with_one_missing(classified, ordered=True) == list(STRAIGHT)
+
+
+def test_a_wired_order_that_does_not_explain_the_readings_is_left_for_any_policy():
+    classified = np.full((5, 5), 9.0)
+    classified[[0, 1, 2, 3, 4], [1, 2, 3, 0, 4]] = 0.0
+    for ordered in (False, True):
+        assert search_with_one_missing(classified, ordered) == [3, 0, 1, 2, 4]
 
 
 def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():

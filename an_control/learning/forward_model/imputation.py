@@ -33,6 +33,12 @@ from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.sizes import WINDOW
 
 NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
+LINEAR_TICKS = 40_000
+"""Most ticks from which the linear estimate is computed with which the training starts."""
+OTHER_UNITS = 0.1
+"""Factor on the weights with which all other units start."""
+RIDGE = 1e-3
+"""Variance that the linear estimate adds to that of each input."""
 LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "bias"))
 
 
@@ -75,10 +81,14 @@ class ImputationTraining(NetworkTraining):
         ]
         self._roughest = 2.0 * max(rough, default=0.0)
         self._shared = count + actions
-        widths = [3 * count + actions, settings.imputation, settings.imputation, count]
-        self._network = _ImputationNetwork(widths)
-        if "imputation.0.weight" in arrays:
+        units = settings.imputation + 2 * count
+        if "imputation.0.bias" in arrays:
+            units = len(arrays["imputation.0.bias"])
+        self._network = _ImputationNetwork([3 * count + actions, units, units, count])
+        if "imputation.0.bias" in arrays:
             self._load_arrays(arrays)
+        else:
+            self._network.start_linear(*self._batch.fit_linear(LINEAR_TICKS))
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -206,15 +216,44 @@ class _ImputationBatch:
         """
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
-            if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
-                self._restart_row(row, anywhere=bool(self._rng.random() < 0.6))
-            elif chance < 0.03:
+            if tick + self._ticks > len(self._actions[episode]) or chance < 0.02:
+                self._restart_row(row, anywhere=bool(self._rng.random() < 0.4))
+            elif chance < 0.04:
                 self._draw_missing_channels(row)
         places = list(zip(self._episode, self._tick, strict=True))
         readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
         actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
+
+    def fit_linear(self, ticks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return a linear estimate of each channel that varies, by ridge regression.
+
+        Args:
+            ticks: Maximum number of ticks to compute it from, each with other missing channels.
+
+        Returns:
+            Indices of the M channels, weights (M, 3 N + A) of the network's inputs, and biases
+            (M,).
+        """
+        rng, count = np.random.default_rng(0), self._missing.shape[1]
+        before = np.concatenate([readings[: len(readings) - 1] for readings in self._readings])
+        after = np.concatenate([readings[1:] for readings in self._readings])
+        actions = np.concatenate(self._actions)
+        some = rng.permutation(len(actions))[:ticks]
+        before, after, actions = before[some], after[some], actions[some]
+        missing = rng.random((len(some), count)) < [[self._share.draw(rng)] for _ in some]
+        x = np.concatenate([before, np.where(missing, before, after), missing, actions], 1)
+        x = np.concatenate([x, np.ones((len(x), 1))], 1).astype(np.float64)
+        channels = np.flatnonzero(np.ptp(before, 0))
+        weights = np.zeros((len(channels), x.shape[1]))
+        for line, channel in enumerate(channels):
+            known = x[missing[:, channel]]
+            wanted = (after - before)[missing[:, channel], channel]
+            moments = known.T @ known + RIDGE * max(1, len(known)) * np.eye(x.shape[1])
+            weights[line] = np.linalg.solve(moments, known.T @ wanted)
+            weights[line, channel] += 1.0
+        return channels, weights[:, :-1], weights[:, -1]
 
     def advance_rows(self, estimate: np.ndarray) -> None:
         """Advance all rows by T ticks.
@@ -262,6 +301,32 @@ class _ImputationNetwork(nn.Module):
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    def start_linear(self, channels: np.ndarray, weights: np.ndarray, biases: np.ndarray) -> None:
+        """Let the first 2 M units of each hidden layer pass on linear estimates, exactly.
+
+        A unit and its opposite do so together, as silu(x) - silu(-x) = x.
+
+        Args:
+            channels: Indices of the M estimated channels.
+            weights: Weights (M, 3 N + A) of their linear estimates.
+            biases: Biases (M,) of these.
+        """
+        first, second, last = self.layers
+        lines, one = 2 * len(channels), torch.eye(len(channels))
+        weight, bias = (torch.from_numpy(array.astype(F32)) for array in (weights, biases))
+        with torch.no_grad():
+            first.weight[:lines] = torch.cat([weight, -weight])
+            first.bias[:lines] = torch.cat([bias, -bias])
+            second.weight[:lines] = 0.0
+            second.bias[:lines] = 0.0
+            second.weight[:lines, :lines] = torch.cat(
+                [torch.cat([one, -one], 1), torch.cat([-one, one], 1)]
+            )
+            last.weight *= OTHER_UNITS
+            last.bias[:] = 0.0
+            last.weight[:, :lines] = 0.0
+            last.weight[channels, :lines] = torch.cat([one, -one], 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the estimated readings (B, N) for inputs (B, 3 N + A)."""

@@ -295,7 +295,8 @@ class ForwardModelLearner:
         else:
             assert self._known.forward is not None
             arrays = self._known.arrays | training.to_arrays()
-            sizes = replace(self._known.forward, imputation=settings.imputation)
+            units = len(arrays["imputation.0.bias"])
+            sizes = replace(self._known.forward, imputation=units)
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 
 

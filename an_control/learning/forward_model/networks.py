@@ -56,7 +56,8 @@ class ForwardModelSettings:
     """Maximum standard deviation of the noise on the identity classifier's readings, as a multiple
     of the standard deviation of all readings."""
     imputation: int = 192
-    """Units of each hidden layer of the imputation network; 0: no imputation network."""
+    """Units of each hidden layer of the imputation network, besides two for each channel that at
+    first pass on a linear estimate."""
     imputation_updates: int = 8_000
     """Updates of the imputation network, in each of its two stages."""
     imputation_batch: int = 192

@@ -1,0 +1,192 @@
+"""Learn to estimate missing channels for a policy of another tool, and measure its returns.
+
+    python -m experiments foreign_policies --folder runs/foreign_policies
+
+The policy is the Ant's MLP teacher as an ONNX file, behind the monitor of the shipped Ant. Its
+imputation network, which estimates missing channels, is learned again from episodes that the policy
+itself drives. The README reports the results, which are kept in results.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from an_control.disturbance import TRAINING_SEEDS, Range
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.forward_model.episodes import (
+    EpisodeTrace,
+    Explorer,
+    MissingChannels,
+    record_episodes,
+    record_trace,
+)
+from an_control.learning.forward_model.imputation import ImputationTraining
+from an_control.learning.forward_model.networks import ForwardModelSettings
+from an_control.learning.rollout.episode import LiveEpisode
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+from an_control.learning.training_disturbances import make_sorted_ids
+from an_control.load import make_policy
+from an_control.policy import Model, read_model
+from an_control.system.files import write_file
+from an_control_sim.gym.environments import make_environment
+from an_control_sim.gym.units import Units
+
+HERE = Path(__file__).resolve().parent
+MODELS = HERE.parents[1] / "models"
+PROTOCOLS = ("none", "missing=0.1")
+ACTION_NOISE = 0.4
+FIRST_STEPS, FIRST_MISSING = 24_000, (20_000, Range(0.02, 0.4))
+"""Steps that the policy drives with all channels, and with missing ones behind the taken monitor,
+before the first training."""
+SECOND_EPISODES, SECOND_TICKS, SECOND_MISSING = 70, 300, Range(0.02, 0.3)
+"""Number and length of the episodes behind the monitor that has learned once, before the second."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the experiment; return the exit status.
+
+    Args:
+        arguments: The command line.
+    """
+    parser = argparse.ArgumentParser(prog="python -m experiments foreign_policies")
+    parser.add_argument("--folder", type=Path, required=True, help="the learned networks")
+    parser.add_argument("--policy", type=Path, required=True, help="ONNX file with a monitor")
+    parser.add_argument("--updates", type=int, default=4000, help="of each of two trainings")
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1, help="of the evaluated episodes")
+    parser.add_argument("--protocols", nargs="*", default=PROTOCOLS)
+    parser.add_argument("--json", type=Path, default=HERE / "results.json")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    task = read_model(MODELS / "ant.safetensors").task
+    env = make_environment(task.environment, Units.from_task(task))
+    taken = read_model(options.policy)
+    models = {"taken": taken, **_learn_or_read(taken, env, options.folder, options.updates)}
+    results: dict[str, Any] = {}
+    if options.json.exists():
+        results = json.loads(options.json.read_text(encoding="utf-8"))
+    for name, model in models.items():
+        for protocol in options.protocols:
+            key = f"{name}/{protocol}/seed {options.seed}"
+            if len(results.get(key, {}).get("returns", [])) >= options.episodes:
+                continue
+            returns = _play(model, env, protocol, options.episodes, options.seed)
+            results[key] = _summarise(returns)
+            print(key, {name: one for name, one in results[key].items() if name != "returns"})
+            write_file(options.json, (json.dumps(results, indent=1) + "\n").encode())
+    return 0
+
+
+def _play(
+    model: Model, env: gymnasium.Env[Any, Any], protocol: str, episodes: int, seed: int
+) -> list[float]:
+    """Return the return of each episode of a policy under a protocol."""
+    channels = model.task.channels
+    asked = EvaluationProtocol.parse(protocol)
+    played = play_episodes(make_policy(model), env, channels, episodes, seed, asked)
+    return [round(one.total, 2) for one in played]
+
+
+def _summarise(returns: Sequence[float]) -> dict[str, Any]:
+    """Return mean, standard error and minimum of returns, with the returns themselves."""
+    error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else 0.0
+    return {
+        "mean": round(float(np.mean(returns)), 1),
+        "error": round(error, 1),
+        "min": min(returns),
+        "returns": list(returns),
+    }
+
+
+def _learn_or_read(
+    taken: Model, env: gymnasium.Env[Any, Any], folder: Path, updates: int
+) -> dict[str, Model]:
+    """Return the policy with an imputation network that has learned once, and twice.
+
+    Args:
+        taken: The policy with the monitor of another.
+        env: The environment.
+        folder: Where recordings and networks are kept, so that a later call only reads them.
+        updates: Number of updates of each training.
+    """
+    first = _keep(folder / "recorded_1.npz", lambda: _record_first(taken, env))
+    once = _train(folder / "learned_1.npz", taken, first, updates, 2e-3)
+    second = _keep(folder / "recorded_2.npz", lambda: _record_second(once, env))
+    twice = _train(folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3)
+    return {"learned once": once, "learned twice": twice}
+
+
+def _record_first(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTrace]:
+    """Record episodes with all channels, and then with missing ones."""
+    rng = np.random.default_rng(54)
+    steps, missing = FIRST_MISSING
+    traces = record_episodes(env, Explorer(model, ACTION_NOISE, rng), FIRST_STEPS, rng)
+    driver = MissingChannels(model, missing, ACTION_NOISE, rng)
+    return traces + record_episodes(env, driver, steps, rng)
+
+
+def _record_second(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTrace]:
+    """Record the first ticks of episodes with missing channels; how they start decides much."""
+    rng = np.random.default_rng(55)
+    driver = MissingChannels(model, SECOND_MISSING, ACTION_NOISE, rng)
+    traces, ids = [], make_sorted_ids(len(model.task.channels))
+    for _ in range(SECOND_EPISODES):
+        driver.start_episode(())
+        seed = int(rng.integers(*TRAINING_SEEDS))
+        episode = LiveEpisode(env, seed, None, ids, limit=SECOND_TICKS)
+        traces.append(record_trace(episode, driver, None, undisturbed=False))
+    return traces
+
+
+def _keep(path: Path, record: Callable[[], list[EpisodeTrace]]) -> list[EpisodeTrace]:
+    """Return the episodes in a file; if it does not exist, record and write them first."""
+    if not path.exists():
+        traces = record()
+        arrays = {f"readings_{i}": one.readings for i, one in enumerate(traces)}
+        arrays |= {f"actions_{i}": one.actions for i, one in enumerate(traces)}
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+    with np.load(path) as stored:
+        return [
+            EpisodeTrace(stored[f"readings_{i}"], stored[f"actions_{i}"], True)
+            for i in range(len(stored.files) // 2)
+        ]
+
+
+def _train(
+    path: Path, model: Model, traces: Sequence[EpisodeTrace], updates: int, rate: float
+) -> Model:
+    """Return the model with an imputation network that has learned from episodes.
+
+    Args:
+        path: Where the network is kept; if the file exists, it is read instead.
+        model: The model. If its network was learned here, the training continues with it.
+        traces: The episodes.
+        updates: Number of updates.
+        rate: Learning rate at the start.
+    """
+    assert model.forward is not None
+    if not path.exists():
+        torch.manual_seed(1)
+        settings = ForwardModelSettings(imputation_updates=updates, imputation_batch=128, rate=rate)
+        again = model.arrays if path.name == "learned_2.npz" else {}
+        training = ImputationTraining(traces, settings, np.random.default_rng(1), again)
+        while not training.is_over:
+            print(path.stem, training.done, training.run_updates(500))
+        arrays = training.to_arrays()
+        arrays["imputation.max_roughness"] = model.arrays["imputation.max_roughness"]
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+    with np.load(path) as stored:
+        learned = {name: stored[name] for name in stored.files}
+    units = len(learned["imputation.0.bias"])
+    forward = replace(model.forward, imputation=units)
+    return replace(model, arrays={**model.arrays, **learned}, forward=forward)
