@@ -312,7 +312,7 @@ class _ImputationNetwork(nn.Module):
             weights: Weights (M, 3 N + A) of their linear estimates.
             biases: Biases (M,) of these.
         """
-        first, second, last = self.layers
+        first, second, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
         lines, one = 2 * len(channels), torch.eye(len(channels))
         weight, bias = (torch.from_numpy(array.astype(F32)) for array in (weights, biases))
         with torch.no_grad():
