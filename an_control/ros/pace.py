@@ -85,7 +85,7 @@ class TickSchedule:
         self._sets = 0
         """Number of sets that the schedule has followed."""
 
-    def rewire(self, sources: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str]) -> None:
         """Wait for messages of these sources (subscribed topics) from now on."""
         known = self._interval_ns
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}

@@ -76,8 +76,8 @@ class Ticker(ABC):
         """Record that a tick begins."""
 
     @abstractmethod
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
-        """Wait for these sources from now on; those in `moved` read another topic than before."""
+    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
+        """Wait for these sources from now on; `moved_sources` read another topic than before."""
 
     @abstractmethod
     def is_awaited(self, stamp_ns: int | None) -> bool:
@@ -131,15 +131,15 @@ class LockstepTicker(Ticker):
         if stamp_ns is not None:
             self._stamps.record_action()
 
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
         """Wait for these sources from now on; tick if all have sent the newest stamp.
 
         Args:
             sources: Names of all sources.
-            moved: Names of the sources that now read another topic. They must send the stamp again
-                on that topic.
+            moved_sources: Names of the sources that now read another topic. They must send the
+                stamp again on that topic.
         """
-        ready_ns = self._stamps.rewire(sources, moved)
+        ready_ns = self._stamps.set_sources_and_find_stamp_ns(sources, moved_sources)
         if ready_ns is not None:
             self._tick(ready_ns)
 
@@ -208,10 +208,10 @@ class RealTimeTicker(Ticker):
             self._schedule.record_tick(now_ns)
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
         """Wait for these sources from now on."""
         if self._schedule is not None:
-            self._schedule.rewire(sources)
+            self._schedule.set_sources(sources)
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
         """Return False, because in real time a message that came earlier is late by now."""

@@ -16,7 +16,7 @@ from an_control.learning.runs.progress import (
     ignore_progress,
 )
 from an_control.load import explain_disabled_monitor, resolve_monitor
-from an_control.monitor.recovery import resolve_recovery
+from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -144,7 +144,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
     protocols = _parse_protocols(options, model)
-    recovery = resolve_recovery(model, options.recovery)
+    recovery = resolve_recovery_threshold(model, options.recovery)
     env = _make_environment(options, task, model)
     for note in _collect_warnings(options, model, protocols):
         progress(RunProgress("note", note=note))
@@ -159,7 +159,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         kept = (
             None
             if options.state is None
-            else KeptResults(options.state, _collect_deciding_options(options, task))
+            else KeptResults(options.state, _collect_options_affecting_results(options, task))
         )
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
@@ -335,7 +335,7 @@ def _play_and_report(
     return player.play(protocol, episodes, report_progress)
 
 
-def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
+def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
     """Return those options, except the protocols, on which the returns in a table depend.
 
     Args:
