@@ -104,13 +104,14 @@ def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     Raises:
         ModelError: There is neither a file nor a shipped model of this name.
     """
-    if not (isinstance(path, str) and path.isidentifier()) or Path(path).is_file():
+    name = os.fspath(path)
+    if not name.isidentifier() or Path(path).is_file():
         return path
     shipped = find_share_path("models")
     names = sorted(one.stem for one in shipped.glob("*.safetensors"))
-    if path not in names:
+    if name not in names:
         raise ModelError(f"{path}: neither a file nor a shipped model ({', '.join(names)})")
-    return shipped / f"{path}.safetensors"
+    return shipped / f"{name}.safetensors"
 
 
 def make_policy(
@@ -211,8 +212,8 @@ def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:
         raise ValueError(f"monitor: {requested!r} is not one of {allowed}")
     if model.forward is None and requested not in (None, "off"):
         raise ValueError(
-            f"monitor: {requested!r}, but this model carries no forward model of its channels to"
-            " watch them by (an-control train-monitor makes one); allowed is 'off'"
+            f"monitor: {requested!r} needs a forward model, which this model does not have"
+            " (an-control train-monitor adds one); allowed is 'off'"
         )
     return requested or ("off" if model.forward is None else model.forward.default_monitor)
 
@@ -261,7 +262,7 @@ def _make_unmonitored_policy(
         return VisionNeuron(model, COMPILED)
     if engine == "numba" and not sizes.can_be_compiled:
         raise ValueError(
-            "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
+            "engine: 'numba' does not support sizes.encoder, pma attention or sizes.recurrence;"
             " allowed is 'numpy'"
         )
     if not sizes.can_be_compiled or not _should_use_numba(engine):

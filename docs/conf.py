@@ -9,8 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent  # rosdoc2 builds from a copy somewhere below the root
-ROOT = next(one for one in DOCS.parents if (one / "package.xml").is_file())
+DOCS = Path(__file__).resolve().parent
+# rosdoc2 builds from a copy that may lie anywhere, and puts the clone on the path.
+places = (*DOCS.parents, *map(Path, sys.path))
+ROOT = next(one for one in places if (one / "docs/_extension").is_dir())
 sys.path[:0] = [str(ROOT / "docs/_extension"), str(ROOT), str(ROOT / "sim")]
 
 from an_control import __version__  # noqa: E402
@@ -21,7 +23,8 @@ project_copyright = f"2026, {author}"
 release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated"]
-exclude_patterns = ["_*"]
+# rosdoc2 writes an index.rst and a copy of README.md and the like beside our pages.
+exclude_patterns = ["_*", "*.rst", "[A-Z]*"]
 nitpicky = False  # docstrings name types in words
 
 myst_enable_extensions = ["colon_fence"]
@@ -50,6 +53,7 @@ html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 
 rosdoc2_settings = {
+    "allow_other_extensions": True,  # `generated`
     "override_theme": False,
     "enable_intersphinx": False,  # it would ask other hosts
     "automatically_extend_intersphinx_mapping": False,

@@ -108,7 +108,7 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
         text: Value of the argument.
 
     Raises:
-        ValueError: The text is no number; the error names the argument.
+        ValueError: The text is not a number; the error names the argument.
     """
     kind = type(PARAMETERS[name].default)
     if kind is bool:
@@ -117,7 +117,9 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
         return ParameterValue(kind(text), value_type=kind)
     except ValueError:
         number = "whole number" if kind is int else "number"
-        raise ValueError(f"{name}:={text} is no {number}: {PARAMETERS[name].description}") from None
+        raise ValueError(
+            f"{name}:={text} is not a {number}: {PARAMETERS[name].description}"
+        ) from None
 
 
 def end_launch(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:

@@ -178,7 +178,8 @@ def read_argument(context: LaunchContext, name: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise ValueError(f"{name}:={text} is no {kind.__name__}: {ARGUMENTS[name][1]}") from None
+        number = "whole number" if kind is int else "number"
+        raise ValueError(f"{name}:={text} is not a {number}: {ARGUMENTS[name][1]}") from None
 
 
 def derive_policy_wiring(

@@ -23,12 +23,17 @@ SOURCES = ("an_control", "sim/an_control_sim", "launch")
 KINDS = ("log", "error", "diagnostics", "reason", "print", "help")
 LEVELS = {"debug", "info", "warning", "error", "fatal", "exception"}
 HELP_KEYWORDS = {"help", "description"}
-HELP_FOLDER = "an_control/cli/"
-"""Folder in which docstrings of classes and of their attributes become help texts."""
+VERBS_FOLDER, OPTIONS_FOLDER = "an_control/cli/", "an_control/learning/"
+"""Folder of the verbs, dataclasses named `...Command`, whose docstrings and attributes' docstrings
+become help texts; and folder of the dataclasses named `...Options` or `...Parts`, which only have
+their attributes' docstrings shown."""
+HELP_TABLES = {"ARGUMENTS", "FILES", "FIGURES", "GROUPS", "RENAMED"}
+"""Dicts of a module whose values are help texts, or tuples with a help text at the end."""
 RAISING = {"error", "make_error", "_raise_error"}
 """Functions that make or raise an error of the text that they get."""
-HELP_CALLS = {"_make_parameter_field": 1}
-"""Functions that declare a parameter, with the index of the help text among their arguments."""
+HELP_CALLS = {"_make_parameter_field": 1, "_make_setting_field": 1}
+"""Functions that declare a parameter or a disturbance, with the index of the help text among their
+arguments."""
 
 
 class Message(NamedTuple):
@@ -76,8 +81,11 @@ class _Reader:
                 yield from self._make_messages("error", self._find_texts(node.exc))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self._read_function(node)
-            elif isinstance(node, ast.ClassDef) and self._file.startswith(HELP_FOLDER):
-                yield from self._make_messages("help", _find_docstrings(node))
+            elif isinstance(node, ast.ClassDef):
+                yield from self._make_messages("help", _find_option_texts(node, self._file))
+        for name in HELP_TABLES & self._constants.keys():
+            for value in _find_table_texts(self._constants[name]):
+                yield from self._find_sentences("help", value)
 
     def _read_call(self, call: ast.Call) -> Iterator[Message]:
         """Yield the messages in the arguments of a call, such as of a logger or an error class."""
@@ -195,7 +203,7 @@ class _Reader:
 
         Values that an f-string inserts appear as their names in braces.
 
-        The result is None if the expression is no text literal.
+        The result is None if the expression is not a text literal.
         """
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
@@ -242,9 +250,29 @@ def _find_function_name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _find_docstrings(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
-    """Yield line number and text of a class's docstring and of its attributes' docstrings."""
-    for node in owner.body:
+def _find_table_texts(table: ast.expr) -> Iterator[ast.expr]:
+    """Yield the help texts in a dict: its values, the final elements of tuples among them."""
+    if isinstance(table, ast.Dict):
+        for value in table.values:
+            yield from _find_table_texts(value)
+    elif isinstance(table, ast.DictComp):
+        yield from _find_table_texts(table.value)
+    elif isinstance(table, ast.Tuple):
+        yield from _find_table_texts(table.elts[-1])
+    else:
+        yield table
+
+
+def _find_option_texts(owner: ast.ClassDef, file: str) -> Iterator[tuple[int, str]]:
+    """Yield line number and text of the docstrings of a class that become help texts.
+
+    Args:
+        owner: The class.
+        file: Path of its module.
+    """
+    is_verb = file.startswith(VERBS_FOLDER) and owner.name.endswith("Command")
+    is_part = file.startswith(OPTIONS_FOLDER) and owner.name.endswith(("Options", "Parts"))
+    for node in owner.body if is_verb else owner.body[1:] if is_part else ():
         if (
             isinstance(node, ast.Expr)
             and isinstance(node.value, ast.Constant)

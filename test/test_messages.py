@@ -16,6 +16,9 @@ def test_the_list_holds_texts_of_every_kind_sorted_by_file_and_line() -> None:
     assert "age of readings {name} [ms]" in texts
     assert "path of the robot's wiring YAML" in texts
     assert "each actuator once" in texts
+    assert "Share of the episodes that have one of --disturb." in texts  # learning/api
+    assert "probability of a spike in each reading" in texts  # disturbances
+    assert "seconds to wait for the policy" in texts  # arguments of launch files
     one = next(one for one in found if one.text == "each actuator once")
     line = (ROOT / one.file).read_text(encoding="utf-8").splitlines()[one.line - 1]
     assert one.file == "an_control/wiring/command.py" and "each actuator once" in line

@@ -129,6 +129,18 @@ def test_colcon_takes_the_package_for_an_ament_python_one(source: Path) -> None:
     assert "(ros.ament_python)" in colcon(source.parent.parent, "list")
 
 
+def test_a_test_module_that_needs_an_extra_is_skipped_without_it(tmp_path: Path) -> None:
+    lacking = "raise ModuleNotFoundError(\"No module named 'gymnasium'\", name='gymnasium')"
+    (tmp_path / "gymnasium.py").write_text(lacking)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test/sim/test_bridge.py"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=ROOT, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 5, done.stdout
+    assert "needs gymnasium" in done.stdout
+
+
 @pytest.mark.parametrize("option", [[], ["--symlink-install"]], ids=["plain", "symlink"])
 def test_a_colcon_install_serves_ros2(source: Path, tmp_path: Path, option: list[str]) -> None:
     bases = ["--build-base", f"{tmp_path}/build", "--install-base", f"{tmp_path}/install"]

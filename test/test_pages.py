@@ -168,8 +168,7 @@ def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
     }
     assert "*after* its `*` and `pool` are expanded" in section
     for verb in ("learn", "train", "train-teacher", "distill"):
-        for name, what in OFFERS.items():
-            assert f"{name}: {what}" in help_of(verb), verb
+        assert "see docs/reference/environments.md" in help_of(verb), verb
 
 
 def test_page_and_help_say_that_a_function_may_be_the_teacher():

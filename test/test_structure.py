@@ -157,3 +157,22 @@ def test_every_file_that_the_architecture_page_names_is_there():
     assert len(named) > 15
     homes = ROOT, ROOT / "an_control"
     assert [one for one in named if not any((home / one).is_file() for home in homes)] == []
+
+
+def test_every_method_that_the_architecture_page_names_is_in_a_file_of_its_row():
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    checked = 0
+    for row in page.splitlines():
+        files = [ROOT / "an_control" / one for one in re.findall(r"`([a-z_0-9/]+\.py)`", row)]
+        there = {
+            f"{cls.name}.{method.name}"
+            for file in files
+            for cls in ast.parse(file.read_text(encoding="utf-8")).body
+            if isinstance(cls, ast.ClassDef)
+            for method in cls.body
+            if isinstance(method, ast.FunctionDef)
+        }
+        named = re.findall(r"`([A-Z]\w+\.\w+)`", row) if row.startswith("|") else []
+        assert set(named) <= there, row
+        checked += len(named)
+    assert checked > 15

@@ -17,7 +17,7 @@ from typing import Any
 
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
-from an_control.cli.common import InputError, WorkError, check_writable_outputs
+from an_control.cli.common import InputError, WorkError, check_writable_outputs, find_models
 from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usage, parse_arguments
 from an_control.cli.verbs import load_verb_class, print_shell_completion
 from an_control.learning.runs.progress import RunStoppedError
@@ -60,8 +60,8 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
         print(f"{prog}: {text}", file=sys.stderr)
 
     def run() -> int:
-        """Parse the arguments, check the output paths, run the verb and return its exit status."""
-        work = parse_arguments(verb(), prog, arguments)
+        """Parse the arguments, check the paths, run the verb and return its exit status."""
+        work = find_models(parse_arguments(verb(), prog, arguments))
         check_writable_outputs(work)
         with allow_interrupts(), report_compilation(print_message):
             status: int = work.run()
@@ -72,7 +72,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
 
 
 def _run_without_verb(first: str, rest: Sequence[str]) -> int:
-    """Handle a call of `an-control` whose first argument is no verb, and return the exit status.
+    """Handle a call of `an-control` whose first argument is not a verb, and return the exit status.
 
     Args:
         first: First argument, such as ``--help``; "" if there are no arguments.

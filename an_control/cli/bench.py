@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal
 
 import tyro
@@ -14,7 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, compute_time_growth, measure_on_one_core
-from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
+from an_control.cli.common import (
+    InputError,
+    ModelFile,
+    OutputFile,
+    format_flag,
+    require_packages,
+    write_json,
+)
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.system.share import find_share_path
@@ -79,7 +85,7 @@ class BenchCommand:
     only echoes the same message, and the steps a second of simulator and node in lockstep (each
     waits for the other). ant: the steps a second of the environment alone, beside the package's
     own. training: the steps a second of the rollout engines, beside a plain rollout."""
-    model: Path | None = None
+    model: ModelFile | None = None
     """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
     the authors' policies (for monitor, and for ros in lockstep: the shipped Ant policy)."""
     seconds: float = 1.0
@@ -157,9 +163,7 @@ class BenchCommand:
         path = self.model or find_share_path("models/ant.safetensors")
         model = read_model(path)
         if model.forward is None:
-            raise InputError(
-                f"{path}: carries no forward model (an-control train-monitor makes one)"
-            )
+            raise InputError(f"{path}: has no forward model (an-control train-monitor makes one)")
         engines: list[EngineName] = ["numpy"]
         if importlib.util.find_spec("numba") is not None:
             engines.append("numba")
@@ -231,7 +235,8 @@ class BenchCommand:
         workers = measure_worker_speedup(task, self.seconds)
         columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}
         _print_table(f"{task}, steps/s of worker processes", columns, workers["rows"])
-        print(f"the same numbers from all of them: {workers['same_numbers']}")
+        same = "yes" if workers["same_numbers"] else "no"
+        print(f"returns are equal for every number of workers: {same}")
         return {"rollouts": result, "workers": workers}
 
 
@@ -273,6 +278,6 @@ def _print_time_growth(ratios: dict[str, float]) -> None:
     low, middle, high = CHANNELS[1:]
     for name, ratio in ratios.items():
         print(
-            f"{name}: each channel from {middle} to {high} costs {ratio:.2f} times what each one"
-            f" from {low} to {middle} costs"
+            f"{name}: time per added channel, {middle} to {high} relative to {low} to {middle}:"
+            f" {ratio:.2f}"
         )

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, require_packages, write_json
-from an_control.control.acting import ActionOrder
+from an_control.cli.common import InputError, ModelFile, OutputFile, require_packages, write_json
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
+    ActionOrder,
     compare_channels,
     describe_command_differences,
     describe_differences,
@@ -60,7 +60,7 @@ RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high
 """A mapping from each column that shows a range to the keys of the lower and the upper end of the
 range."""
 WIDE = 200
-"""Width of the tables in characters if the output is no terminal."""
+"""Width of the tables in characters if the output is not a terminal."""
 
 
 @dataclass
@@ -107,8 +107,8 @@ class CheckCommand:
 
     wiring: tyro.conf.Positional[Path]
     """The robot's wiring YAML."""
-    model: Path | None = None
-    """A .safetensors model file, or an .onnx file of another tool."""
+    model: ModelFile | None = None
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     live: bool = False
     """Listen to the running robot; nothing is sent."""
     sim: Path | None = None
@@ -293,7 +293,7 @@ class CheckCommand:
                 no diagnosis.
 
         Raises:
-            InputError: The namespace is no valid ROS 2 name.
+            InputError: The namespace is not a valid ROS 2 name.
         """
         from an_control.commissioning.listen import listen_to_sources
 

@@ -8,14 +8,16 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from an_control.learning.command_line import format_flag
 from an_control.system.files import WriteError, write_file
 from an_control.system.ros_source import describe_ros_problem
+
+Command = TypeVar("Command")
 
 
 class InputError(ValueError):
@@ -42,8 +44,16 @@ class Output(Enum):
     FOLDER = "folder"
 
 
+class Input(Enum):
+    """A marker in the type of a verb's field: the field is the path of something that is read."""
+
+    MODEL = "model file"
+
+
 OutputFile = Annotated[Path, Output.FILE]
 OutputFolder = Annotated[Path, Output.FOLDER]
+ModelFile = Annotated[Path, Input.MODEL]
+"""The path of a model file, or the name of a shipped model, which `find_models` replaces."""
 
 
 def require_packages(extra: str, *packages: str) -> None:
@@ -90,6 +100,32 @@ def check_writable_outputs(verb: Any) -> None:
             raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
+def find_models(verb: Command) -> Command:
+    """Return the verb with the paths of shipped models in place of their names, such as ``ant``.
+
+    Args:
+        verb: Instance of a verb's dataclass; its fields of type `ModelFile` are looked up. A file
+            of that name is preferred.
+
+    Raises:
+        ModelError: There is neither a file nor a shipped model of this name.
+    """
+    hints = get_type_hints(type(verb), include_extras=True)
+    found = {}
+    for field in fields(verb):  # type: ignore[arg-type]
+        path = getattr(verb, field.name)
+        if path is not None and _is_model_file(hints[field.name]) and not path.exists():
+            from an_control.load import find_model_path
+
+            found[field.name] = Path(find_model_path(str(path)))
+    return replace(verb, **found) if found else verb  # type: ignore[type-var]
+
+
+def _is_model_file(hint: Any) -> bool:
+    """Return whether a type contains the marker of `ModelFile`."""
+    return any(part is Input.MODEL or _is_model_file(part) for part in get_args(hint))
+
+
 def find_output_markers(hint: Any) -> Iterator[Output]:
     """Yield each `Output` marker within a type such as ``Annotated[Path, Output.FILE] | None``."""
     for part in get_args(hint):
@@ -118,7 +154,7 @@ def _describe_folder_problem(path: Path) -> str:
 def _describe_write_problem(folder: Path) -> str:
     """Return why nothing can be created in `folder`, as text for an error, or "" if it can."""
     if not folder.is_dir():
-        return f"{folder} is no folder"
+        return f"{folder} is not a folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import Field, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli.common import (
     InputError,
+    ModelFile,
     OutputFile,
     OutputFolder,
     format_flag,
@@ -52,8 +52,8 @@ class EvaluateCommand:
     protocol.
     """
 
-    model: tyro.conf.Positional[Path]
-    """A .safetensors model file, or an .onnx file of another tool."""
+    model: tyro.conf.Positional[ModelFile]
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     episodes: int = 100
@@ -109,7 +109,7 @@ class EvaluateCommand:
         if self.plots is not None:
             require_packages("train", "matplotlib")
         if self.state is not None and not self.table:
-            raise InputError(f"--state {self.state}: keeps the rows of a --table")
+            raise InputError(f"--state {self.state}: only with --table")
         try:
             if self.identification:
                 return self._measure_identification()
@@ -227,7 +227,7 @@ class EvaluateCommand:
                 self.model, self.task, self.episodes, self.seed, every, plots
             )
         except OSError as error:
-            raise InputError(f"--plots: {error}") from error
+            raise InputError(f"--plots {plots}: {error.strerror or error}") from error
         print("\n\n".join(found.tables.values()))
         if self.markdown is not None:
             write_tables(self.markdown, found.tables)

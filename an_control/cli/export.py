@@ -55,7 +55,7 @@ class ExportCommand:
             path: The file to write.
 
         Raises:
-            InputError: The path is no .onnx file or cannot be written, or the model cannot be
+            InputError: The path is not an .onnx file or cannot be written, or the model cannot be
                 exported.
         """
         require_packages("onnx", "onnx")

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import tyro
 
+from an_control.cli.common import InputError
+
 Command = TypeVar("Command")
 ARG = type(tyro.conf.arg())
 GROUPS = {
@@ -61,7 +63,19 @@ RENAMED = {
     "inspect": "an-control info",
     "campaign": "make campaign, in the source tree",
     "soak": "make soak, in the source tree",
+    "bench memory": "python -m experiments memory, in the source tree",
+    "bench scaling": "python -m experiments scaling, in the source tree",
+    "train-teacher --faults": "--disturb",
+    "train-teacher --fault-share": "--disturb-share",
+    "train-monitor --faults": "--disturb",
+    "train-monitor --fault-share": "--disturb-share",
+    "distill --missing-chance": "--disturb missing=SHARE --disturb-share PROBABILITY",
+    "distill --noise-chance": "--disturb noise=NUMBER --disturb-share PROBABILITY",
+    "distill --copies-chance": "--disturb copies=NUMBER --disturb-share PROBABILITY",
+    "distill --added": "the numbers in --disturb noise=1..NUMBER copies=1..NUMBER",
+    "distill --missing-patches": "--disturb missing=SHARE, or missing=MIN..MAX",
 }
+"""A mapping from an earlier name of a verb, or of a verb's option, to what it is called now."""
 SHELLS = {
     "bash": 'eval "$(an-control --completion bash)"  in ~/.bashrc',
     "zsh": "an-control --completion zsh > DIR/_an-control  for a DIR in $fpath",
@@ -87,7 +101,7 @@ within which several verbs are offered."""
 
 
 def describe_unknown_verb(word: str) -> str:
-    """Return the error text for a word that is no verb, with verbs that may be meant.
+    """Return the error text for a word that is not a verb, with verbs that may be meant.
 
     Args:
         word: The first argument of the command line.
@@ -110,8 +124,13 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
         arguments: Arguments of the verb, without its name.
 
     Raises:
+        InputError: An option has another name now; the message says which.
         SystemExit: The arguments ask for help, which is printed, or are wrong.
     """
+    for word in (*arguments[:1], *(one for one in arguments[1:] if one.startswith("--"))):
+        name = word.partition("=")[0]
+        if now := RENAMED.get(f"{prog.removeprefix('an-control ')} {name}"):
+            raise InputError(f"{name!r} is now: {now}")
     return tyro.cli(add_help_texts(verb), prog=prog, args=arguments)
 
 
@@ -141,7 +160,6 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
         about = tyro.conf.arg(
             help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
-            aliases=field.metadata.get("aliases"),
             metavar=field.name.upper() if _is_free_text(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]
@@ -202,17 +220,17 @@ OFFERS = {
     "show": "another background",
     "batch": "compiled physics of many episodes",
 }
-"""A mapping from attributes that an environment (`env.unwrapped`) may have to their meaning."""
+"""A mapping from attributes that an environment (`env.unwrapped`) may have to their meaning, for
+the reference pages."""
 
 
 def add_environment_attributes(text: str | None) -> str:
-    """Return a help text, followed by a list of the attributes that an environment may have.
+    """Return a help text, followed by a sentence on the attributes that an environment may have.
 
     Args:
         text: The help text; None counts as empty.
     """
-    said = "; ".join(f"{name}: {what}" for name, what in OFFERS.items())
     return (
-        f"{(text or '').rstrip()}\n\n    An environment of yours may offer, as attributes: {said}."
-        " docs/reference/environments.md says more.\n    "
+        f"{(text or '').rstrip()}\n\n    Your environment may have attributes such as channels,"
+        " actuators and teacher: see docs/reference/environments.md.\n    "
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import tyro
 
-from an_control.cli.common import OutputFile, write_json
+from an_control.cli.common import ModelFile, OutputFile, write_json
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.onnx_file import ForeignNetwork
 
@@ -38,8 +37,8 @@ def _describe_network(network: ForeignNetwork) -> dict[str, Any]:
 class InfoCommand:
     """Show the content of a model file: its kind, sizes, task, training and arrays."""
 
-    model: tyro.conf.Positional[Path]
-    """A .safetensors model file, or an .onnx file of another tool."""
+    model: tyro.conf.Positional[ModelFile]
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     json: OutputFile | None = None
     """Also write the content here as JSON."""
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
+from an_control.cli.common import (
+    InputError,
+    ModelFile,
+    OutputFile,
+    OutputFolder,
+    require_packages,
+    write_json,
+)
 from an_control.policy import read_model
 from an_control.system.files import write_file
 from an_control.wiring import ChannelTable, load_wiring
@@ -39,7 +46,7 @@ class NewCommand:
     """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
     bag: Path | None = None
     """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
-    model: Path | None = None
+    model: ModelFile | None = None
     """With --live or --bag, a model: its channels' ids are filled in with the fields that were
     heard; what is not certain is marked SET THIS."""
     namespace: str = ""
@@ -120,7 +127,7 @@ class NewCommand:
             InputError: The topics do not suffice for a draft.
         """
         from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_robot
-        from an_control.ros.graph import describe_network
+        from an_control.ros.temporary_node import describe_network
 
         model = None if self.model is None else read_model(self.model)
         if model is not None and not model.task.channels:
@@ -143,10 +150,11 @@ class NewCommand:
         messages = [draft.actuators, *(some for _, some in draft.more_commands)]
         actuators = [one.name for some in messages for one, _ in some]
         _print_names(channels, actuators)
-        for heading in (UNCHANGED, UNUSED):
+        reasons = {UNCHANGED: "did not change", UNUSED: "resemble no channel of the model"}
+        for heading, reason in reasons.items():
             if heading in draft.aside:
                 count = len(draft.aside) - draft.aside.index(heading) - 1
-                print(f"{count} more lines wait in the comments of {path}: {heading.lower()[:-1]}")
+                print(f"{count} fields that {reason} are commented out in {path}")
         if model is not None:
             filled = len(set(channels) & set(model.task.channels))
             print(

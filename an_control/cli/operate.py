@@ -33,7 +33,7 @@ FIGURES = {
 """Diagnostic figures that `status` shows, by the first word of the part's name."""
 COLOURS = {"warning": "yellow", "error": "bold red", "stale": "dim"}
 WIDE = 160
-"""Width of the table in columns if the output is no terminal."""
+"""Width of the table in columns if the output is not a terminal."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _call_on_nodes(
 
 def _describe_network() -> str:
     """Return where nodes are looked for, as text."""
-    from an_control.ros.graph import describe_network
+    from an_control.ros.temporary_node import describe_network
 
     return describe_network()
 

@@ -14,7 +14,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, require_packages, write_json
+from an_control.cli.common import InputError, ModelFile, OutputFile, require_packages, write_json
 from an_control.record.layout import BagError
 from an_control.view.process import PACKAGES
 
@@ -39,7 +39,7 @@ class ReplayCommand:
 
     bag: tyro.conf.Positional[Path]
     """A folder that `record` has made, or one .mcap file of it."""
-    model: Path | None = None
+    model: ModelFile | None = None
     """A .safetensors model file to act instead of the recorded one."""
     wiring: Path | None = None
     """A wiring YAML instead of the recorded one."""

@@ -39,7 +39,7 @@ class RewireCommand:
             keys = [key for key, _ in parsed]
             twice = next(key for key in keys if keys.count(key) > 1)
             raise InputError(f"{twice}: is given twice, must be given once")
-        from an_control.ros.parameters import reload_wiring, rewire
+        from an_control.ros.operator import reload_wiring, rewire
 
         try:
             if self.reload:

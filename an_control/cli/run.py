@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFolder, require_packages
+from an_control.cli.common import InputError, ModelFile, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
 from an_control.ros.parameter_table import PARAMETERS, make_parameter_values
@@ -37,8 +37,8 @@ class RunCommand:
 
     wiring: Path
     """The robot's wiring YAML."""
-    model: Path
-    """A .safetensors model file, or an .onnx file of another tool."""
+    model: ModelFile
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     activate: bool = make_node_option("autostart")
     namespace: str = ""
     """The robot's namespace."""

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from an_control.cli.common import (
     InputError,
+    ModelFile,
     OutputFile,
     OutputFolder,
     format_flag,
@@ -80,9 +81,9 @@ class SimCommand:
     """The simulation YAML; by default the task's. `an-control new` drafts one."""
     wiring: Path | None = None
     """The robot's wiring YAML; by default the task's."""
-    model: Path | None = None
-    """A .safetensors model file, or an .onnx file of another tool; by default the model that ships
-    for the task."""
+    model: ModelFile | None = None
+    """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model; by
+    default the model that ships for the task."""
     episodes: int = 2
     """Number of episodes."""
     seed: int = 0
@@ -286,7 +287,7 @@ class SimCommand:
             disturbance: Disturbances from the start.
             schedule: Changes of the disturbances during each episode.
         """
-        from an_control_sim.bridge.policy_link import COMMAND_S
+        from an_control_sim.bridge.policy_link import COMMAND_S, PAIR_START_S
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.simulator_node import SimulatorSettings
 
@@ -297,6 +298,7 @@ class SimCommand:
             seed=self.seed,
             realtime=self.realtime,
             command_timeout_s=0.0 if self.realtime else COMMAND_S,
+            start_timeout_s=PAIR_START_S,
             scrambler=self.scrambler or self.view,
             disturbance=disturbance,
             schedule=schedule,

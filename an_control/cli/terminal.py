@@ -27,7 +27,7 @@ FIGURES = {
     "mean": "mean return of this generation's candidates",
     "return": "mean return of the episodes that were learned from, with their noise",
     "validation": "mean return of the newest policy in the validation episodes",
-    "undone": "validation of this round's student, which became worse, so the best one continues",
+    "undone": "validation of a student that was discarded as worse than the best one",
     "failed": "episodes that failed and were left out",
     "validation_failed": "failed episodes of the validation",
     "note": "a restart of the search, and its reason",
@@ -46,8 +46,8 @@ def add_metric_meanings(text: str | None, *names: str) -> str:
     """
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
-        f"{(text or '').rstrip()}\n\n    While it works, a line shows the step, how many there are"
-        f" and the time that is left. {said}. The run's metrics.jsonl has all figures.\n    "
+        f"{(text or '').rstrip()}\n\n    While it works, a line shows step, number of steps and"
+        f" remaining time. {said}. The run's metrics.jsonl has all figures.\n    "
     )
 
 
@@ -181,12 +181,12 @@ def is_output_terminal() -> bool:
 class ProgressLine:
     """Display of progress in one line, which it overwrites again and again on a terminal.
 
-    If the output is no terminal, it prints a new line every few seconds.
+    If the output is not a terminal, it prints a new line every few seconds.
 
     Args:
         command: Command that continues the run, for a message; None if the run has no folder to
             continue from.
-        every_s: Seconds between two lines if the output is no terminal.
+        every_s: Seconds between two lines if the output is not a terminal.
     """
 
     def __init__(self, command: str | None, every_s: float = 10.0) -> None:
@@ -254,11 +254,11 @@ class ProgressLine:
 class PartBars:
     """Context, and display of progress, that shows one bar for each part of `learn`.
 
-    If the output is no terminal, it prints lines instead.
+    If the output is not a terminal, it prints lines instead.
 
     Args:
         parts: Names of the parts, such as "teacher".
-        every_s: Seconds between two lines if the output is no terminal.
+        every_s: Seconds between two lines if the output is not a terminal.
     """
 
     def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:

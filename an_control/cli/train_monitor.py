@@ -52,9 +52,9 @@ class TrainMonitorCommand(MonitorOptions):
         if result.validation is None:
             if self.bag:
                 print(
-                    "not validated, as recordings tell nothing of other wirings; where there is a"
+                    "the monitor was not validated, as recordings contain no rewiring; with a"
+                    f" simulator: an-control train-monitor {result.model} --validate"
                 )
-                print(f"simulator: an-control train-monitor {result.model} --validate")
             print(result.model)
             how = {"taken": str(self.take)} if self.take else {"course": result.metrics}
             write_json(self.json, {**made, **how})

@@ -83,7 +83,7 @@ class BagSource(HeardSource):
     def describe_name_order_changes(self) -> list[str]:
         """Return a list with a note if the order of names in the messages changes, else [].
 
-        Such a change is no problem, because each element is read by name.
+        Such a change is not a problem, because each element is read by name.
         """
         if len(self.orders) < 2:
             return []

@@ -39,7 +39,7 @@ VAGUE_NAMES = ("data", "raw", "out", "output", "state", "states", "value")
 UNUSED = "Heard, but like no channel of the model:"
 SHOWN = 4
 """Maximum number of names in an error."""
-UNCHANGED = "Did not change while it was heard, and so is no channel here:"
+UNCHANGED = "Did not change while it was heard, so it is not a channel here:"
 RATE_HZ = 10.0
 """The drafted control rate if no message rate could be measured."""
 Entry = tuple[ChannelConfig, str]
@@ -156,7 +156,7 @@ def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[Sour
         age_s = 0.0  # as a goal that is sent once: never too old
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message, so never too old"
     by = ", ".join(topic.publishers)
-    stamp = "" if topic.stamped else "; not stamped: not alone in lockstep"
+    stamp = "" if topic.stamped else "; no time stamp, so lockstep needs another source with one"
     config = SourceConfig(name, _remove_namespace(topic.name, namespace), topic.type, age_s)
     return config, f"{heard}, gaps up to {topic.gap_s:.2g} s, by {by}{stamp}"
 

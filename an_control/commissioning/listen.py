@@ -20,8 +20,6 @@ from an_control.commissioning.doctor.data_checks import Series, describe_series_
 from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
-    DISCOVERY_S,
-    create_temporary_node,
     describe_similar_topic,
     describe_unheard_commands,
     describe_wrong_types,
@@ -35,6 +33,7 @@ from an_control.ros.inputs import (
     find_publishers_qos,
 )
 from an_control.ros.outputs import COMMAND_QOS
+from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
 

@@ -17,8 +17,9 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import DISCOVERY_S, create_temporary_node, get_owner_name
+from an_control.ros.graph import get_owner_name
 from an_control.ros.inputs import find_publishers_qos
+from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
 from an_control.wiring.messages import (
     ANGLES,
     DURATION,
@@ -119,7 +120,7 @@ class SurveyedTopic:
 
 @dataclass(frozen=True)
 class SubscribedTopic:
-    """A topic that other nodes subscribe to and that is no sensor topic, so it may take commands.
+    """A subscribed topic that is not a sensor topic, so that it may take commands.
 
     Attributes:
         name: The full name.
@@ -283,7 +284,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
 def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics that other nodes subscribe to and that are no sensor topics.
+    """Yield the topics that other nodes subscribe to and that are not sensor topics.
 
     Args:
         node: The node whose view of the ROS graph is used.

@@ -1,4 +1,4 @@
-"""One control step without ROS: read, estimate, decide, limit, send.
+"""One control step without ROS: read, estimate, decide, limit. `ros.loop` sends the command.
 
 The policy computes a step on every set of new readings, whether or not its command is sent. It gets
 the command that was really sent as its previous action. So after a stop it knows what has happened
@@ -10,14 +10,15 @@ for 1 s, 14 walked again if the policy paused, and 8 if it stepped on the remain
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 
-from an_control.control.acting import ActingPolicy
 from an_control.control.bring_up import BringUp
 from an_control.control.gate import EStop, SafetyGate
 from an_control.control.wiring_fit import (
+    ActionOrder,
     check_channels,
     check_fit,
     check_images,
@@ -25,9 +26,11 @@ from an_control.control.wiring_fit import (
     describe_differences,
     describe_unread_sources,
     explain_wrong_rate,
+    get_trained_ramp_s,
+    has_discrete_action,
 )
 from an_control.load import EngineName, explain_disabled_monitor, load_policy
-from an_control.policy import Model, Monitor
+from an_control.policy import Model, Monitor, Policy
 from an_control.wiring import (
     ChannelTable,
     Readings,
@@ -39,9 +42,153 @@ from an_control.wiring import (
 )
 from an_control.wiring.checked_yaml import Description
 
-Decide = Callable[[int | None], np.ndarray]
-"""A function that takes a time in ns and returns the command (A,) to send at that time (see
-`Controller.compute_command`)."""
+ROUNDING = 1e-6
+"""The largest amount by which an action may exceed 1 because it was rounded to float32 in a
+message."""
+WATCH_S = 1.0
+"""Seconds for which a new model computes on live readings before it takes over, because a walking
+robot stops if its new policy knows nothing of the gait so far."""
+
+
+class LoadedModel(NamedTuple):
+    """A policy, the model file that it comes from, and the order of its actions.
+
+    Attributes:
+        path: The model file.
+        policy: The policy that was loaded from the model file.
+        order: The conversion of the policy's actions to commands.
+        ticks: The number of control steps in which the policy only computes, before it takes over.
+    """
+
+    path: str
+    policy: Policy
+    order: ActionOrder
+    ticks: int = 0
+
+
+class ActingPolicy:
+    """The policy that controls the robot.
+
+    It computes once in each tick (control step) and can be replaced at run time. A new policy first
+    watches: for `WATCH_S` it computes on the same readings, but its actions are not used.
+
+    Args:
+        wiring: The robot's configuration, which names the actuators.
+        model_path: The model file of the first policy.
+        policy: The first policy.
+        ramp_s: Seconds in which commands change from the safe command to the policy's; None: for
+            each model, the duration that it was trained with.
+    """
+
+    def __init__(
+        self, wiring: Wiring, model_path: str, policy: Policy, ramp_s: float | None
+    ) -> None:
+        self._wiring, self._asked_ramp_s = wiring, ramp_s
+        self._now = LoadedModel(model_path, policy, ActionOrder(wiring, model_path, policy.model))
+        self._next: LoadedModel | None = None
+        self._given: deque[LoadedModel] = deque(maxlen=1)  # filled from other threads
+        self.new_model = ""
+        """The state of the replacement in words, for diagnostics; "" once the new model acts."""
+        self.wanted: np.ndarray | None = None
+        """The command (A,) of the policy's newest step; None before the first step."""
+
+    @property
+    def model_path(self) -> str:
+        """The model file of the policy whose actions are used now."""
+        return self._now.path
+
+    @property
+    def policy(self) -> Policy:
+        """The policy whose actions are used now."""
+        return self._now.policy
+
+    @property
+    def newest_model(self) -> LoadedModel:
+        """The new model if one is about to take over, else the model that acts."""
+        return self._next or self._now
+
+    @property
+    def ramp_s(self) -> float:
+        """The duration in seconds of the ramp from the safe command to this policy's commands."""
+        model = self.policy.model
+        if has_discrete_action(model):
+            return 0.0  # choices such as buttons cannot be blended
+        return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
+
+    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
+        """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
+        return self._now.order.convert_to_action(values)
+
+    def convert_to_command(self, action: np.ndarray) -> np.ndarray:
+        """Convert an action (A,) of the acting model to a command (A,) in physical units."""
+        return self._now.order.convert_to_command(action)
+
+    def start_swap(self, model_path: str, policy: Policy) -> None:
+        """Replace the policy once the new one has computed for `WATCH_S`; callable from any thread.
+
+        Args:
+            model_path: The new model file.
+            policy: The new policy.
+
+        Raises:
+            WiringError: The model and the wiring do not have the same actuators.
+        """
+        order = ActionOrder(self._wiring, model_path, policy.model)
+        self.new_model = f"watching {model_path}"
+        ticks = round(WATCH_S * self._wiring.rate_hz)
+        self._given.append(LoadedModel(model_path, policy, order, ticks))
+
+    def reset(self) -> None:
+        """Start a new episode: reset the acting policy, and a new model that still watches."""
+        self.policy.reset()
+        if self._next is not None:
+            self._next.policy.reset()
+        self.wanted = None
+
+    def prepare_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
+        """Inform the policy of what was sent, and let a new model watch or take over.
+
+        A new model that was given to `start_swap` computes on these readings. If it has watched
+        long enough, it replaces the old model before this tick.
+
+        Args:
+            readings: The sensor readings of this tick, which no policy has seen yet.
+            sent: The newest command (A,) on the robot's topics, whichever node sent it; None if it
+                is unknown. The policy gets it as its previous action.
+
+        Returns:
+            Whether a new model has replaced the old one.
+        """
+        if self.wanted is not None and sent is not None and (sent != self.wanted).any():
+            _set_previous_action(self.policy, self._now.order.convert_to_action(sent))
+        if self._given:
+            self._next = self._given.pop()
+        new = self._next
+        if new is None:
+            return False
+        if sent is not None:
+            _set_previous_action(new.policy, new.order.convert_to_action(sent))
+        if new.ticks > 0 and self.wanted is not None:  # else the old policy knows no more
+            new.policy.step_array(readings.values, readings.ids)
+            self._next = new._replace(ticks=new.ticks - 1)
+            return False
+        self._now, self._next = new, None
+        if not self._given and self.new_model == f"watching {new.path}":
+            self.new_model = ""
+        return True
+
+
+def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
+    """Give the policy the action (A,) that was really executed, clipped to [-1, 1].
+
+    The policy's identity monitor detects rewired sensors by predicting the next readings from the
+    action. If an element of the action lies outside [-1, 1], the monitor ignores the next tick,
+    because it would have to predict from an action that the policy cannot express.
+    """
+    within = np.clip(action, -1.0, 1.0)
+    if (np.abs(within - action) > ROUNDING).any():
+        policy.ignore_next_tick()
+    policy.previous_action = within
 
 
 class Controller:
@@ -118,31 +265,30 @@ class Controller:
         """
         check_fit(self.wiring, self.table.ids, model_path, model)
 
-    def tick(
-        self, now_ns: int, stamp_ns: int | None, send: Callable[[Decide], object] | None
-    ) -> Readings:
-        """Run one control step (read, estimate, decide, limit, send). Return its readings.
+    def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
+        """Run one control step up to the decision: read, estimate, decide. Return its readings.
+
+        `compute_command` then limits the command that was decided on.
 
         Args:
             now_ns: The time, from which the age of readings counts.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
-            send: A function that sends a command. It is called once in each tick with
-                `compute_command`, which computes that command. None: nothing is sent.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
         cause, reason = self._explain_not_acting(readings)
         self.stepped = not cause and self._should_step(readings, stamp_ns)
-        if self.stepped:  # the monitor estimates, the policy decides
+        if self.stepped:
             self.stepped_ns = stamp_ns
-            if self.acting.step(readings, self._get_last_command()):
+            if self.acting.prepare_step(readings, self._get_last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
+            # The monitor, which is a part of the policy, estimates; then the policy decides.
+            action = self.acting.policy.step_array(readings.values, readings.ids)
+            self.acting.wanted = self.acting.convert_to_command(action)
         if self.estop.reason:
             cause = reason = self.estop.reason
         self.safe_cause, self.safe_reason = cause, reason
-        if send is not None:
-            send(self.compute_command)
         return readings
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
@@ -169,14 +315,6 @@ class Controller:
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)
         return self.gate(wanted, now_ns)
-
-    def prepare_next_tick(self) -> None:
-        """Compute in advance what the policy needs in the next tick (control step).
-
-        Call this once the command of this tick is sent, so that the computation does not delay the
-        command.
-        """
-        self.acting.policy.prepare_next_tick()
 
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.

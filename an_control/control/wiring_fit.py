@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from an_control.policy import Model, OrderedSizes, VisionSizes
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import Description, MissingItem
@@ -166,6 +168,48 @@ def find_action_indices(wiring: Wiring, model_path: str, model: Model) -> list[i
     lacking = join_names(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
+
+
+class ActionOrder:
+    """A converter between actions in the model's actuator order and commands in the wiring's order.
+
+    An action has one value from -1 to 1 for each actuator, a command one value in physical units.
+
+    Args:
+        wiring: The robot's configuration, which names its A actuators.
+        model_path: The model file, for error texts.
+        model: The model, which may name its actuators too.
+
+    Raises:
+        WiringError: The model and the wiring do not have the same actuators.
+    """
+
+    def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
+        self._command = wiring.command
+        places = find_action_indices(wiring, model_path, model)
+        self.places: np.ndarray | None = None
+        """(A,) for each actuator of the wiring, its index in the action; None if the model's and
+        the wiring's orders are equal."""
+        if places is not None and places != list(range(len(places))):
+            self.places = np.array(places, np.intp)
+
+    def convert_to_command(self, action: np.ndarray) -> np.ndarray:
+        """Convert an action (A,) to a command (A,) in the wiring's order and in physical units."""
+        return self._command.convert_to_command(
+            action if self.places is None else action[self.places]
+        )
+
+    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
+        """Convert a command (A,) back to the action (A,) that produces it.
+
+        A value outside [-1, 1] means that no action produces this command.
+        """
+        ordered = self._command.convert_to_action(values)
+        if self.places is None:
+            return ordered
+        action = np.empty_like(ordered)
+        action[self.places] = ordered
+        return action
 
 
 def describe_command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ tick, which are stops, worn motors and schedules, are computed here too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 from numbers import Integral, Real
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from an_control.disturbance.seeds import RandomStreams
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
+
+SHUFFLES = "none, reset, K, reset+K; K steps >= 1"
+"""The allowed texts of a `Shuffle`, for errors."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def _parse_steps(number: str, text: str) -> int:
         ValueError: The part is not a whole number of 1 or more.
     """
     if not number.isdecimal() or int(number) == 0:
-        raise ValueError(f"shuffle: {short(text)} (allowed: none, reset, K, reset+K; K steps >= 1)")
+        raise ValueError(f"shuffle: {short(text)} (allowed: {SHUFFLES})")
     return int(number)
 
 
@@ -634,10 +637,17 @@ TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
 """A mapping from a setting's word in a text to its description. The shuffle is not in it, because
 it comes first in the text and has no word."""
-ALLOWED_WORDS = ", ".join(
-    word if one.kind is bool else f"{word}={'|'.join(one.choices) or 'NUMBER'}"
-    for word, one in WORDS.items()
-)
+
+
+def format_words(settings: Iterable[Setting]) -> str:
+    """Return the words of settings with the form of their values, as text for an error."""
+    return ", ".join(
+        one.word if one.kind is bool else f"{one.word}={'|'.join(one.choices) or 'NUMBER'}"
+        for one in settings
+    )
+
+
+ALLOWED_WORDS = format_words(WORDS.values())
 
 
 def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
@@ -653,7 +663,11 @@ def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
     first, *words = (word.strip() for word in text.split(","))
     if "=" in first or first in WORDS:
         return Shuffle(), [first, *words]
-    return Shuffle.parse(first), words
+    try:
+        return Shuffle.parse(first), words
+    except ValueError:
+        allowed = f"first a shuffle: {SHUFFLES}; then {ALLOWED_WORDS}"
+        raise ValueError(f"disturbance: {short(first)} (allowed: {allowed})") from None
 
 
 BEGIN_S = (3.0, 6.0)

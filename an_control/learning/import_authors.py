@@ -30,7 +30,7 @@ from an_control.policy.sizes import (
     make_paper_sizes,
 )
 from an_control.policy.task import Task
-from an_control.system.files import read_regular
+from an_control.system.files import describe_read_error, read_regular
 from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
 MAX_PARAMS = 10_000_000
@@ -308,7 +308,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
         )
         model.check_arrays()
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {describe_read_error(error)}") from error
     return model
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from an_control.policy.model_file import ModelError
 from an_control.policy.onnx_export import Graph
-from an_control.system.files import read_regular
+from an_control.system.files import describe_read_error, read_regular
 
 try:
     from numpy._core import multiarray
@@ -119,30 +119,30 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
                 return _convert_stable_baselines(archive, names, normalisation)
         if not any("/code/" in one for one in files):
             raise ValueError(
-                "holds no policy of Stable-Baselines3 (policy.pth) and no TorchScript; weights"
-                " alone are no policy: save it as TorchScript or ONNX"
+                "holds neither a policy of Stable-Baselines3 (policy.pth) nor TorchScript; weights"
+                " alone are not a policy: save it as TorchScript or ONNX"
             )
         if normalise is not None:
             raise ValueError("TorchScript normalises by itself: leave out --normalise")
         return _convert_torchscript(path, names)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {describe_read_error(error)}") from error
 
 
 def _read_content(path: Path) -> bytes:
     """Return the content of a zip file.
 
     Raises:
-        ValueError: The file is no zip, or is too large.
+        ValueError: The file is not a zip, or is too large.
     """
     content = read_regular(path, MAX_BYTES)
     if len(content) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES} bytes, which no policy is")
+        raise ValueError(f"larger than {MAX_BYTES} bytes, the maximum for a policy")
     if not content.startswith(b"PK\x03\x04"):
-        raise ValueError("no zip of Stable-Baselines3 and no TorchScript")
+        raise ValueError("neither a zip of Stable-Baselines3 nor TorchScript")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(one.file_size for one in archive.infolist()) > MAX_BYTES:
-            raise ValueError(f"unpacks to more than {MAX_BYTES} bytes, which no policy does")
+            raise ValueError(f"unpacks to more than {MAX_BYTES} bytes, the maximum for a policy")
     return content
 
 
@@ -199,10 +199,10 @@ def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     except (KeyError, ValueError, RecursionError) as error:
         raise ValueError(f"its settings (data) cannot be read ({error})") from None
     if not isinstance(settings, dict):
-        raise ValueError("its settings (data) are no object")
+        raise ValueError("its settings (data) are not an object")
     space = settings.get("action_space")
     if not isinstance(space, dict) or ".Box'" not in str(space.get(":type:")):
-        raise ValueError("its actions are no Box of numbers; only these are converted")
+        raise ValueError("its actions are not a Box of numbers; only these are converted")
     options = settings.get("policy_kwargs")
     if isinstance(options, dict) and options.get("squash_output"):
         raise ValueError("squash_output is not converted; export it as ONNX")
@@ -236,7 +236,7 @@ def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], 
         weights: Weights of the policy by their names in torch.
 
     Raises:
-        ValueError: The policy is no plain MLP, or its actor is not found.
+        ValueError: The policy is not a plain MLP, or its actor is not found.
     """
     if any("lstm" in name for name in weights):
         raise ValueError("a recurrent policy, which is not converted; export it as ONNX")
@@ -263,7 +263,7 @@ def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
     """
     weight, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
     if weight is None or bias is None or weight.ndim != 2 or bias.shape != weight.shape[:1]:
-        raise ValueError(f"layer {name} is no linear layer with weight and bias")
+        raise ValueError(f"layer {name} is not a linear layer with weight and bias")
     if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
         raise ValueError(f"layer {name} holds a number that is not finite")
     return weight, bias
@@ -381,13 +381,12 @@ def read_normalisation(path: Path) -> VecNormalisation:
         mean, variance = (np.array(running[key], np.float64) for key in ("mean", "var"))
         sd = np.sqrt(variance + float(state["epsilon"]))
         if mean.ndim != 1 or sd.shape != mean.shape or not (np.isfinite(mean) & (sd > 0)).all():
-            raise ValueError("its mean and variance are no numbers of plain observations")
-    except OSError as error:
-        raise ModelError(f"{path}: {error}") from error
-    except ValueError as error:
-        raise ModelError(f"{path}: {error}") from error
+            raise ValueError("its mean and variance are not those of plain observations")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: {describe_read_error(error)}") from error
     except Exception as error:  # a pickle can be broken in any way
-        raise ModelError(f"{path}: no file of a VecNormalize ({type(error).__name__})") from error
+        problem = f"not a file of a VecNormalize ({type(error).__name__})"
+        raise ModelError(f"{path}: {problem}") from error
     if not clip > 0.0 or math.isnan(clip):
         raise ModelError(f"{path}: clip_obs {clip} is not over 0")
     return VecNormalisation(mean, sd, clip)
@@ -409,7 +408,9 @@ def _convert_torchscript(path: Path, names: PolicyNames) -> bytes:
     try:
         network = torch.jit.load(str(path), "cpu").eval()
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"no TorchScript that torch can read ({_shorten_error(error)})") from None
+        raise ValueError(
+            f"not a TorchScript file that torch can read ({_shorten_error(error)})"
+        ) from None
     inputs = len(names.channels) or _count_inputs(network)
     rng = np.random.default_rng(0)
     tries = rng.normal(size=(TRIES, 1, inputs)).astype(np.float32)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from reprlib import repr as short
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
+from an_control.disturbance.settings import format_words
 from an_control_sim.gym.varied_robot import check_robot
 
 NO_DISTURBANCE = DisturbanceSettings()
@@ -60,11 +62,14 @@ class TrainingDisturbance(str):
             ValueError: A setting is not allowed, or the text has no setting. The message names the
                 allowed settings.
         """
-        changed = DisturbanceSettings.parse(text).changed_settings
-        wrong = [one.word for one in changed if one.name not in cls.allowed_names]
-        if wrong or not changed:
-            allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.allowed_names)
-            raise ValueError(f"disturbance: {wrong[0] if wrong else text} (allowed: {allowed})")
+        allowed = [one for one in SETTINGS if one.name in cls.allowed_names]
+        words = {one.word for one in allowed}
+        wrong = [one for one in text.split(",") if one.strip().partition("=")[0] not in words]
+        if wrong or not DisturbanceSettings.parse(text).changed_settings:
+            raise ValueError(
+                f"{short(wrong[0] if wrong else text)} is not a disturbance for training (allowed:"
+                f" {format_words(allowed)}, as in evaluate --table)"
+            )
         return cls(text)
 
     @property
@@ -105,7 +110,26 @@ def assign_equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault
     Raises:
         ValueError: A text is not a valid `Fault`.
     """
-    return {Fault.parse(text): share / len(texts) for text in texts}
+    return dict.fromkeys(parse_disturb_option(Fault, texts), share / max(len(texts), 1))
+
+
+def parse_disturb_option(kind: type[F], texts: Sequence[str]) -> tuple[F, ...]:
+    """Return the disturbances that the option --disturb names.
+
+    Args:
+        kind: Class of the disturbances.
+        texts: The values of the option.
+
+    Raises:
+        ValueError: A text is not valid; the message names the option, the text and what is allowed.
+    """
+    found = []
+    for text in texts:
+        try:
+            found.append(kind.parse(text))
+        except ValueError as error:
+            raise ValueError(f"--disturb: {error}") from None
+    return tuple(found)
 
 
 def check_probabilities(faults: Mapping[F, float]) -> None:

@@ -14,11 +14,26 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from an_control.wiring.checked_yaml import Description, Entry, WiringError
+from an_control.wiring.checked_yaml import Description, Entry, Problem, WiringError
 
 T = TypeVar("T")
 _PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")
 """Pattern of the error message with which a dataclass refuses fields that contradict each other."""
+
+
+RENAMED_KEYS = {
+    "collection.missing": "collection: {disturb: {missing=MIN..MAX: PROBABILITY}}",
+    "collection.noise": "collection: {disturb: {noise=MIN..MAX: PROBABILITY}}",
+    "collection.copies": "collection: {disturb: {copies=MIN..MAX: PROBABILITY}}",
+    "streams.missing": "streams: {disturb: {missing=MIN..MAX: PROBABILITY}}",
+    "streams.max_missing": "MAX in streams: {disturb: {missing=MIN..MAX: PROBABILITY}}",
+    "streams.noise": "streams: {disturb: {noise=MIN..MAX: PROBABILITY}}",
+    "streams.frozen": "streams: {disturb: {freeze=MIN..MAX: PROBABILITY}}",
+    "streams.copies": "streams: {disturb: {copies=MIN..MAX: PROBABILITY}}",
+    "streams.added": "MAX in streams: {disturb: {copies=MIN..MAX,noise=MIN..MAX: PROBABILITY}}",
+    "missing": "for image patches, disturb: {missing=MIN..MAX: PROBABILITY}",
+}
+"""A mapping from an earlier key of a recipe to what it is called now."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +84,14 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
         if one.default is MISSING and one.default_factory is MISSING
     }
     optional = tuple(name for name in every if name not in needed)
-    found = entry.read_fields((*other_keys, *(name for name in every if name in needed)), optional)
+    required = (*other_keys, *(name for name in every if name in needed))
+    found = entry.read_fields(required, optional, RENAMED_KEYS)
     values = {name: _parse_value(hints[name], found[name]) for name in found if name in every}
     try:
         return kind(**values)
     except ValueError as error:
         if (parts := _PROBLEM.fullmatch(str(error))) is None:
-            raise entry.make_error(str(error)) from error
+            raise WiringError(entry.file, entry.key, Problem(error)) from error
         key = f"{entry.key}.{parts['key']}" if entry.key else parts["key"]
         raise WiringError(entry.file, key, Description(parts["value"]), parts["allowed"]) from error
 
@@ -133,7 +149,7 @@ def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, 
     except WiringError:
         raise
     except ValueError as error:
-        raise entry.make_error(str(error)) from None
+        raise WiringError(entry.file, entry.key, Problem(error)) from None
 
 
 def _parse_number(

@@ -144,12 +144,12 @@ def read_excitation(path: str | os.PathLike[str]) -> Excitation:
     try:
         content = read_regular(path, MAX_FILE_BYTES)
         if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no excitation is")
+            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, the maximum for an excitation")
         return _parse_excitation(content)
     except OSError as error:
         raise ExcitationError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
-        raise ExcitationError(f"{path}: no excitation: {error}") from error
+        raise ExcitationError(f"{path}: not an excitation: {error}") from error
 
 
 def _parse_excitation(content: bytes) -> Excitation:
@@ -160,7 +160,7 @@ def _parse_excitation(content: bytes) -> Excitation:
     """
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= len(content) - 8:
-        raise ValueError("not a safetensors file, or cut short")
+        raise ValueError("not a safetensors file, or truncated")
     metadata = json.loads(content[8 : 8 + length].decode()).get("__metadata__") or {}
     if not isinstance(metadata, dict) or KEY not in metadata:
         raise ValueError("another kind of file")
@@ -331,8 +331,8 @@ class ResponseMatcher:
         strange = float(np.median(squares[present])) / self._means.shape[1]
         if strange > self._settings.max_distance:
             return (
-                f"the robot answers the motions otherwise than it was recorded ({strange:.1f} times"
-                f" the usual deviation, at most {self._settings.max_distance:g})"
+                f"the robot's response to the motions differs from the recording: {strange:.1f}"
+                f" times the usual deviation (allowed: {self._settings.max_distance:g})"
             )
         margins = by_channel + by_channel.T - own[:, None] - own
         margins[self.alike | ~present[:, None] | ~present] = np.inf

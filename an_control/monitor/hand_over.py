@@ -100,21 +100,6 @@ class HandOverPolicy(WrappingPolicy):
         self.student.previous_action = action
 
     @property
-    def channel_order(self) -> tuple[str, ...]:
-        """The ids of the channels in the last tick, in the acting policy's order."""
-        return self._policy_in_command.channel_order
-
-    @property
-    def attention(self) -> np.ndarray | None:
-        """The attention weights (queries, channels) while the student acts, then None."""
-        return self._policy_in_command.attention
-
-    @property
-    def keys(self) -> np.ndarray | None:
-        """The attention keys (channels, key size) while the student acts, then None."""
-        return self._policy_in_command.keys
-
-    @property
     def recovery_count(self) -> int:
         """The number of times since the last reset that random actions freed a robot at rest."""
         return self.student.recovery_count + self.policy.recovery_count

@@ -170,7 +170,7 @@ class Imputation:
             self.signals = self._forward.impute_missing(self.signals, action, signals, missing)
 
     def skip_tick(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """Store a tick that is no evidence of rewiring, and return the policy's input (N,).
+        """Store a tick that is not evidence of rewiring, and return the policy's input (N,).
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

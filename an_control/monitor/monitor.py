@@ -349,7 +349,7 @@ class IdentityMonitor:
     def _skip_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick that is no evidence of rewiring.
+        """Process a tick that is not evidence of rewiring.
 
         Args:
             tick: The readings and the action before them.
@@ -598,8 +598,8 @@ class IdentityMonitor:
             return f"the sensors of {', '.join(slow[:SHOWN])}{more} are slower than the policy"
         most = fit.limits.max_excess if fit.limits is not None else 0.0
         return (
-            f"the readings differ from the expected ones by {fit.excess:.0f} nats a tick more than"
-            f" where the model was trained (at most {most:.0f} fit)"
+            f"the excess NLL of the readings is {fit.excess:.0f} nats a tick; at most {most:.0f} is"
+            " accepted"
         )
 
     @property

@@ -109,12 +109,11 @@ class MonitoredPolicy(WrappingPolicy):
                 self._move_neuron_state(self._state, before, assignment)
                 self._since.append((readings, self._action))
                 self._inform_attention(self._state, assignment)
-            action = self._step_policy(signals, values)
+            values, ids = self._select_signals(signals, values)
         else:
             self._reset_moved_states(before.slots, assignment.slots)
-            action = self.policy.step_array(values, ids)
-        self._action = action
-        return action.copy()
+        self._action = self.policy.step_array(values, ids)
+        return self._action.copy()
 
     def prepare_next_tick(self) -> None:
         """Do work for the next tick that depends on no reading; see `Policy.prepare_next_tick`."""
@@ -152,8 +151,12 @@ class MonitoredPolicy(WrappingPolicy):
         self._nominal = ids == self.nominal_ids
         self._ids = ids
 
-    def _step_policy(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the inner policy's action (A,) for the present signals and the unknown channels.
+    def _select_signals(
+        self, signals: np.ndarray, values: np.ndarray
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the readings for the inner policy, and their ids.
+
+        They are the present signals, and the readings of channels that the task does not know.
 
         Args:
             signals: (N,) the monitor's signals by channel, NaN where missing.
@@ -167,7 +170,7 @@ class MonitoredPolicy(WrappingPolicy):
             ids = tuple(compress(self.nominal_ids, present.tolist())) + self._unknown_ids
         if len(self._unknown):
             given = np.concatenate([given, values[self._unknown].astype(np.float32)])
-        return self.policy.step_array(given, ids)
+        return given, ids
 
     def _move_neuron_state(
         self, state: ChannelState, previous: Assignment, assignment: Assignment

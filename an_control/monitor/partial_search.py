@@ -73,7 +73,7 @@ class PartialSearch:
         self._known = True
 
     def skip_tick(self) -> None:
-        """Skip a tick that is no evidence of rewiring."""
+        """Skip a tick that is not evidence of rewiring."""
         self._last = None
 
     def _restart_search(self) -> None:

@@ -310,15 +310,6 @@ class AttentionNeuron(PreviousAction, Policy):
         self._column = {names.get(name, name): column for name, column in self._column.items()}
         self._update_id_mapping(self._ids)
 
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id; one that is not finite counts as missing.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self._compute_tick(values, tuple(readings))
-
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
 
@@ -333,15 +324,7 @@ class AttentionNeuron(PreviousAction, Policy):
             TypeError: The values are not real numbers.
         """
         values = check_readings(values, len(ids))
-        return self._compute_tick(values, ids if type(ids) is tuple else tuple(ids))
-
-    def _compute_tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
-        """Compute one tick from the readings that are finite, and return the action (A,).
-
-        Args:
-            values: (N,) the readings.
-            ids: (N,) their channel ids.
-        """
+        ids = ids if type(ids) is tuple else tuple(ids)
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
             values, ids, largest = _drop_missing(values, ids)

@@ -44,13 +44,15 @@ class Policy(Protocol):
     def reset(self) -> None:
         """Start an episode: reset all state from the last one."""
 
-    @abstractmethod
     def step(self, readings: Mapping[str, Any]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: The reading of each channel by id, a number or a patch of `reading_shape`.
+            readings: The reading of each channel by id, a number or a patch of `reading_shape`; a
+                number that is not finite counts as missing.
         """
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -238,6 +240,25 @@ def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
     return ids
 
 
+def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]) -> np.ndarray:
+    """Return the readings of a tick (N,) float64 in a fixed order, NaN where one is missing.
+
+    Args:
+        values: The readings, which are checked.
+        ids: The channel id of each reading.
+        order: The channel ids (N,) in the wanted order.
+
+    Raises:
+        ValueError: The lengths differ, or an id occurs twice.
+        TypeError: The values are not real numbers.
+    """
+    values = check_readings(values, len(ids)).astype(np.float64)
+    if ids is order or tuple(ids) == order:
+        return values
+    given = dict(zip(check_unique_ids(ids), values.tolist(), strict=True))
+    return np.array([given.get(name, np.nan) for name in order])
+
+
 class PreviousAction:
     """A mixin that adds the property `previous_action`, whose new values are checked."""
 
@@ -282,15 +303,6 @@ class WrappingPolicy(Policy):
         """Start an episode: reset all state from the last one."""
         self.policy.reset()
 
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
-
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick and return the action (A,); raise what the inner policy raises.
@@ -318,22 +330,27 @@ class WrappingPolicy(Policy):
         self.policy.previous_action = action
 
     @property
+    def _policy_in_command(self) -> Policy:
+        """The policy whose actions are sent, if there is a choice, else the inner policy."""
+        return self.policy
+
+    @property
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
         With a monitor set to "match", the ids are those of the channels whose signals were found.
         """
-        return self.policy.channel_order
+        return self._policy_in_command.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The inner policy's attention weights (M, N), queries by channels; None if it has none."""
-        return self.policy.attention
+        """The acting policy's attention weights (M, N), queries by channels; None without any."""
+        return self._policy_in_command.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The inner policy's attention keys (N, k); None if it has none."""
-        return self.policy.keys
+        """The acting policy's attention keys (N, k); None if it has none."""
+        return self._policy_in_command.keys
 
     @property
     def channel_state(self) -> ChannelState | None:

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
+from an_control.policy.interface import (
+    Policy,
+    PreviousAction,
+    arrange_readings,
+    check_unique_ids,
+)
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread
@@ -92,15 +97,6 @@ class MlpPolicy(PreviousAction, Policy):
         self._previous = np.zeros(self._sizes.actions, np.float32)
         self._newest = np.zeros(self._sizes.channels)
 
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id; one that is not finite counts as missing.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
-
     @one_blas_thread
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
@@ -114,11 +110,7 @@ class MlpPolicy(PreviousAction, Policy):
                 another number of readings than it has inputs.
             TypeError: The values are not real numbers.
         """
-        values = check_readings(values, len(ids)).astype(np.float64)
-        ids = tuple(ids)
-        if ids != self.nominal_ids:
-            given = dict(zip(check_unique_ids(ids), values, strict=True))
-            values = np.array([given.get(name, np.nan) for name in self.nominal_ids or ids])
+        values = arrange_readings(values, ids, self.nominal_ids or check_unique_ids(ids))
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
         present = np.abs(values) <= MAX_READING

@@ -35,7 +35,7 @@ from an_control.policy.sizes import (
     parse_sizes,
 )
 from an_control.policy.task import Task
-from an_control.system.files import open_regular, write_file
+from an_control.system.files import describe_read_error, open_regular, write_file
 from an_control.wiring.checked_yaml import WiringError
 
 FORMAT = 2
@@ -226,7 +226,7 @@ def _read_foreign_model(path: Path, monitor: bool) -> Model:
     except WiringError as error:
         raise ModelError(str(error)) from error
     except (OSError, *INVALID) as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {describe_read_error(error)}") from error
     layout = network.layout
     task = Task(
         name=layout.task,
@@ -279,10 +279,10 @@ def _open_model_file(path: Path) -> Iterator[FileIO]:
     try:
         with open_regular(path) as file:
             if _get_file_size(file) > MAX_FILE_BYTES:
-                raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no model is")
+                raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, the maximum for a model")
             yield file
     except (OSError, *INVALID) as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {describe_read_error(error)}") from error
 
 
 def _get_file_size(file: FileIO) -> int:
@@ -303,7 +303,7 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
     if size < 8 or start > size:
-        raise ValueError("not a safetensors file, or cut short")
+        raise ValueError("not a safetensors file, or truncated")
     if start > 8 + MAX_HEADER_BYTES:
         raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
@@ -373,7 +373,7 @@ def _compute_array_offsets(
         if (origin + begin, origin + end) != (places[name], start):
             raise ValueError(f"array {name!r} does not lie where its shape says")
     if start != size:
-        raise ValueError("cut short, or longer than its arrays")
+        raise ValueError("truncated, or longer than its arrays")
     return places
 
 
@@ -389,7 +389,7 @@ def _read_array(
         places: The offset of each array, by name.
 
     Raises:
-        ValueError: The file is cut short, or a value is not allowed.
+        ValueError: The file is truncated, or a value is not allowed.
     """
     array = np.empty(shape, "<f4")
     file.seek(places[name])
@@ -397,7 +397,7 @@ def _read_array(
     while done < len(view):
         read = file.readinto(view[done:])
         if not read:
-            raise ValueError("cut short")
+            raise ValueError("truncated")
         done += read
     _check_values(name, array)
     array.flags.writeable = False

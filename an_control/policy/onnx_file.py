@@ -21,7 +21,7 @@ from an_control.policy.onnx_layout import (
     read_layout,
     read_tensor_names,
 )
-from an_control.system.files import open_regular
+from an_control.system.files import describe_read_error, open_regular
 
 SUFFIX = ".onnx"
 MAX_FILE_BYTES = 256 * 2**20
@@ -134,15 +134,17 @@ def _read_content(path: Path) -> bytes:
     """
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
-            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no policy is")
+            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, the maximum for a policy")
         content = file.readall()
     if content.startswith(b"PK\x03\x04"):
         raise ValueError(
-            "a zip archive, no ONNX file (an-control import converts those of Stable-Baselines3 and"
-            " TorchScript)"
+            "a zip archive, not an ONNX file (an-control import converts those of"
+            " Stable-Baselines3 and TorchScript)"
         )
     if len(content) > 1 and content[0] == 0x80 and content[1] <= 5:
-        raise ValueError("a pickle, no ONNX file; it was not opened, as pickles can run any code")
+        raise ValueError(
+            "a pickle, not an ONNX file; it was not opened, as pickles can run any code"
+        )
     return content
 
 
@@ -150,7 +152,7 @@ def _parse_model(content: bytes) -> Any:
     """Return the ONNX model in the bytes of a file.
 
     Raises:
-        ValueError: The package onnx is not installed, or the bytes are no model.
+        ValueError: The package onnx is not installed, or the bytes are not a model.
     """
     try:
         import onnx
@@ -159,9 +161,10 @@ def _parse_model(content: bytes) -> Any:
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's DecodeError, and other errors of its readers
-        raise ValueError(f"no ONNX file, or cut short ({' '.join(str(error).split())})") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"not an ONNX file, or truncated ({reason})") from None
     if not model.graph.node:
-        raise ValueError("no ONNX file, or an empty one: it has no operators")
+        raise ValueError("not an ONNX file, or an empty one: it has no operators")
     return model
 
 
@@ -247,14 +250,14 @@ def _read_external_tensors(model: Any, path: Path, sha256: Any) -> int:
                 " are files in it"
             )
         if not file.is_file():
-            raise ValueError(f"tensor {tensor.name!r} lies in {place!r}, which is no file there")
+            raise ValueError(f"tensor {tensor.name!r} lies in {place!r}, which is not a file there")
         size += math.prod(tensor.dims) * 8
         if size > 2 * MAX_FILE_BYTES or file.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"tensors outside of more than {MAX_FILE_BYTES} bytes")
         try:
             helper.load_external_data_for_tensor(tensor, str(folder))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ValueError(f"tensor {tensor.name!r}: {error}") from error
+            raise ValueError(f"tensor {tensor.name!r}: {describe_read_error(error)}") from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
         sha256.update(tensor.raw_data)
@@ -337,7 +340,7 @@ def _make_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
     kind = value.type.tensor_type
     types = {onnx.TensorProto.FLOAT: False, onnx.TensorProto.DOUBLE: True}
     if kind.elem_type not in types:
-        raise ValueError(f"{role} {value.name!r} is no tensor of float32 or float64")
+        raise ValueError(f"{role} {value.name!r} is not a tensor of float32 or float64")
     shown = [one.dim_value or one.dim_param or "?" for one in kind.shape.dim]
     shape = tuple(one.dim_value if one.dim_value > 0 else 1 for one in kind.shape.dim)
     text = f"{role} {value.name!r} has shape [{', '.join(map(str, shown))}]"

@@ -177,7 +177,9 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     limit, scale, offset = _resolve_action_scaling(network, beside.get("action"), metadata)
     history = _parse_history(beside.get("history"))
     if history.length * MAX_SIZE < network.inputs or network.inputs % history.length:
-        raise ValueError(f"{network.inputs} inputs are no history of {history.length} observations")
+        raise ValueError(
+            f"{network.inputs} inputs are not a history of {history.length} observations"
+        )
     width = network.inputs // history.length
     joints = _Joints(metadata.parse_names("joint_names") or actuators, metadata)
     if "observation" in beside:

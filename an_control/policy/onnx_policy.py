@@ -8,14 +8,14 @@ allocated only once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
+from an_control.policy.interface import Policy, PreviousAction, arrange_readings
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
 from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
@@ -241,15 +241,6 @@ class OnnxPolicy(PreviousAction, Policy):
         for entering, _ in self._session.states:
             entering[...] = 0.0
 
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32 in [-1, 1].
-
-        Args:
-            readings: The reading of each channel by id; one that is not finite counts as missing.
-        """
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
-
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
@@ -261,10 +252,7 @@ class OnnxPolicy(PreviousAction, Policy):
             ValueError: The lengths differ, an id occurs twice, or onnxruntime reports an error.
             TypeError: The values are not real numbers.
         """
-        values = check_readings(values, len(ids)).astype(np.float64)
-        if ids is not self.nominal_ids and tuple(ids) != self.nominal_ids:
-            given = dict(zip(check_unique_ids(ids), values.tolist(), strict=True))
-            values = np.array([given.get(name, math.nan) for name in self.nominal_ids])
+        values = arrange_readings(values, ids, self.nominal_ids)
         if not np.vdot(values, values) < MAX_READING:
             values = np.where(np.abs(values) <= MAX_READING, values, self._newest)
         self._newest = values

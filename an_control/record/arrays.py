@@ -65,7 +65,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         bag: The recording.
 
     Raises:
-        BagError: The bag cannot be read, or is no recording of a policy node that reads numbers.
+        BagError: The bag cannot be read, or is not a recording of a policy node that reads numbers.
     """
     rows: list[tuple[int, int, int, tuple[str, ...], NDArray[np.float32]]] = []
     stamp_ns = NONE

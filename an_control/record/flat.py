@@ -1,6 +1,6 @@
 """Keep the content of ROS messages in memory, at a fraction of the time that serializing takes.
 
-The content of a message becomes a few tuples of numbers and bytes, which are no burden for the
+The content of a message becomes a few tuples of numbers and bytes, which are not a burden for the
 garbage collector. The message can be made again of them. Nothing here imports rclpy.
 """
 

@@ -214,7 +214,7 @@ def decode_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the names and the positions (N,) of a serialised JointState message.
 
     Raises:
-        BagError: The data is no such message.
+        BagError: The data is not such a message.
     """
     try:
         if data[:4] != _CDR:
@@ -259,7 +259,7 @@ def decode_event(data: bytes) -> dict[str, Any]:
     """Return the values of a change of state from a serialised message, with its kind as "event".
 
     Raises:
-        BagError: The data is no such message.
+        BagError: The data is not such a message.
     """
     try:
         (length,) = struct.unpack_from("<I", data, 4)
@@ -267,7 +267,7 @@ def decode_event(data: bytes) -> dict[str, Any]:
             raise ValueError
         event = json.loads(data[8 : 8 + length - 1])
     except (ValueError, struct.error, RecursionError) as error:
-        raise BagError("no change of state as JSON") from error
+        raise BagError("not a change of state as JSON") from error
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        raise BagError("no change of state as JSON")
+        raise BagError("not a change of state as JSON")
     return event

@@ -27,7 +27,6 @@ MAX_RECORD_BYTES = 512 * 2**20
 """Maximum size of a record, and of a chunk after it is unpacked; a larger one is refused."""
 MAX_METADATA_BYTES = 64 * 2**20
 MAX_CHANNELS = 10_000
-MAX_SCHEMA_BYTES = 2**20
 _MAGIC = b"\x89MCAP0\r\n"
 _HEADER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _ATTACHMENT = 1, 3, 4, 5, 6, 9
 _FOOTER, _DATA_END, _LAST = 2, 15, 15
@@ -94,7 +93,7 @@ def _list_files(path: Path) -> list[Path]:
             if path.suffix in (".zstd", ".lz4") and path.with_suffix("").suffix in _SUFFIXES:
                 raise BagError(f"{path}: is a compressed file; unpack it first (zstd -d)")
             if path.suffix not in _SUFFIXES:
-                raise BagError(f"{path}: is no bag: must be a folder, or a .mcap or .db3 file")
+                raise BagError(f"{path}: is not a bag: must be a folder, or a .mcap or .db3 file")
             open_regular(path).close()
             return [path]
         files = _list_files_in_metadata(path) or sorted(
@@ -109,7 +108,7 @@ def _list_files(path: Path) -> list[Path]:
     except ValueError as error:
         raise BagError(f"{path}: {error}") from error
     if not files:
-        raise BagError(f"{path}: is no bag: has neither a .mcap nor a .db3 file")
+        raise BagError(f"{path}: is not a bag: has neither a .mcap nor a .db3 file")
     return files
 
 
@@ -123,7 +122,7 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
     """Return the files that a folder's metadata.yaml names, or nothing if there is no metadata.
 
     Raises:
-        BagError: The metadata cannot be read, or names files that are no bag.
+        BagError: The metadata cannot be read, or names files that are not bags.
     """
     path = folder / "metadata.yaml"
     if not path.exists():
@@ -137,7 +136,7 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
         if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
             raise TypeError
     except (yaml.YAMLError, TypeError, KeyError, AttributeError, ValueError, RecursionError):
-        raise BagError(f"{path}: is no metadata of a rosbag2 bag") from None
+        raise BagError(f"{path}: is not the metadata of a rosbag2 bag") from None
     if compression:
         raise BagError(f"{folder}: is compressed by rosbag2 ({compression}); decompress it first")
     found = []
@@ -167,7 +166,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
     schemas: dict[int, str] = {}
     with BufferedReader(open_regular(path), 2**20) as file:
         if file.read(8) != _MAGIC:
-            raise BagError(f"{path}: is no MCAP file")
+            raise BagError(f"{path}: is not an MCAP file")
         at = 8
         while True:
             head = file.read(_RECORD_HEAD.size)
@@ -175,7 +174,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
                 return notes.append(f"{path}: was not finished; read up to byte {at}")
             code, length = _RECORD_HEAD.unpack(head)
             if not code or (code > _LAST and code < 128):
-                raise BagError(f"{path}: is damaged at byte {at}: no record of MCAP")
+                raise BagError(f"{path}: is damaged at byte {at}: not an MCAP record")
             at += _RECORD_HEAD.size
             if length > size - at:
                 return notes.append(f"{path}: was not finished; read up to byte {at}")
@@ -329,7 +328,7 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
 
     def raise_damaged_error(error: object) -> NoReturn:
         """Raise the BagError for this file, with a reason."""
-        raise BagError(f"{path}: is no bag of sqlite3, or damaged: {error}")
+        raise BagError(f"{path}: is not a bag of sqlite3, or damaged: {error}")
 
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:

@@ -91,9 +91,9 @@ as a whole."""
 Note = tuple[Any, ...]
 """The kind of what is recorded, and the values of which `NodeRecorder._make_entry` makes a message.
 
-The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
-as its content (see `flat`), and numbers with the name of their topic instead of the object that
-writes them."""
+The black box keeps notes as plain tuples, which are not a burden for the garbage collector: a
+message as its content (see `flat`), and numbers with the name of their topic instead of the object
+that writes them."""
 
 
 class _Batch(NamedTuple):

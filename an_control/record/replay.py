@@ -202,7 +202,7 @@ class SessionReplay:
         self._session: dict[str, Any] | None = None
         self._wiring: Wiring | None = None
         self._estop = EStop()
-        self._active = self._head_only = False
+        self._head_only = False
         self._newest: dict[str, tuple[int, Any, int | None, int]] = {}
         self._count = 0
         self._tick: _Pending | None = None
@@ -211,13 +211,12 @@ class SessionReplay:
         self._number = 0
         self._readers: dict[str, tuple[Any, Callable[[Any], int | None]]] = {}
         self._swaps: list[dict[str, Any]] = []
-        self._recorded_names: tuple[str, ...] = ()
 
     def replay_commands(self) -> Iterator[ReplayedCommand]:
         """Replay the recording and yield each command; `summary` is updated meanwhile.
 
         Raises:
-            BagError: The bag is no recording of a policy node, or is damaged.
+            BagError: The bag is not a recording of a policy node, or is damaged.
             WiringError: The recorded or given wiring cannot be used.
             ModelError: The recorded or given model cannot be used.
         """
@@ -236,7 +235,7 @@ class SessionReplay:
                 yield command
         if self.controller is None:
             raise BagError(
-                f"{self._bag.path}: is no recording of a policy node: it has no record/events"
+                f"{self._bag.path}: is not a recording of a policy node: it has no record/events"
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 
@@ -380,10 +379,7 @@ class SessionReplay:
         elif self.controller is None:
             return
         elif kind == "activate":
-            self._active = True
             self.controller.start(bring_up=bool(event["bring_up"]))
-        elif kind == "deactivate":
-            self._active = False
         elif kind == "shadow" and event["active"] and not event["on"]:
             self.controller.start(bring_up=False)
         elif kind == "reset":
@@ -486,7 +482,7 @@ class SessionReplay:
             return
         stamp_ns = event["stamp_ns"]
         try:
-            self.controller.tick(int(event["tick_ns"]), stamp_ns, None)
+            self.controller.tick(int(event["tick_ns"]), stamp_ns)
         except Exception as error:
             self._add_note(f"a tick failed, as recorded: {event['why']} ({error!r})")
         else:
@@ -588,7 +584,7 @@ class SessionReplay:
             if last.values_time_and_number is None and previous != NONE:
                 self._add_note("the command before a tick is not recorded")
         try:
-            readings = self.controller.tick(now_ns, None if stamp == NONE else stamp, None)
+            readings = self.controller.tick(now_ns, None if stamp == NONE else stamp)
         except Exception as error:
             self._add_note(f"tick {number} fails: {error!r}")
             readings = None
@@ -628,7 +624,7 @@ class SessionReplay:
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:
-            self.controller.prepare_next_tick()
+            self.controller.acting.policy.prepare_next_tick()
         readings = None if self._tick is None else self._tick.readings
         command = ReplayedCommand(
             self._number, entry.log_ns, kind, recorded, np.asarray(replayed), readings

@@ -639,10 +639,12 @@ class EventLog:
         self._moved = moved
         if self._throttle.count_and_allow_line(MONITOR, now_s):
             where = join_names(
-                f"{signal} is read where {'it' if signal == slot else slot} is wired"
+                f"the slot of {slot} carries {'it again' if signal == slot else signal}"
                 for slot, signal in changed.items()
             )
-            self._logger.info(f"the monitor moved {len(changed)} signals: {where}")
+            self._logger.info(
+                f"the monitor found {len(changed)} signals in other input slots: {where}"
+            )
 
     def _log_names(self, now_s: float) -> None:
         """Log how the channels of wiring and model differ, if wiring or model has changed."""
@@ -747,8 +749,8 @@ class EventLog:
             return
         if subject == MONITOR:
             self._logger.info(
-                f"the monitor moved signals {count} more times in {WINDOW_S:g} s; now"
-                f" {len(self._moved)} are not where they are wired"
+                f"the monitor found signals in other input slots {count} more times in"
+                f" {WINDOW_S:g} s; now {len(self._moved)} are not where they are wired"
             )
             return
         if not subject:

@@ -13,22 +13,16 @@ report incompatible nodes instead.
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import rclpy
 from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
-from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
-from rclpy.signals import SignalHandlerOptions
 from rclpy.subscription import Subscription
 
 from an_control.ros.distributions import TopicEndpointInfo
-from an_control.ros.shared_memory import disable_shared_memory
 
 _NO_PUBLISHER_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)
 _NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
@@ -143,52 +137,3 @@ def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
     ]
     near = difflib.get_close_matches(name, others, 1, 0.0)
     return f"; {near[0]} is published with this type" if near else ""
-
-
-DISCOVERY_S = 10.0
-"""Seconds that the discovery of other nodes may take.
-
-A node that misses the first announcements of other nodes by DDS, as on a busy machine, gets the
-next ones after 3 s."""
-
-
-@contextmanager
-def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
-    """Initialise rclpy and yield a node. At the end of the block both are shut down.
-
-    Ctrl-C is left to the caller. The node communicates by UDP, without services and without a log
-    topic, so that it does not disturb the nodes that control a robot.
-
-    Args:
-        name: The name of the node.
-        namespace: The namespace of the node.
-
-    Raises:
-        ValueError: ROS does not allow the name of the node, or a name that the block uses.
-    """
-    try:
-        with disable_shared_memory():
-            rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-            node = QuietNode(
-                name, namespace=namespace, start_parameter_services=False, enable_rosout=False
-            )
-        try:
-            yield node
-        finally:
-            node.destroy_node()
-    except NameValidationException as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    finally:
-        rclpy.try_shutdown()
-
-
-def describe_network() -> str:
-    """Return where ROS 2 looks for other nodes, as text for an error."""
-    domain = os.environ.get("ROS_DOMAIN_ID", "") or "0"
-    reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "") or "SUBNET"
-    if os.environ.get("ROS_LOCALHOST_ONLY", "") == "1":
-        reach = "LOCALHOST (ROS_LOCALHOST_ONLY)"
-    return (
-        f"nodes are looked for in ROS_DOMAIN_ID {domain} with ROS_AUTOMATIC_DISCOVERY_RANGE"
-        f" {reach}; both must be the same for the other node"
-    )

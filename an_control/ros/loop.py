@@ -26,7 +26,7 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
 from an_control.control.bring_up import BringUpError
-from an_control.control.controller import Controller, Decide
+from an_control.control.controller import Controller
 from an_control.control.gate import EStop, Watchdog
 from an_control.control.wiring_fit import describe_long_ramp
 from an_control.record.layout import CommandKind
@@ -221,7 +221,8 @@ class Loop:
     def _stop_commanding(self) -> None:
         """Stop the watchdog, and send the safe command as the final command."""
         self._guard.watchdog.stop()
-        self._output.publish(self.controller.stop, self._clock.stamp_ns(), CommandKind.STOP)
+        with self._output.lock:
+            self._output.send(self.controller.stop(), self._clock.stamp_ns(), CommandKind.STOP)
 
     def reset(self) -> None:
         """Start a new episode: reset the policy and its detector of rewired sensors."""
@@ -279,62 +280,52 @@ class Loop:
         self._opened.close()
 
     def _run_tick(self, stamp_ns: int | None) -> None:
-        """Make one tick. An error in it deactivates the node, which sends the safe command."""
+        """Make one tick: read, estimate, decide, limit, send; then report it.
+
+        An error in it deactivates the node, which sends the safe command.
+        """
         if self._broken:
             return
         begin_s = self._guard.begin_tick()
         try:
-            self._tick(stamp_ns, begin_s)
+            now_ns = self._guard.ticked_ns = self._clock.now_ns()
+            self._ticker.record_tick(now_ns, stamp_ns)
+            self._record.begin_tick(now_ns, stamp_ns)
+            readings = self.controller.tick(now_ns, stamp_ns)  # read, estimate, decide
+            self._record.record_tick(sends=self.active)
+            if self.active:
+                sent_ns = self._send_command(stamp_ns, begin_s)  # limit, send
+                end_s = time.perf_counter()
+                self.controller.acting.policy.prepare_next_tick()
+            self._record.record_readings(readings)
+            if self.active:
+                self._reports.report_tick(readings, now_ns, sent_ns, begin_s, end_s)
         except Exception as error:
             self._deactivate_after_error(error)
         finally:
             self._guard.end_tick()
 
-    def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
-        """Read messages, decide, publish a command, and report the tick."""
-        now_ns = self._guard.ticked_ns = self._clock.now_ns()
-        sent_ns = 0
-        self._ticker.record_tick(now_ns, stamp_ns)
-        self._record.begin_tick(now_ns, stamp_ns)
+    def _send_command(self, stamp_ns: int | None, begin_s: float) -> int:
+        """Limit and send the command of the tick. Return the stamp of the command in ns.
 
-        def send(decide: Decide) -> None:
-            """Send the command and remember its stamp."""
-            nonlocal sent_ns
-            self._record.record_tick(sends=True)
-            sent_ns = self._send(decide, stamp_ns, begin_s)
-
-        readings = self.controller.tick(now_ns, stamp_ns, send if self.active else None)
-        if not self.active:
-            self._record.record_tick(sends=False)
-            self._record.record_readings(readings)
-            return
-        end_s = time.perf_counter()
-        self.controller.prepare_next_tick()
-        self._record.record_readings(readings)
-        self._reports.report_tick(readings, now_ns, sent_ns, begin_s, end_s)
-
-    def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
-        """Send the command that `decide` computes. Return the stamp of the command in ns.
-
-        If the tick has taken too long, the safe command is sent instead.
+        If the tick has taken too long, the safe command is sent instead, because the readings are
+        too old.
 
         Args:
-            decide: Computes the command for a time in ns; None: one control period after the
-                previous command, as in lockstep.
             stamp_ns: The stamp of the readings in lockstep, else None.
             begin_s: The start of the tick by `time.perf_counter`.
         """
-        decided_s = time.perf_counter()
-        too_late = self._guard.is_too_long(decided_s - begin_s)  # the readings are too old
-        safe = self.controller.gate.reset_to_safe_command
+        controller, decided_s = self.controller, time.perf_counter()
         sent_ns = self._clock.stamp_ns() if stamp_ns is None else stamp_ns
-
-        def decide_now() -> np.ndarray:
-            self._record.decided_ns = self._clock.now_ns() if stamp_ns is None else None
-            return decide(self._record.decided_ns)
-
-        kind = CommandKind.TOO_LATE if too_late else CommandKind.POLICY
-        if self._output.publish(safe if too_late else decide_now, sent_ns, kind):
+        with self._output.lock:
+            if self._guard.is_too_long(decided_s - begin_s):
+                command, kind = controller.gate.reset_to_safe_command(), CommandKind.TOO_LATE
+            else:
+                decided_ns = self._clock.now_ns() if stamp_ns is None else None
+                command, kind = controller.compute_command(decided_ns), CommandKind.POLICY
+                self._record.decided_ns = decided_ns
+            sent = self._output.send(command, sent_ns, kind)
+        if sent:
             self._guard.watchdog.record_command(time.monotonic())
         self._guard.log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
@@ -344,7 +335,9 @@ class Loop:
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
         self._record.record_failure(why)
         then = (
-            f"deactivating{self.save_black_box(why)}" if self.active else "the node stops watching"
+            f"deactivating{self.save_black_box(why)}"
+            if self.active
+            else "no more ticks until the node is activated"
         )
         self._guard.logger.error(f"{why}; {then}")
         self._broken = True
@@ -365,8 +358,9 @@ class Loop:
             kind: The kind of the command, for a recording.
         """
         stamp_ns = None if self._ticker.lockstep else self._clock.stamp_ns()
-        with suppress(RuntimeError):  # rclpy was shut down meanwhile
-            return self._output.publish(safe or self.controller.gate.safe_command, stamp_ns, kind)
+        with suppress(RuntimeError), self._output.lock:  # rclpy was shut down meanwhile
+            command = (safe or self.controller.gate.safe_command)()
+            return self._output.send(command, stamp_ns, kind)
         return False
 
     def _publish_diagnostics(self) -> None:

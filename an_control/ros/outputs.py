@@ -94,9 +94,10 @@ class CommandOutput:
     ) -> None:
         self._node, self._messages, self._slices = node, tuple(messages), command.slices
         self._last, self._now_ns = last, now_ns
-        self._whole = len(self._messages) == 1
         self._exact = all(one.is_exact for one in self._messages)
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """The lock that a thread holds while it computes and sends a command, so that the limit on
+        the change between commands counts from the command that was really sent before."""
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
             for one, topic in zip(self._messages, list_shadow_topics(command), strict=True)
@@ -129,14 +130,14 @@ class CommandOutput:
         else:
             self._create_publishers()
             self._unsubscribe_from_commands()
-        with self._lock:
+        with self.lock:
             self._targets = self._proposed if shadow else self._publishers
         if shadow:
             self._retire_publishers()
 
     def stop_publishing(self) -> None:
         """Stop publishing, and record the commands of other nodes."""
-        with self._lock:
+        with self.lock:
             self._targets = []
         self._subscribe_to_commands()
 
@@ -145,38 +146,30 @@ class CommandOutput:
         self._last.forget_command()
         self._heard[:] = np.nan
 
-    def publish(
-        self,
-        decide: Callable[[], np.ndarray],
-        stamp_ns: int | None,
-        kind: CommandKind = CommandKind.POLICY,
-    ) -> bool:
+    def send(self, values: np.ndarray, stamp_ns: int | None, kind: CommandKind) -> bool:
         """Send a command (A,) unless it has NaN or infinity. Return whether it was sent.
 
-        Only one thread at a time computes and sends a command, so that the limit on the change
-        between commands counts from the command that was really sent before.
+        The caller holds `lock` from before it computes the command.
 
         Args:
-            decide: Returns the command (A,), which is NaN where it is unknown.
+            values: The command (A,), which is NaN where it is unknown.
             stamp_ns: The stamp of the command. With None the messages keep the previous stamp, and
                 messages without a stamp are not sent, because a simulator in lockstep would take
                 them for the answer to its next step.
             kind: The kind of the command, for a recording.
         """
-        with self._lock:
-            values = decide()
-            if not np.isfinite(values).all():
-                self.on_command(kind, self._now_ns(), stamp_ns, values, counts=False)
-                return False
-            for message, span in zip(self._messages, self._slices, strict=True):
-                message.fill(values if self._whole else values[span], stamp_ns)
-            now_ns, stamped_only = self._now_ns(), stamp_ns is None
-            self._send_messages(stamped_only=stamped_only)
-            whole = not stamped_only or all(one.is_stamped for one in self._messages)
-            counts = bool(whole and self._targets and self._targets is self._publishers)
-            self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
-            if counts:
-                self._last.record(values if self._exact else self._read_carried_values(), now_ns)
+        if not np.isfinite(values).all():
+            self.on_command(kind, self._now_ns(), stamp_ns, values, counts=False)
+            return False
+        for message, span in zip(self._messages, self._slices, strict=True):
+            message.fill(values[span], stamp_ns)
+        now_ns, stamped_only = self._now_ns(), stamp_ns is None
+        self._send_messages(stamped_only=stamped_only)
+        whole = not stamped_only or all(one.is_stamped for one in self._messages)
+        counts = bool(whole and self._targets and self._targets is self._publishers)
+        self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
+        if counts:
+            self._last.record(values if self._exact else self._read_carried_values(), now_ns)
         return True
 
     def _read_carried_values(self) -> np.ndarray:
@@ -185,7 +178,7 @@ class CommandOutput:
 
     def repeat_command(self) -> None:
         """Send the newest command again, on topics whose messages have a time stamp."""
-        with self._lock:
+        with self.lock:
             self._send_messages(stamped_only=True)
 
     def _send_messages(self, *, stamped_only: bool) -> None:
@@ -208,7 +201,7 @@ class CommandOutput:
     def close(self) -> None:
         """Destroy the publishers, if possible after the final command has arrived."""
         self._unsubscribe_from_commands()
-        with self._lock:
+        with self.lock:
             self._targets = []
         self._retire_publishers()
         self._retirer.cancel()

@@ -97,8 +97,9 @@ class Settings:
     wiring: str = _make_parameter_field("", "path of the robot's wiring YAML")
     model: str = _make_parameter_field(
         "",
-        "path of the policy's model file (.safetensors); setting it later swaps the policy: its"
-        " header is checked at once, its arrays in the background (/diagnostics: new model)",
+        "path of the policy's model file (.safetensors or .onnx); setting it later swaps the"
+        " policy: its header is checked at once, its arrays in the background (/diagnostics: new"
+        " model)",
         when="always",
     )
     mode: str = _make_parameter_field(
@@ -192,16 +193,16 @@ class Settings:
     )
     record: str = _make_parameter_field(
         "",
-        "record everything that decides commands into a new folder in this one, as a bag of ROS 2"
-        " (an-control replay); empty = do not",
+        "folder in which each run creates a ROS 2 bag of all that determines its commands (for"
+        " an-control replay); empty = no recording",
     )
     record_split_s: float = _make_parameter_field(
         600.0,
-        "seconds after which a recording goes on in another file; 0 = never",
+        "seconds after which a recording continues in another file; 0 = never",
         bounds=(0.0, 1e6),
     )
     record_split_mb: float = _make_parameter_field(
-        512.0, "MB after which a recording goes on in another file; 0 = never", bounds=(0.0, 1e6)
+        512.0, "MB after which a recording continues in another file; 0 = never", bounds=(0.0, 1e6)
     )
     record_max_mb: float = _make_parameter_field(
         8192.0,
@@ -210,12 +211,13 @@ class Settings:
     )
     black_box_s: float = _make_parameter_field(
         30.0,
-        "seconds that are kept in memory while nothing is recorded, 64 MiB at most; they are"
-        " written when the robot stops unasked: watchdog, e-stop, failed tick; 0 = none",
+        "seconds of messages and commands kept in memory while nothing is recorded, at most 64 MiB;"
+        " they are written when the robot stops unasked: watchdog, e-stop, failed tick; 0 = none",
         bounds=(0.0, 600.0),
     )
     black_box: str = _make_parameter_field(
-        "", "the folder for them; empty = black_boxes in the folder of ROS's log files"
+        "",
+        "folder of the black-box recordings; empty = black_boxes in the folder of ROS's log files",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""The node's parameters, and rewiring by them, from inside and outside the node.
+"""The node's parameters, and rewiring by them. `ros.operator` sets them from outside the node.
 
 To rewire is to change which topic or field feeds a channel of the policy. Most parameters, such as
 the path of the wiring, can be set until the node is configured, and `executor` only when the node
@@ -10,24 +10,17 @@ rewire the node.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from reprlib import repr as short
 from typing import Any
 
-import rclpy
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from rclpy.parameter_client import AsyncParameterClient
-from rclpy.task import Future
 from rclpy.validate_full_topic_name import validate_full_topic_name
-from std_srvs import srv
 
-from an_control.ros.graph import create_temporary_node
 from an_control.ros.outputs import list_shadow_topics
 from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
@@ -239,108 +232,3 @@ def _describe_key(key: str) -> str:
     kind, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")
     return f"{part} of the {kind.removesuffix('s')} {name}"
-
-
-ANSWER_S = 1.0
-"""Seconds after which a call is repeated, because the first answer of a newly discovered node may
-be lost."""
-
-
-def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
-    """Set parameters of a running node, either all or none. Return why that failed, or "".
-
-    Args:
-        node: The full name of the node.
-        changes: New values by parameter name, such as `sources.imu.topic` (see
-            `Wiring.rewirable_settings`).
-        timeout_s: Seconds to wait for the node and for its answer.
-
-    Raises:
-        ValueError: `node` is not a valid name.
-        TimeoutError: The node does not answer.
-    """
-    with _create_calling_node(node) as caller:
-        client = AsyncParameterClient(caller, node)
-        if not client.wait_for_services(timeout_sec=timeout_s):
-            return f"no node {node} within {timeout_s:g} s"
-        until_s = time.monotonic() + timeout_s
-        listed = call_until_answered(
-            caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s
-        )
-        for key in changes:
-            if key not in listed.result.names:
-                return f"{node} has no {_describe_unknown_key(key, listed.result.names)}"
-        parameters = [Parameter(key, value=value) for key, value in changes.items()]
-        answer = call_until_answered(
-            caller, lambda: client.set_parameters_atomically(parameters), until_s
-        )
-        return "" if answer.result.successful else str(answer.result.reason or "refused")
-
-
-def reload_wiring(node: str, timeout_s: float) -> str:
-    """Make a running node read its wiring file again. Return why that failed, or "".
-
-    Args:
-        node: The full name of the node.
-        timeout_s: Seconds to wait for the node and for its answer.
-
-    Raises:
-        ValueError: `node` is not a valid name.
-        TimeoutError: The node does not answer.
-    """
-    with _create_calling_node(node) as caller:
-        client: Any = caller.create_client(srv.Trigger, f"{node}/reload_wiring")
-        if not client.wait_for_service(timeout_sec=timeout_s):
-            return f"no node {node} within {timeout_s:g} s"
-        until_s = time.monotonic() + timeout_s
-        answer = call_until_answered(
-            caller, lambda: client.call_async(srv.Trigger.Request()), until_s
-        )
-        return "" if answer.success else str(answer.message or "refused")
-
-
-def _describe_unknown_key(key: str, names: list[str]) -> str:
-    """Say that the node does not have a parameter, and list its similar parameters.
-
-    Args:
-        key: The parameter, such as `sources.imu.topic`.
-        names: All parameters of the node that belong to its wiring.
-    """
-    kind, _, rest = key.partition(".")
-    name = rest.rpartition(".")[0]
-    there = (one.partition(".")[2].rpartition(".")[0] for one in names if one.startswith(kind))
-    present = ", ".join(sorted(set(there))) or "none: is it configured?"
-    return f"{kind.removesuffix('s')} {name!r}; it has {present}"
-
-
-@contextmanager
-def _create_calling_node(node: str) -> Iterator[Node]:
-    """Yield a temporary node for service calls to `node`.
-
-    Raises:
-        ValueError: `node` is not a valid node name.
-    """
-    try:
-        with create_temporary_node("an_control_rewire") as caller:
-            yield caller
-    except ValueError as error:
-        raise ValueError(f"{node!r} is not the name of a node") from error
-
-
-def call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
-    """Call a service until it answers, and return the answer.
-
-    Args:
-        caller: The node that calls.
-        call: Sends the request and returns the Future of the answer; it may be called repeatedly.
-        until_s: The time of the steady clock in seconds until which to wait.
-
-    Raises:
-        TimeoutError: There is no answer in time.
-    """
-    while (left_s := until_s - time.monotonic()) > 0.0:
-        future = call()
-        rclpy.spin_until_future_complete(caller, future, timeout_sec=min(ANSWER_S, left_s))
-        if future.done():
-            return future.result()
-    raise TimeoutError

@@ -1,14 +1,25 @@
 """Make a control loop tick: once for each stamp in lockstep, else at the control rate.
 
 A tick is one control step. In lockstep a simulator waits for each command, and all messages of a
-step have the same time stamp. `Lockstep` and `TickSchedule` decide when to tick, without ROS. The
-classes here tell them of messages and of the time, and run a ROS timer for them.
+step have the same time stamp. `Lockstep` and `TickSchedule` decide when to tick, without ROS and
+without reading a clock. The tickers tell them of messages and of the time, and run a ROS timer for
+them.
+
+In real time a tick starts as soon as a set of messages is complete: every source (subscribed topic)
+that sends at about the control rate or faster has sent a message in the last half period. Ticks
+follow a schedule with the control rate: a tick starts with a complete set that arrives in a window
+around the time at which it is due, else at the window's end. If sets come at nearly the control
+rate, the schedule follows them. Whatever arrives, two ticks are never closer than half a period or
+further apart than one and a half, and WINDOW successive periods contain WINDOW ticks, plus or minus
+one. This holds after the first sets; ticks that are missed because the executor stalls are not made
+up for.
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from rclpy.clock import Clock, ClockType
@@ -17,7 +28,6 @@ from rclpy.timer import Timer
 
 from an_control.ros.inputs import Arrivals
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.pace import TickSchedule
 from an_control.ros.parameter_table import Trigger
 
 OnTick = Callable[[int | None], object]
@@ -240,3 +250,189 @@ class RealTimeTicker(Ticker):
         """Set the timer to be due after this time in ns."""
         self._timer.timer_period_ns = wait_ns
         self._timer.reset()
+
+
+EARLY, LATE = 0.25, 0.25
+"""Window of a tick (control step): control periods before and after the time at which it is due.
+
+The length of this window plus all shifts of the schedule in WINDOW periods must be less than a
+period."""
+WINDOW = 100
+"""Number of periods in which the number of ticks is kept constant, plus or minus one."""
+FOLLOW = 0.25
+"""The schedule is shifted by this share of the time by which a complete set is early or late."""
+FIRST_SETS, MAX_SHIFT = 10, 0.005
+"""After the first FIRST_SETS complete sets, a set shifts the schedule by at most MAX_SHIFT periods.
+
+So a source that sends at another rate than the control rate cannot move the schedule."""
+FOLLOWED = 0.9
+"""The schedule follows complete sets if their mean interval is at least this, in periods."""
+PACED = 1.18
+"""Ticks wait for a source if the mean interval between its messages is at most this, in periods."""
+SILENT = 2.0
+"""Periods without a message after which ticks do not wait for a source."""
+STALL = 0.75
+"""Periods by which a tick may be late. If a tick is later, the schedule restarts from that tick.
+
+It also restarts if the clock itself moves in such large steps, as the clock of a simulator may."""
+FORGET, MAX_INTERVAL = 0.1, 2.5
+"""Weight of a source's newest message interval in the mean interval, and the largest interval that
+is counted, in periods.
+
+The largest interval is limited so that ticks wait for a source again soon after it has resumed
+sending."""
+NEVER_NS = 1 << 62
+
+
+class TickSchedule:
+    """A schedule of ticks (control steps) that follows the arrivals of messages.
+
+    All times are arguments in ns and from one clock.
+
+    Args:
+        sources: The names of the sources, which are the subscribed topics.
+        period_ns: The control period.
+    """
+
+    def __init__(self, sources: Iterable[str], period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._interval_ns = dict.fromkeys(sources, float(period_ns))
+        """Mean interval in ns between the newest messages of each source."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Restart the schedule of ticks with the next complete set of sensor messages."""
+        self._due_ns: int | None = None
+        """Time at which the next tick is due; None before the first set."""
+        self._ticked_ns: int | None = None
+        self._ticks_ns: deque[int] = deque(maxlen=WINDOW + 1)
+        """Times in ns of the newest ticks; empty until the first sets have come, and after a
+        stall."""
+        self._newest_ns, self._first_ns = -NEVER_NS, NEVER_NS
+        """Arrival time in ns of the newest message and of the first message."""
+        self._last_ns: dict[str, int] = {}
+        """Arrival time in ns of each source's newest message."""
+        self._fresh: set[str] = set()
+        """Names of the sources that have sent a message since the newest tick."""
+        self._set_ns: int | None = None
+        """Time in ns at which the newest set since the newest tick was complete; None if there is
+        none."""
+        self._sets = 0
+        """Number of sets that the schedule has followed."""
+
+    def set_sources(self, sources: Iterable[str]) -> None:
+        """Wait for messages of these sources (subscribed topics) from now on."""
+        known = self._interval_ns
+        self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
+        self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
+
+    def record_message(self, source: str, now_ns: int) -> bool:
+        """Record that a source (subscribed topic) got a message. Return whether to tick now."""
+        if now_ns < self._newest_ns:  # the clock was set back
+            self.reset()
+        self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
+        if source in self._last_ns:
+            interval_ns = min(now_ns - self._last_ns[source], MAX_INTERVAL * self._period_ns)
+            self._interval_ns[source] += FORGET * (interval_ns - self._interval_ns[source])
+        self._last_ns[source] = now_ns
+        self._fresh.add(source)
+        if not self._is_set_complete(now_ns):
+            return False
+        self._set_ns = now_ns
+        on_time = now_ns >= self._compute_earliest_ns()
+        if self._due_ns is None and not on_time:  # a tick came just before the first set
+            self._due_ns = now_ns + self._period_ns
+        return on_time
+
+    def compute_next_tick_ns(self, now_ns: int) -> int:
+        """Return the time of the next tick, not before `now_ns`, if no further message arrives."""
+        earliest_ns = max(self._compute_earliest_ns(), now_ns)
+        if self._due_ns is None:
+            return now_ns + self._period_ns
+        latest_ns = max(self._compute_latest_ns(self._due_ns), earliest_ns)
+        if self._set_ns is None:
+            return latest_ns
+        newer_ns = self._set_ns + self._compute_interval_of_sets_ns()
+        return latest_ns if newer_ns <= latest_ns else earliest_ns
+
+    def record_tick(self, now_ns: int) -> None:
+        """Record that a tick (control step) has started, and compute when the next one is due."""
+        due_ns, period_ns = self._due_ns, self._period_ns
+        if self._set_ns is not None:
+            due_ns = self._shift_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
+        if due_ns is not None:
+            stalled = now_ns - due_ns > STALL * period_ns
+            if stalled:
+                self._ticks_ns.clear()
+            self._due_ns = (now_ns if stalled else due_ns) + period_ns
+        if self._sets > FIRST_SETS:
+            self._ticks_ns.append(now_ns)
+        self._ticked_ns, self._set_ns = now_ns, None
+        self._fresh.clear()
+
+    def _shift_due_ns(self, due_ns: int, set_ns: int) -> int:
+        """Return the due time of a tick, shifted towards the arrival of a set.
+
+        Args:
+            due_ns: The time at which the tick is due.
+            set_ns: The time at which the set was complete.
+
+        Returns:
+            The shifted due time.
+        """
+        if self._compute_interval_of_sets_ns() < FOLLOWED * self._period_ns:
+            self._sets += 1
+            return due_ns
+        largest = EARLY if self._sets < FIRST_SETS else MAX_SHIFT
+        self._sets += 1
+        late = (set_ns - due_ns) / self._period_ns
+        shift = FOLLOW * (late - round(late))  # modulo a period
+        return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
+
+    def _is_set_complete(self, now_ns: int) -> bool:
+        """Return whether each source that ticks wait for has sent a message for this tick."""
+        since_ns = now_ns - self._period_ns // 2
+        return all(
+            name in self._fresh and self._last_ns[name] >= since_ns
+            for name in self._find_awaited_sources(now_ns)
+        )
+
+    def _find_awaited_sources(self, now_ns: int) -> list[str]:
+        """Return the sources that ticks wait for: those that send at about the control rate.
+
+        A source that has stopped sending is not one of them.
+        """
+        heard_ns = now_ns - int(SILENT * self._period_ns)
+        return [
+            name
+            for name, interval_ns in self._interval_ns.items()
+            if interval_ns <= PACED * self._period_ns
+            and self._last_ns.get(name, self._first_ns) >= heard_ns
+        ]
+
+    def _compute_interval_of_sets_ns(self) -> float:
+        """Return the mean time between two complete sets of messages in ns.
+
+        It is the message interval of the slowest source (subscribed topic) that ticks wait for.
+        """
+        paced = [self._interval_ns[name] for name in self._find_awaited_sources(self._newest_ns)]
+        return max(paced, default=float(self._period_ns))
+
+    def _compute_earliest_ns(self) -> int:
+        """Return the earliest time at which the next tick may start."""
+        ticks_ns, period_ns = self._ticks_ns, self._period_ns
+        earliest_ns = -NEVER_NS
+        if self._due_ns is not None:
+            earliest_ns = self._due_ns - int(EARLY * period_ns)
+        if self._ticked_ns is not None:
+            earliest_ns = max(earliest_ns, self._ticked_ns + period_ns // 2)
+        if len(ticks_ns) > WINDOW:
+            earliest_ns = max(earliest_ns, ticks_ns[0] + WINDOW * period_ns)
+        return earliest_ns
+
+    def _compute_latest_ns(self, due_ns: int) -> int:
+        """Return the latest time at which the tick that is due at `due_ns` may start."""
+        latest_ns = due_ns + int(LATE * self._period_ns)
+        if len(self._ticks_ns) >= WINDOW:
+            return min(latest_ns, self._ticks_ns[1 - WINDOW] + WINDOW * self._period_ns)
+        return latest_ns

@@ -20,6 +20,11 @@ class WriteError(OSError):
         return f"{self.filename}: {self.strerror}"
 
 
+def describe_read_error(error: Exception) -> str:
+    """Return the reason of an error, without the number and the path that an OSError's text has."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
     """Open a regular file for reading, unbuffered, without blocking.
 

@@ -25,7 +25,7 @@ KEPT = 20
 def read_matrix(message: Any) -> NDArray[np.float64] | None:
     """Return a Float64MultiArray message as an array (rows, columns), or None.
 
-    It is None if the message is no matrix.
+    It is None if the message is not a matrix.
     """
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)

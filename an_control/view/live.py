@@ -43,7 +43,7 @@ class LiveRobot:
         self._known = False
         """Whether the parameters of the robot's nodes have been read."""
         self._shown: dict[str, schema.Update] = {}
-        self._load, self._cpu = 0.0, (time.monotonic(), time.process_time())
+        self._cpu = time.monotonic(), time.process_time()
 
     async def run(self) -> None:
         """Watch the robot and look for its nodes until the task is cancelled."""

@@ -14,7 +14,7 @@ from rclpy.context import Context
 from rclpy.signals import SignalHandlerOptions
 
 from an_control.ros.graph import QuietNode
-from an_control.ros.shared_memory import disable_shared_memory
+from an_control.ros.temporary_node import disable_shared_memory
 from an_control.view.live import LiveRobot
 from an_control.view.recorded import RecordedFrames, RecordedRobot
 from an_control.view.server import LOOPBACK, PageServer, open_listening_socket

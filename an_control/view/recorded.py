@@ -124,7 +124,7 @@ class RecordedFrames:
             stopped: Set by another thread to end the replay.
 
         Raises:
-            BagError: The bag is no recording of a policy node, or is damaged.
+            BagError: The bag is not a recording of a policy node, or is damaged.
             WiringError: The recorded or given wiring cannot be used.
             ModelError: The recorded or given model cannot be used.
         """

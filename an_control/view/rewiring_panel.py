@@ -155,7 +155,7 @@ class RewiringPanel:
         """
         before = self._find_signal(slot)
         if signal not in self.signals:
-            raise RefusedChangeError(f"{signal!r} is no signal of this robot")
+            raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
         if before == signal:
             raise RefusedChangeError(f"{slot} carries {signal} already")
         others = [one.slot for one in self.slot_wirings if one.signal == signal]
@@ -192,7 +192,7 @@ class RewiringPanel:
             RefusedChangeError: The change is not possible.
         """
         if signal not in self.signals:
-            raise RefusedChangeError(f"{signal!r} is no signal of this robot")
+            raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
         return self._plan_replacement(slot, signal)
 
     def plan_signal_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
@@ -316,7 +316,7 @@ class RewiringPanel:
         """
         found = next((one.signal for one in self.slot_wirings if one.slot == slot), None)
         if found is None:
-            raise RefusedChangeError(f"{slot!r} is no input slot of this robot")
+            raise RefusedChangeError(f"{slot!r} is not an input slot of this robot")
         return found
 
     def _make_field_parameters(self, channel: str, signal: str) -> dict[str, str]:

@@ -385,7 +385,7 @@ def decode_command(message: str | bytes) -> Command:
         message: The message as it was received.
 
     Raises:
-        ValueError: The message is no command; the text says what is wrong.
+        ValueError: The message is not a command; the text says what is wrong.
     """
     if isinstance(message, bytes):
         raise ValueError("a command is text")

@@ -195,7 +195,7 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
         image: Image settings in the wiring file, which say what part is used.
 
     Raises:
-        ValueError: The data is no image of the size in the wiring file.
+        ValueError: The data is not an image of the size in the wiring file.
     """
     import cv2
 
@@ -206,7 +206,7 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
         picture = None
     if picture is None:
         raise ValueError(
-            f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
+            f"{len(data)} bytes that are not an image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
     return _make_colour_converter("BGR2GRAY")(

@@ -404,16 +404,6 @@ class ChannelTable:
         """
         self._feeds[source].received.store_message(message, stamp_ns, arrival_ns)
 
-    def has_all_messages_of_step(self, stamp_ns: int) -> bool:
-        """Return whether every source has sent a message for a step in lockstep.
-
-        In lockstep a simulator waits for each command.
-
-        Args:
-            stamp_ns: Time stamp of the step.
-        """
-        return all([feed.is_newest_message_usable(0, stamp_ns) for feed in self._feeds.values()])
-
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
         """Return the readings of this tick.
 
@@ -425,8 +415,18 @@ class ChannelTable:
             now_ns: Time of the tick, on the clock of the arrival times.
             stamp_ns: Stamp of the step in lockstep, None in real time.
         """
-        feeds = tuple(self._feeds.values())
-        ok = self._convert_unread_messages(feeds, stamp_ns is not None)
+        feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
+                self._number_channels(self)
+                self._missing.add_new_notices()
+            if self.measured is not None:
+                for source in self.measured.sources:
+                    for message, _, _ in self._feeds[source].received.unread:
+                        self.measured.read(source, message)
+            for feed in feeds:
+                feed.write_numbers(lockstep)
+            ok = self._conversion.convert_raw_numbers()
         new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
         fresh = [feed.mark_stale_channels_missing(ok, now_ns, stamp_ns) for feed in feeds]
         pattern = self._missing.add_notices_of_changes(ok, fresh, now_ns, stamp_ns)
@@ -442,20 +442,6 @@ class ChannelTable:
         return Readings(
             values, ids, max(self.expected_count, len(ids)), bool(new_ns), since_ns, weights
         )
-
-    def _convert_unread_messages(self, feeds: Iterable[Feed], lockstep: bool) -> NDArray[np.bool_]:
-        """Convert the numbers of all unread messages to readings. Return which are valid (N,)."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
-                self._number_channels(self)
-                self._missing.add_new_notices()
-            if self.measured is not None:
-                for source in self.measured.sources:
-                    for message, _, _ in self._feeds[source].received.unread:
-                        self.measured.read(source, message)
-            for feed in feeds:
-                feed.write_numbers(lockstep)
-            return self._conversion.convert_raw_numbers()
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Return a table for another wiring, with the stored messages of this table.

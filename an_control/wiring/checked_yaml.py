@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from an_control.system.files import read_regular
+from an_control.system.files import describe_read_error, read_regular
 from an_control.wiring.messages import SYNTAX, parse_field
 
 _SHOWN = 80
@@ -36,17 +36,18 @@ class WiringError(ValueError):
         key: Dotted key in the file, such as `channels.height.scale`; "" for the whole file.
         value: The value that is not allowed, or a `Description` of the value. A long one is
             shortened.
-        allowed: Description of what is allowed for this key.
+        allowed: Description of what is allowed for this key; "" if the value is a `Problem`.
     """
 
-    def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
+    def __init__(self, file: str | Path, key: str, value: object, allowed: str = "") -> None:
         self.file, self.key, self.allowed = str(file), key, allowed
-        self.value = quote_value(value)
+        self.value = str(value) if isinstance(value, Problem) else quote_value(value)
         place = f"{self.file}: {_shorten_text(key)}" if key else self.file
         problem = f"{self.value} is not allowed; allowed"
         if isinstance(value, MissingItem):
             problem = f"{self.value} is missing; needed"
-        super().__init__(f"{place}: {problem}: {allowed}")
+        text = self.value if isinstance(value, Problem) else f"{problem}: {allowed}"
+        super().__init__(f"{place}: {text}")
 
 
 def quote_value(value: object) -> str:
@@ -77,6 +78,12 @@ class MissingItem(Description):
     __slots__ = ()
 
 
+class Problem(Description):
+    """Complete text of a problem, which a `WiringError` prints instead of value and allowed."""
+
+    __slots__ = ()
+
+
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -97,9 +104,8 @@ def read_yaml(path: str | Path) -> Entry:
     try:
         data = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:
-        raise WiringError(
-            path, "", Description(f"a file that cannot be read ({error})"), "a YAML file"
-        ) from None
+        problem = Problem(f"cannot be read: {describe_read_error(error)}")
+        raise WiringError(path, "", problem) from None
     if len(data) > MAX_BYTES:
         raise WiringError(path, "", Description("a larger file"), f"at most {MAX_BYTES} bytes")
     try:
@@ -204,7 +210,7 @@ class _Mapping:
         if self._key is not None:
             self.value[self._key], self._key = value, None
         elif not isinstance(event, yaml.ScalarEvent):
-            raise _RefusedYamlError(event, "a key that is no name", "a name", self.key)
+            raise _RefusedYamlError(event, "a key that is not a name", "a name", self.key)
         elif event.value in self.value:
             key = join_keys(self._parent, event.value)
             raise _RefusedYamlError(event, f"a second {event.value!r}", "each name once", key)
@@ -290,14 +296,14 @@ class Entry:
         self,
         required: tuple[str, ...],
         optional: tuple[str, ...] = (),
-        unneeded: Mapping[str, str] = MappingProxyType({}),
+        renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
         """Check the keys of a mapping. Return a mapping from each key to its value as an `Entry`.
 
         Args:
             required: Keys that must be there.
             optional: Further keys that may be there.
-            unneeded: Keys that users may expect, each with the reason why it does not exist.
+            renamed: Dotted keys of earlier versions, each with what it is called now.
 
         Raises:
             WiringError: A required key is missing, or a key is unknown.
@@ -306,9 +312,10 @@ class Entry:
         found = dict(self.iterate_items(f"a mapping of {', '.join(known)}"))
         for name, entry in found.items():
             if name not in known:
+                if now := renamed.get(entry.key):
+                    raise WiringError(self.file, entry.key, Problem(f"is now: {now}"))
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
-                hint = f" ({unneeded[name]})" if name in unneeded else hint
                 raise WiringError(
                     self.file, entry.key, Description("this key"), ", ".join(known) + hint
                 )

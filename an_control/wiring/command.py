@@ -499,9 +499,14 @@ def _check_measured(entry: Entry, config: MessageConfig) -> None:
     without = next((one.name for one in config.actuators if one.start is None), None)
     if config.bring_up is not None and without is not None:
         key = f"{entry.key}.actuators.{without}"
-        raise WiringError(entry.file, key, MissingItem("'start'"), "a start for bring_up")
+        raise WiringError(entry.file, key, MissingItem("'start'"), "start: POSITION, for bring_up")
     if config.bring_up is None and any(one.start is not None for one in config.actuators):
-        raise WiringError(entry.file, entry.key, MissingItem("'bring_up'"), "bring_up, for start")
+        raise WiringError(
+            entry.file,
+            entry.key,
+            MissingItem("'bring_up'"),
+            "bring_up: {max_rate, tolerance, timeout_s}, because an actuator has start",
+        )
     if config.measured is None and (holding or config.bring_up is not None):
         why = "safe: hold" if holding else "bring_up"
         raise WiringError(

@@ -464,7 +464,7 @@ class _FieldFollower:
         elif self._function:
             self._raise_error("an angle of a quaternion, a message with x, y, z, w")
         elif rest:
-            self._raise_error(f"nothing after {accesses[-1].name!r}, which is no message")
+            self._raise_error(f"nothing after {accesses[-1].name!r}, which is not a message")
         elif not type_.is_numeric:
             self._raise_error(f"a number; {accesses[-1].name!r} is a {type_.base}")
         else:
@@ -519,7 +519,7 @@ class _FieldFollower:
         """Return all indices of a fixed-size array for the key `*`, else the key alone.
 
         Args:
-            key: Index, name or `*` of a step in the path; None for a field that is no array.
+            key: Index, name or `*` of a step in the path; None for a field that is not an array.
             type_: Type of the field.
         """
         if key == ALL and type_.fixed and type_.size is not None and self._config.pool is None:

@@ -27,6 +27,7 @@ from an_control.wiring.checked_yaml import (
     LIMITS,
     Description,
     Entry,
+    MissingItem,
     WiringError,
     read_field_path,
     read_max_age,
@@ -394,10 +395,11 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
     path = parse_field(read_field_path(fields["field"], many="*" in id_))
     if _read_bool(fields.get("wrap")) and path.is_computed:
         raise fields["wrap"].make_error(
-            "no wrap with a function: sin, cos and angles of quaternions need none"
+            "false, or no wrap: sin, cos and angles of quaternions need none"
         )
     if "outside" in fields and "valid" not in fields:
-        raise fields["outside"].make_error("outside only together with valid: [lowest, highest]")
+        needed = "valid: [lowest, highest], for outside"
+        raise WiringError(entry.file, fields["outside"].key, MissingItem("'valid'"), needed)
     if "pool" in fields and "*" not in id_:
         raise fields["pool"].make_error("a channel with a * in its id")
     return ChannelConfig(
@@ -494,7 +496,7 @@ def _check_weights(
                 entry.file,
                 f"{entry.key}.{channel.id}.weight",
                 channel.weight,
-                f"no weight, as source {channel.source} has one, which its channels share",
+                f"leave weight out: source {channel.source} has one for all its channels",
             )
 
 

@@ -75,7 +75,7 @@ def import_message_class(name: str) -> Any:
     """
     match = MESSAGE_TYPE.fullmatch(name)
     if not match:
-        raise LookupError(f"{name!r} is no message type: write PACKAGE/msg/NAME")
+        raise LookupError(f"{name!r} is not a message type: write PACKAGE/msg/NAME")
     package, cls = match.groups()
     spec = importlib.util.find_spec(package)
     places = (spec.submodule_search_locations if spec else None) or []
@@ -86,7 +86,7 @@ def import_message_class(name: str) -> Any:
     except (ImportError, AttributeError):
         raise LookupError(f"package {package!r} has no message {cls!r}") from None
     if not hasattr(found, "get_fields_and_field_types"):
-        raise LookupError(f"{name!r} is no message type")
+        raise LookupError(f"{name!r} is not a message type")
     return found
 
 
@@ -269,7 +269,7 @@ def _parse_steps(text: str) -> tuple[Step, ...]:
             return tuple(steps)
         if text[match.end()] != ".":
             break
-    raise ValueError(f"{text!r} is no field path")
+    raise ValueError(f"{text!r} is not a field path")
 
 
 def format_element_path(field: str, name: str) -> str:

@@ -836,7 +836,7 @@ def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
         """Return the array of a message. Raise ValueError if it is not a list of numbers."""
         data: NDArray[Any] = np.asarray(get(message))
         if data.ndim != 1:
-            raise ValueError(f"{path} is no list of numbers")
+            raise ValueError(f"{path} is not a list of numbers")
         return data
 
     return read_array

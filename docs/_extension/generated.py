@@ -259,7 +259,7 @@ class Generated(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the document nodes of the page part that the directive's argument names."""
-        self.env.note_reread()  # what it is made from is no page: read it at each build
+        self.env.note_reread()  # what it is made from is not a page: read it at each build
         text = PAGES[self.arguments[0]]()
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 

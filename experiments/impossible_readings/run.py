@@ -188,16 +188,16 @@ def run_timed_node(file: Path, words: list[str]) -> int:
     from an_control.ros.loop import Loop
 
     times_s: list[tuple[float, float]] = []
-    tick = Loop._tick
+    tick = Loop._run_tick
 
-    def time_tick(self: Loop, stamp_ns: int | None, begin_s: float) -> None:
+    def time_tick(self: Loop, stamp_ns: int | None) -> None:
         """Run a tick (control step) and record its wall-clock and processor time."""
         before_s, before_cpu_s = time.perf_counter(), time.thread_time()
-        tick(self, stamp_ns, begin_s)
+        tick(self, stamp_ns)
         cpu_s = time.thread_time() - before_cpu_s
         times_s.append((time.perf_counter() - before_s, cpu_s))
 
-    Loop._tick = time_tick  # type: ignore[method-assign]
+    Loop._run_tick = time_tick  # type: ignore[method-assign]
     status = node.main(["--ros-args", *words])
     np.save(file, np.array(times_s).reshape(-1, 2))
     return status

@@ -79,7 +79,7 @@ def test_a_student_whose_recipe_says_so_is_pushed_wherever_its_model_acts(tmp_pa
         (["nothing"], "environment 'nothing'"),
         (["pong", "--disturb", "missing=1.5"], "--disturb: 'missing=1.5': missing: 1.5 (allowed: "),
         (["pong", "--disturb", "missing=0.5..0.2"], "--disturb: 'missing=0.5..0.2'"),
-        (["pong", "--disturb", "jitter=0.1"], "disturbance: jitter (allowed: missing, delay, lose"),
+        (["pong", "--disturb", "jitter=0.1"], "--disturb: 'jitter=0.1' is not a disturbance"),
         (["ant", "--backgrounds", "0.5"], "not for ant"),
         (["ant", "--seed", "4"], "other settings"),
         (["ant", "--rounds", "-1"], "--rounds -1"),

@@ -4,14 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from program import START
 
 from an_control.cli import main
+from an_control.cli.common import find_models
+from an_control.cli.verbs import load_verb_class
 from an_control.policy import write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
+from an_control.system.share import find_share_path
 from an_control_sim.envs.tasks import ANT_SIZES
 
 MODEL = make_random_model(ANT_SIZES, task=Task(name="ant", step_s=0.0165))
@@ -73,3 +78,15 @@ def test_a_reader_that_has_gone_ends_it_without_a_traceback(model, unbuffered):
         os.close(writer)
     assert ended.stderr == b""
     assert ended.returncode == 141
+
+
+@pytest.mark.parametrize(
+    "verb", ["evaluate", "info", "bench", "check", "new", "replay", "run", "sim"]
+)
+def test_a_verb_that_reads_a_model_takes_the_name_of_a_shipped_one(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {one.name: None for one in fields(load_verb_class(verb))}
+    command = load_verb_class(verb)(**{**options, "model": Path("ant")})
+    assert find_models(command).model == find_share_path("models/ant.safetensors")
+    Path("ant").touch()
+    assert find_models(command).model == Path("ant")

@@ -82,8 +82,11 @@ def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
         (["CartPole-v1", "--score", "nan"], "--score nan"),
         (["CartPole-v1", "--burst", "1.5"], "--burst 1.5"),
         (["CartPole-v1", "--seed", "-1"], "--seed -1"),
-        (["CartPole-v1", "--disturb", "25"], "disturbance: shuffle (allowed: missing, "),
-        (["CartPole-v1", "--faults", "delay=1", "copies=1"], "disturbance: copies (allowed: mis"),
+        (["CartPole-v1", "--disturb", "25"], "'25' is not a disturbance for training (allowed: mi"),
+        (
+            ["CartPole-v1", "--disturb", "delay=1", "copies=1"],
+            "'copies=1' is not a disturbance for training (allowed: mis",
+        ),
         (
             ["CartPole-v1", "--disturb", "lag=0.5"],
             "lag: 0.5 (CartPoleEnv has the actions Discrete",

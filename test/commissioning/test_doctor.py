@@ -112,7 +112,9 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
     still = replace(recording, actions=np.zeros_like(recording.actions))
     diagnosis = diagnose(still, robot.forward)
     assert {"motor forward", "motor turn"} <= set(diagnosis.unseen)
-    assert "cannot be seen here: motor forward" in " ".join(report.list_notes(diagnosis, None))
+    assert "not detectable in this recording: motor forward" in " ".join(
+        report.list_notes(diagnosis, None)
+    )
 
 
 def test_a_delay_that_would_not_show_is_listed(robot):

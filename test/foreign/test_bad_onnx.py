@@ -64,7 +64,7 @@ NETWORKS = {
         metadata=without(action_scale="1,2,3")
     ),
     "inputs obs, hidden: one must be the observation": lambda: recurrent(names=("hidden", "next")),
-    "no tensor of float32 or float64": lambda: model(
+    "not a tensor of float32 or float64": lambda: model(
         [helper.make_node("Cast", ["obs"], ["actions"], to=1)],
         [floats("obs", [1, 2], onnx.TensorProto.INT64)], [floats("actions", [1, 2])], (), NAMED,
     ),
@@ -111,7 +111,7 @@ YAMLS = {
     "'period_s' is missing": "observation: [{term: phase}]\n",
     "history.length: 0 is not allowed": "history: {length: 0}\n",
     "history.by: 'tick' is not allowed; allowed: step or term": "history: {length: 1, by: tick}\n",
-    "3 inputs are no history of 2 observations": "history: {length: 2}\n",
+    "3 inputs are not a history of 2 observations": "history: {length: 2}\n",
     "action.limit: 0 is not allowed": "action: {limit: 0}\n",
     "action: {output: NAME}": "action: {output: torque}\n",
     "states: h: i: the network has the inputs obs": "states: {h: i}\n",
@@ -143,7 +143,7 @@ class Bomb:
 def test_a_pickle_is_not_opened(tmp_path, protocol):
     path = tmp_path / "policy.onnx"
     path.write_bytes(pickle.dumps(Bomb(), protocol))
-    assert "a pickle, no ONNX file; it was not opened" in refusal(path)
+    assert "a pickle, not an ONNX file; it was not opened" in refusal(path)
 
 
 def test_a_zip_is_not_opened(tmp_path):
@@ -152,21 +152,21 @@ def test_a_zip_is_not_opened(tmp_path):
         archive.writestr("data.pkl", bytes(50 * 2**20))
     path = tmp_path / "policy.onnx"
     path.write_bytes(content.getvalue())
-    assert "a zip archive, no ONNX file (an-control import" in refusal(path)
+    assert "a zip archive, not an ONNX file (an-control import" in refusal(path)
 
 
 def test_a_file_of_two_gigabytes_is_not_read(tmp_path):
     path = tmp_path / "policy.onnx"
     with open(path, "wb") as file:
         file.truncate(2**31)
-    assert "larger than 268435456 bytes, which no policy is" in refusal(path)
+    assert "larger than 268435456 bytes, the maximum for a policy" in refusal(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08", b"hello world", bytes(1000), b"\xff" * 100])
 def test_what_is_no_onnx_file_is_refused(tmp_path, content):
     path = tmp_path / "policy.onnx"
     path.write_bytes(content)
-    assert "no ONNX file" in refusal(path)
+    assert "not an ONNX file" in refusal(path)
 
 
 def test_a_file_that_is_cut_short_is_refused(tmp_path):
@@ -220,4 +220,4 @@ def test_a_link_to_tensors_outside_the_folder_is_refused(tmp_path):
     (folder / "weights").symlink_to(tmp_path / "secret")
     assert "outside the folder of the file" in refusal(path)
     (folder / "weights").unlink()
-    assert "is no file there" in refusal(path)
+    assert "is not a file there" in refusal(path)

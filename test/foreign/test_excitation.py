@@ -243,13 +243,13 @@ def test_a_bad_excitation_is_refused_in_one_line(tmp_path, arrays, header, reaso
     with pytest.raises(ExcitationError) as caught:
         read_excitation(path)
     text = str(caught.value)
-    assert text.startswith(f"{path}: no excitation: ") and reason in text and "\n" not in text
+    assert text.startswith(f"{path}: not an excitation: ") and reason in text and "\n" not in text
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00", b"garbage" * 9, bytes(8) + b"{}", b"\xff" * 64])
 def test_garbage_is_no_excitation(tmp_path, content):
     (tmp_path / "e.safetensors").write_bytes(content)
-    with pytest.raises(ExcitationError, match="no excitation"):
+    with pytest.raises(ExcitationError, match="not an excitation"):
         read_excitation(tmp_path / "e.safetensors")
 
 

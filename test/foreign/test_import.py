@@ -172,7 +172,7 @@ class Bomb:
 def test_the_pickle_of_a_vecnormalize_runs_no_code(tmp_path):
     bomb = tmp_path / "normalise.pkl"
     bomb.write_bytes(pickle.dumps({"obs_rms": Bomb(tmp_path / "ran")}))
-    with pytest.raises(ModelError, match="no file of a VecNormalize"):
+    with pytest.raises(ModelError, match="not a file of a VecNormalize"):
         read_normalisation(bomb)
     assert not (tmp_path / "ran").exists()
 
@@ -200,12 +200,12 @@ def test_what_is_no_such_policy_is_refused_by_name(tmp_path, capsys):
     path.write_bytes(b"PK\x03\x04nothing")
     refusal(path)
     path.write_bytes(b"nothing")
-    assert "no zip of Stable-Baselines3 and no TorchScript" in refusal(path)
+    assert "neither a zip of Stable-Baselines3 nor TorchScript" in refusal(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("policy.pth", bytes(300 * 2**20))
     assert "unpacks to more than" in refusal(path)
     torch.save({"a": torch.zeros(2)}, tmp_path / "weights.pt")
-    assert "weights alone are no policy" in refusal(tmp_path / "weights.pt")
+    assert "weights alone are not a policy" in refusal(tmp_path / "weights.pt")
     assert main(["import", str(path), "--out", str(tmp_path / "o.bin")]) == 2
     assert "must end in .onnx" in capsys.readouterr().err
     learned(tmp_path, "ppo", normalised=False)
@@ -215,4 +215,4 @@ def test_what_is_no_such_policy_is_refused_by_name(tmp_path, capsys):
     text = refusal(tmp_path / "policy.zip", tmp_path / "short.pkl")
     assert "has 4 inputs, but its VecNormalize has 3" in text
     wrong = replaced(path, {"data": b"{}"})
-    assert "its actions are no Box" in refusal(wrong)
+    assert "its actions are not a Box" in refusal(wrong)

@@ -128,16 +128,16 @@ def test_a_bad_file_ends_the_verb_with_one_line(tmp_path, capsys):
     path = tmp_path / "policy.onnx"
     path.write_bytes(b"nothing")
     assert main(["info", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"an-control info: {path}: no ONNX file")
+    assert capsys.readouterr().err.startswith(f"an-control info: {path}: not an ONNX file")
 
 
 def test_a_network_may_take_over_while_the_node_runs(stand, policy, tmp_path, monkeypatch):
     from rcl_interfaces.srv import SetParameters
     from rclpy.parameter import Parameter
 
-    from an_control.control import acting
+    from an_control.control import controller as controller_module
 
-    monkeypatch.setattr(acting, "WATCH_S", 0.02)
+    monkeypatch.setattr(controller_module, "WATCH_S", 0.02)
     stand.start()
     stand.step(1)
     request = SetParameters.Request(

@@ -64,14 +64,14 @@ def test_every_parameter_of_the_node_is_an_argument_of_its_launch_file(names):
 def test_a_number_of_the_node_is_given_as_a_number(names, name):
     value = names("policy.launch.py")["parse_parameter_value"]
     assert value(name, "2") == 2.0 and isinstance(value(name, "2"), float)
-    with pytest.raises(ValueError, match=f"{name}:=soon is no number"):
+    with pytest.raises(ValueError, match=f"{name}:=soon is not a number"):
         value(name, "soon")
 
 
 def test_the_priority_of_the_node_is_given_as_a_whole_number(names):
     value = names("policy.launch.py")["parse_parameter_value"]
     assert value("thread_priority", "7") == 7 and isinstance(value("thread_priority", "7"), int)
-    with pytest.raises(ValueError, match=r"thread_priority:=7.5 is no whole number"):
+    with pytest.raises(ValueError, match=r"thread_priority:=7.5 is not a whole number"):
         value("thread_priority", "7.5")
     policy, _ = started(names("sim.launch.py"), realtime="true", thread_priority="7")
     assert policy["thread_priority"] == 7

@@ -146,4 +146,4 @@ def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch)
     assert f"{state}: is not a state file of a table" in capsys.readouterr().err
     assert state.read_text() == "notes of mine"
     assert main(["evaluate", str(small), "--state", str(state)]) == 2
-    assert f"--state {state}: keeps the rows of a --table" in capsys.readouterr().err
+    assert f"--state {state}: only with --table" in capsys.readouterr().err

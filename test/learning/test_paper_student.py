@@ -148,7 +148,10 @@ def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, tea
     ("words", "named"),
     [
         (["--reshuffled-chance", "1.5"], "--reshuffled-chance 1.5: must be from 0 to 1"),
-        (["--disturb", "gain=0.5"], "--disturb: disturbance: gain (allowed: noise, "),
+        (
+            ["--disturb", "gain=0.5"],
+            "--disturb: 'gain=0.5' is not a disturbance for training (allowed: n",
+        ),
         (["--disturb", "copies=1", "--disturb-share", "1.5"], "--disturb-share 1.5: must be from"),
         (["--products"], "--products"),
         (["--recipe", "x"], "--recipe 'x': must be one of ant, "),

@@ -101,7 +101,7 @@ def test_only_figures_that_are_explained_are_shown(capsys):
 def test_help_explains_the_figures(verb):
 
     text = load_verb_class(verb).__doc__
-    assert sum(about in text for about in FIGURES.values()) >= 1 and "time that is left" in text
+    assert sum(about in text for about in FIGURES.values()) >= 1 and "remaining time" in text
 
 
 @pytest.mark.parametrize(

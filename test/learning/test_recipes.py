@@ -89,7 +89,12 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
             HEADER + "streams: {disturb: {missing=0.1: 1.5}}\n",
             "streams.disturb.missing=0.1: 1.5 is not allowed; allowed: a",
         ),
-        (HEADER + "streams: {disturb: {gain=0.6: 1}}\n", "disturbance: gain (allowed: noise, "),
+        (
+            HEADER + "streams: {disturb: {gain=0.6: 1}}\n",
+            "gain=0.6: 'gain=0.6' is not a disturbance",
+        ),
+        (HEADER + "streams: {missing: 0.3}\n", "streams.missing: is now: streams: {disturb: {mis"),
+        (PATCHES + "missing: [0, 0.7]\n", "missing: is now: for image patches, disturb: {missing"),
         (HEADER + "student: {head: 3}\n", "student.head: 3 is not allowed; allowed: a list"),
         (HEADER + "student: {head: [3, x]}\n", "student.head[1]: 'x'"),
         ("an_control_recipe: 1\nobservation: image patches\n", "student"),

@@ -326,7 +326,7 @@ def test_what_the_header_says_is_known_without_the_arrays(path):
     assert (model.sizes, model.task) == (SIZES, TASK)
     assert read_header(path, 100) is None, "too long to be parsed at once"
     os.truncate(path, path.stat().st_size - 4)
-    with pytest.raises(ModelError, match="cut short"):
+    with pytest.raises(ModelError, match="truncated"):
         read_header(path, 2**16)
 
 

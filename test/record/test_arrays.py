@@ -60,5 +60,5 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["export", str(tmp_path / "bag.mcap"), "--csv", str(tmp_path / "a.csv")]) == 2
     assert main(["export", str(tmp_path / "bag.mcap")]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert "is no MCAP file" in lines[0]
+    assert "is not an MCAP file" in lines[0]
     assert "--csv FILE" in lines[1]

@@ -198,7 +198,7 @@ def test_what_is_no_bag_is_said(tmp_path: Path) -> None:
     )
     lines = {
         tmp_path / "empty": "has neither a .mcap nor a .db3 file",
-        tmp_path / "empty.mcap": "is no MCAP file",
+        tmp_path / "empty.mcap": "is not an MCAP file",
         tmp_path / "text.txt": "must be a folder, or a .mcap or .db3 file",
         tmp_path / "folder.mcap": "has neither a .mcap nor a .db3 file",
         tmp_path / "nothing": "must be a folder",
@@ -215,7 +215,7 @@ def test_what_is_no_bag_is_said(tmp_path: Path) -> None:
         "x: !!python/name:os.system",
     ):
         (metadata / "metadata.yaml").write_text(text)
-        assert "is no metadata of a rosbag2 bag" in outcome(metadata)
+        assert "is not the metadata of a rosbag2 bag" in outcome(metadata)
     (metadata / "metadata.yaml").write_text(
         "rosbag2_bagfile_information: {relative_file_paths: [a.db3.zstd], compression_format: zstd}"
     )

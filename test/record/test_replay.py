@@ -205,7 +205,7 @@ def test_a_bag_of_others_is_no_recording(
     bag.write([BagEntry("/a", "std_msgs/msg/String", 1, 1, 0, b"\0\1\0\0\1\0\0\0\0")])
     bag.close()
     assert main(["replay", str(tmp_path / "other")]) == 2
-    assert "is no recording of a policy node" in capsys.readouterr().err
+    assert "is not a recording of a policy node" in capsys.readouterr().err
 
 
 def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None:

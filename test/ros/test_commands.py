@@ -16,7 +16,7 @@ from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
-from an_control.control import acting
+from an_control.control.controller import _set_previous_action
 
 BASE = """command:
   - topic: cmd_vel
@@ -210,9 +210,9 @@ def test_an_action_that_rounding_puts_beyond_one_still_counts_for_the_monitor():
     told.ignore_next_tick = lambda: setattr(told, "ignored", told.ignored + 1)
     full = np.array([np.float32(0.6), np.float32(-0.6)], np.float64) / 0.6
     assert (np.abs(full) > 1.0).all()
-    acting._set_previous_action(told, full)
+    _set_previous_action(told, full)
     assert told.previous_action.tolist() == [1.0, -1.0] and not told.ignored
-    acting._set_previous_action(told, 1.1 * full)
+    _set_previous_action(told, 1.1 * full)
     assert told.previous_action.tolist() == [1.0, -1.0] and told.ignored == 1
 
 

@@ -60,20 +60,20 @@ def test_each_move_of_the_monitor_is_one_log_line_that_names_the_signals(stand, 
     stand.start()
     for step in range(SEEN):
         stand.step(step, readings_at(step))
-    assert "the monitor moved" not in capfd.readouterr().err
+    assert "the monitor found" not in capfd.readouterr().err
     for step in range(SEEN, SEEN + 30):
         stand.step(step, readings_at(step)[[3, 1, 2, 0]])
-    (line,) = [one for one in capfd.readouterr().err.splitlines() if "the monitor moved" in one]
-    assert "moved 2 signals" in line
-    assert "tilt.y is read where left.position is wired" in line
-    assert "left.position is read where tilt.y is wired" in line
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if "the monitor found" in one]
+    assert "found 2 signals in other input slots" in line
+    assert "the slot of left.position carries tilt.y" in line
+    assert "the slot of tilt.y carries left.position" in line
     status = monitor_status(stand)
     assert status.level == DiagnosticStatus.WARN
     assert status.message == "2 signals are not where they are wired"
     for step in range(SEEN + 30, SEEN + 60):
         stand.step(step, readings_at(step))
-    (line,) = [one for one in capfd.readouterr().err.splitlines() if "the monitor moved" in one]
-    assert "left.position is read where it is wired" in line
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if "the monitor found" in one]
+    assert "the slot of left.position carries it again" in line
 
 
 def test_a_robot_that_moves_otherwise_is_said_not_to_fit_and_nothing_is_moved(stand, capfd):
@@ -83,7 +83,7 @@ def test_a_robot_that_moves_otherwise_is_said_not_to_fit_and_nothing_is_moved(st
         stand.step(step, readings_at(step, 1.5 * SPEEDS))
     said = capfd.readouterr().err
     assert said.count("the monitor's model does not fit this robot: ") == 1
-    assert "the monitor moved" not in said
+    assert "the monitor found" not in said
     status = monitor_status(stand)
     assert status.level == DiagnosticStatus.WARN
     assert status.message.startswith("its model does not fit")

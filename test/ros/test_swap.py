@@ -13,7 +13,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 
-from an_control.control import acting
+from an_control.control import controller as controller_module
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
@@ -50,7 +50,7 @@ def swapped(stand: Stand, path) -> None:
 def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
     stand, tmp_path, reference, monkeypatch
 ):
-    monkeypatch.setattr(acting, "WATCH_S", 0.03)
+    monkeypatch.setattr(controller_module, "WATCH_S", 0.03)
     stand.start()
     assert list(stand.step(1).effort) == reference.step(1)
     path = other_model(tmp_path / "other.safetensors")
@@ -70,7 +70,7 @@ def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
 
 
 def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, monkeypatch):
-    monkeypatch.setattr(acting, "WATCH_S", 0.0)
+    monkeypatch.setattr(controller_module, "WATCH_S", 0.0)
     stand.start(ramp_s=-1.0)
     path = other_model(tmp_path / "ramped.safetensors", ramp_s=0.05)
     stand.step(1)
@@ -86,7 +86,7 @@ def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, m
 
 
 def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path, monkeypatch):
-    monkeypatch.setattr(acting, "WATCH_S", 0.03)
+    monkeypatch.setattr(controller_module, "WATCH_S", 0.03)
     stand.start(recovery=0.01)
     full = [LIMITS, LIMITS]
     steps = itertools.count(1)
@@ -112,7 +112,7 @@ def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path
         (lambda path: path.mkdir(), ["new.safetensors", "not a regular file"]),
         (lambda path: other_model(path, actions=3), ["command.actuators", "3 actuators"]),
         (lambda path: other_model(path, step_s=0.02), ["rate_hz: 100", "50 Hz"]),
-        (lambda path: os.truncate(other_model(path), 900), ["new.safetensors", "cut short"]),
+        (lambda path: os.truncate(other_model(path), 900), ["new.safetensors", "truncated"]),
         (lambda path: large(other_model(path)), ["new.safetensors", "larger than"]),
     ],
 )

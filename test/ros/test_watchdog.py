@@ -104,19 +104,15 @@ def test_while_a_tick_hangs_the_safe_command_goes_out_every_period(stand, listen
 def sent_during(output, tick, monkeypatch) -> list[list[float]]:
     """What goes out from now on until the tick that `tick` makes has ended, it included."""
     sent: list[list[float]] = []
-    publish = output.publish
+    send = output.send
 
-    def record(decide, stamp_ns, kind):
-        def decide_and_record():
-            values = decide()
-            sent.append(values.tolist())
-            return values
+    def record(values, stamp_ns, kind):
+        sent.append(values.tolist())
+        return send(values, stamp_ns, kind)
 
-        return publish(decide_and_record, stamp_ns, kind)
-
-    monkeypatch.setattr(output, "publish", record)
+    monkeypatch.setattr(output, "send", record)
     tick()
-    monkeypatch.setattr(output, "publish", publish)
+    monkeypatch.setattr(output, "send", send)
     return sent
 
 

@@ -352,6 +352,19 @@ def test_an_entry_that_finds_no_element_is_expected_as_on_the_robot(tmp_path):
     assert on_robot.expected_count == behind.expected_count == len(wiring.channels)
 
 
+def test_the_policy_that_sim_starts_may_compile_for_minutes():
+    from an_control.cli import sim
+
+    folder = find_share_path("config")
+    files = sim._SimulationFiles(
+        folder / "mobile_base_sim.yaml", folder / "mobile_base.yaml", folder / "no.safetensors"
+    )
+    settings = sim.SimCommand()._make_settings(
+        files, load_wiring(files.wiring), DisturbanceSettings(), ()
+    )
+    assert settings.start_timeout_s >= 300.0
+
+
 @pytest.mark.parametrize("view", [False, True])
 def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path, view):
     from an_control.cli import sim

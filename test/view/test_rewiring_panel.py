@@ -162,11 +162,14 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
 @pytest.mark.parametrize(
     ("refused", "named"),
     [
-        (lambda panel: panel.plan_connection("x", "a", announced=False), "'x' is no signal"),
-        (lambda panel: panel.plan_connection("a", "x", announced=False), "'x' is no input slot"),
+        (lambda panel: panel.plan_connection("x", "a", announced=False), "'x' is not a signal"),
+        (
+            lambda panel: panel.plan_connection("a", "x", announced=False),
+            "'x' is not an input slot",
+        ),
         (lambda panel: panel.plan_connection("a", "a", announced=False), "carries a already"),
-        (lambda panel: panel.plan_signal_copy("noise", "a"), "'noise' is no signal"),
-        (lambda panel: panel.plan_disconnection("x"), "'x' is no input slot"),
+        (lambda panel: panel.plan_signal_copy("noise", "a"), "'noise' is not a signal"),
+        (lambda panel: panel.plan_disconnection("x"), "'x' is not an input slot"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(refused, named):

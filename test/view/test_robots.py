@@ -192,7 +192,7 @@ def test_two_visitors_see_the_same_and_one_may_leave_at_any_time(cartpole):
                 await second.say(json.dumps({"do": "shuffle", "id": 1, "announced": True}))
             await first.until(lambda: first.newest["health"]["clients"] == 1, "one browser")
             refused = await first.ask("connect", signal="x", slot="pole.cos", announced=True)
-            assert not refused["ok"] and "'x' is no signal" in refused["text"]
+            assert not refused["ok"] and "'x' is not a signal" in refused["text"]
             await first.done("restore")
 
     asyncio.run(run())

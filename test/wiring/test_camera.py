@@ -190,7 +190,7 @@ def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
 def test_a_compressed_image_that_cannot_be_unpacked_is_missing(camera, data):
     table = camera(COMPRESSED)
     assert see(table, packed(None, data=data)).ids == ()
-    assert "no image" in table.list_source_statuses(0)[0].error
+    assert "not an image" in table.list_source_statuses(0)[0].error
 
 
 BOMB = r"""
@@ -221,7 +221,7 @@ except ValueError as error:
 def test_a_small_file_that_unpacks_to_a_huge_image_is_refused():
     """In a process of its own, since OpenCV asks how much it may unpack when it is imported."""
     done = subprocess.run([sys.executable, "-c", BOMB], capture_output=True, text=True, timeout=60)
-    assert "bytes that are no image, format 'png'" in done.stdout, done.stderr
+    assert "bytes that are not an image, format 'png'" in done.stdout, done.stderr
 
 
 def test_a_frame_that_does_not_come_is_missing_at_its_step(camera):

@@ -202,7 +202,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
         "bring-up without a start pose",
         {"command": command(bring_up={"max_rate": 1, "tolerance": 0.1, "timeout_s": 5})},
         "command.actuators.a",
-        "a start for bring_up",
+        "start: POSITION, for bring_up",
     ),
     (
         "bring-up without a measurement",
@@ -225,7 +225,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
         "a start pose without bring-up",
         {"command": command(actuators={"a": {**ACTUATOR, "start": 0.0}})},
         "command",
-        "bring_up, for start",
+        "bring_up: {max_rate, tolerance, timeout_s}, because an actuator has start",
     ),
     (
         "rate of change",
@@ -262,7 +262,7 @@ def test_an_error_names_file_key_value_and_what_is_allowed(
         ("a: !!python/object:os.system x", "line 1: a tag"),
         ("a: !!float 1", "line 1: a tag"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
-        ("? [a]\n: 1", "line 1: a key that is no name"),
+        ("? [a]\n: 1", "line 1: a key that is not a name"),
         ("a: " + "[" * 100 + "]" * 100, "line 1: one level more"),
         ("a: " + "[" * 300_000, "line 1: one level more"),
         ("a: [1", "line"),

@@ -144,7 +144,7 @@ def test_pooling_is_numpys_minimum_and_mean_of_what_is_finite() -> None:
         ({"nan": "zero"}, "nan", "a finite number, or missing"),
         ({"inf": INF}, "inf", "a finite number, or missing"),
         ({"valid": [5, 1]}, "valid", "[lowest, highest]"),
-        ({"outside": 1.0}, "outside", "outside only together with valid"),
+        ({"outside": 1.0}, "outside", "valid: [lowest, highest], for outside"),
         ({"pool": {"size": 2.5, "by": "min"}}, "pool.size", "a whole number"),
         ({"pool": {"size": 2, "by": "max"}}, "pool.by", "min or mean"),
         (
@@ -254,7 +254,7 @@ def test_a_wildcard_that_weighs_nothing_expects_nothing(load: Load, resolver: An
 def test_a_channel_has_no_weight_beside_its_sources(load: Load) -> None:
     source = {"topic": "t", "type": JOINTS, "max_age_s": 0.1, "weight": 1}
     channel = {"source": "joints", "field": "position[a]", "weight": 2}
-    with pytest.raises(WiringError, match="its channels share"):
+    with pytest.raises(WiringError, match="for all its channels"):
         load(sources={"joints": source}, channels={"a": channel})
 
 

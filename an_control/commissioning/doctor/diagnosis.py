@@ -146,7 +146,7 @@ class DoctorSettings:
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
     misfit: float = 0.35
-    """Excess in nats a tick and channel from which on "physics differ" is noted."""
+    """Excess in nats a tick and channel from which on a difference of physics is noted."""
 
 
 DOCTOR = DoctorSettings()
@@ -1088,14 +1088,15 @@ class _Search:
         usual = self._settings.misfit * len(self._recording.ids)
         if excess > usual and found:
             notes.append(
-                f"beside that the readings cost {excess:.0f} nats a tick more than usual, as those"
-                " of a robot that has fallen do: correct the wiring, then check again"
+                f"apart from these findings the excess NLL is {excess:.0f} nats a tick, as of a"
+                " robot that has fallen: correct the wiring, then check again"
             )
         elif excess > usual:
             notes.append(
                 f"the model explains the readings {excess:.0f} nats a tick worse than in its"
-                " validation, and no line of the wiring explains that: physics differ, or"
-                " something is wrong that is not tried here"
+                " validation, and no line of the wiring explains that: the robot's mass or friction"
+                " may differ from training, or the mistake is of a kind that the doctor does not"
+                " test"
             )
         return notes
 
@@ -1186,8 +1187,8 @@ def _describe_scale_and_offset(
     elif not np.isclose(factor, 1.0):
         kind = "scale"
         times = 1.0 / abs(factor)
-        texts.append(f"reads {times:.3g} times too much" if times > 1.0 else
-                     f"reads {1 / times:.3g} times too little")  # fmt: skip
+        shown = f"{times:.3g} times" if times > 1.0 else f"1/{1 / times:.3g} of"
+        texts.append(f"reads {shown} the right value")
         units = [text for unit, text in UNITS.items() if abs(np.log(times / unit)) < 0.01]
         texts += units[:1]
         if factor < 0:

@@ -28,9 +28,10 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
     """Return one sentence for each finding, and one for equally likely alternatives."""
     found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:
-        others = "; ".join(diagnosis.alternatives)
+        others = " or ".join(diagnosis.alternatives)
         found.append(
-            f"doctor: as likely as one of these: {others}: look before you change anything"
+            f"doctor: as likely as a finding: {others}; inspect the robot before you change the"
+            " wiring"
         )
     return found
 
@@ -47,7 +48,7 @@ def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
     for name, hint in diagnosis.unseen.items():
         by_hint.setdefault(hint, []).append(name)
     for hint, names in by_hint.items():
-        said.append(f"doctor: cannot be seen here: {', '.join(names)}: {hint}")
+        said.append(f"doctor: not detectable in this recording: {', '.join(names)}: {hint}")
     if repair is not None:
         said += [f"doctor: not in the corrected file: {text}" for text in repair.left]
     return said

@@ -15,9 +15,10 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import explain_disabled_monitor, resolve_monitor
+from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
+from an_control.system.files import describe_read_error
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     options.check_options()
     if options.markdown is not None:
         check_table_marks(options.markdown, (options.title,))
+    options = replace(options, model=Path(find_model_path(options.model)))
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
     protocols = _parse_protocols(options, model)
@@ -178,7 +180,9 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
             try:
                 write_tables(options.markdown, {options.title: format_table(rows)})
             except (ValueError, OSError) as error:
-                raise ValueError(f"--markdown: {error}") from error
+                raise ValueError(
+                    f"--markdown {options.markdown}: {describe_read_error(error)}"
+                ) from error
         drawn = (
             [] if options.plots is None else _draw_figures(options.plots, protocols, runs, stage)
         )
@@ -202,7 +206,7 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     try:
         problem = describe_missing_marks(path, titles)
     except (ValueError, OSError) as error:
-        problem = f"{path}: {error}"
+        problem = f"{path}: {describe_read_error(error)}"
     if problem:
         raise ValueError(f"--markdown {problem}")
 
@@ -384,4 +388,4 @@ def _draw_figures(
     try:
         return list(plots.save_figures(figures, folder))
     except OSError as error:
-        raise ValueError(f"--plots: {error}") from error
+        raise ValueError(f"--plots {folder}: {describe_read_error(error)}") from error

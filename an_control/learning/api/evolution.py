@@ -126,6 +126,7 @@ class EvolveOptions:
         Raises:
             ValueError: An option is out of bounds, or would be ignored.
         """
+        parse_disturbances(self.shuffle)
         for name in ("generations", "rollouts", "validate_every", "episodes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
@@ -315,12 +316,14 @@ def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettin
     )
 
 
-def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
+def parse_disturbances(
+    texts: Sequence[str], channels: int | None = None
+) -> tuple[DisturbanceSettings, ...]:
     """Parse disturbances, and check that the task has enough channels for them.
 
     Args:
         texts: Disturbances as texts, in the words of `evaluate --table`.
-        channels: Number of channels of the task.
+        channels: Number of channels of the task; None if it is not known yet.
 
     Raises:
         ValueError: A text is not valid, or asks for more channels than there are.
@@ -329,7 +332,8 @@ def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[Disturbance
     for text in texts:
         try:
             found.append(DisturbanceSettings.parse(text))
-            found[-1].check_channels(channels)
+            if channels is not None:
+                found[-1].check_channels(channels)
         except ValueError as error:
             raise ValueError(f"--shuffle {text}: {error}") from error
     return tuple(found)

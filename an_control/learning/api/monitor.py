@@ -7,7 +7,7 @@ so.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -58,11 +58,11 @@ class MonitorOptions:
     imputation_updates: int = 8_000
     """Number of gradient updates of the imputation network in each of its two stages; 0: no
     imputation network."""
-    disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
+    disturb: tuple[str, ...] = ()
     """Disturbances that the monitor must not mistake for rewiring, in the words of `evaluate
     --table`, such as `delay=1` `start=rest`. An episode has one of them with the probability
     --disturb-share."""
-    disturb_share: float = field(default=0.1, metadata={"aliases": ("--fault-share",)})
+    disturb_share: float = 0.1
     """Share of the episodes that have one of --disturb."""
     minutes: float = 0.0
     """Limit of processor time in minutes; if it is too short, fewer steps and updates are made. 0:
@@ -145,10 +145,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check_options()
-    try:
-        faults = assign_equal_probabilities(options.disturb, options.disturb_share)
-    except ValueError as error:
-        raise ValueError(f"--disturb: {error}") from error
+    faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
     model = _remove_start_settings(model)

@@ -362,14 +362,13 @@ def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float
         kind: Class of the disturbances, whose method `parse` reads each text of --disturb.
 
     Raises:
-        ValueError: A text of --disturb is no disturbance, or --disturb-share is not from 0 to 1.
+        ValueError: A text of --disturb is not a disturbance, or --disturb-share is not from 0 to 1.
     """
+    from an_control.learning.training_disturbances import parse_disturb_option
+
     if not 0.0 <= options.disturb_share <= 1.0:
         raise ValueError(f"--disturb-share {options.disturb_share}: must be from 0 to 1")
-    try:
-        return {kind.parse(text): options.disturb_share for text in options.disturb}
-    except ValueError as error:
-        raise ValueError(f"--disturb: {error}") from error
+    return dict.fromkeys(parse_disturb_option(kind, options.disturb), options.disturb_share)
 
 
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:

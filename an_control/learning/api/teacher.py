@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,10 +40,10 @@ class TeacherOptions:
     burst: float = 0.003
     """Probability per step that a burst of up to 20 random or missing actions starts, from which
     the teacher learns to recover; 0: none."""
-    disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
+    disturb: tuple[str, ...] = ()
     """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
     episode has one of them with the probability --disturb-share."""
-    disturb_share: float = field(default=0.5, metadata={"aliases": ("--fault-share",)})
+    disturb_share: float = 0.5
     """Share of the episodes that have one of --disturb."""
     episodes: int = 100
     """Number of episodes of the final evaluation, for the model's card."""

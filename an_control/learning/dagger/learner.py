@@ -58,7 +58,7 @@ neighbouring rounds are much alike, and the episodes of one round are few."""
 UNDONE_FROM, UNDONE_LOSS, UNDONE_ERRORS = 0.5, 0.05, 2.0
 """Progress (0..1) of the run from which a bad round may be undone, and the drop of the validation
 return that undoes it: more than a share of the improvement from the worst to the best validation,
-and more than that many standard errors. One fall in few episodes is no reason."""
+and more than that many standard errors. One fall in few episodes is not a reason."""
 CONFIRM_TIMES = 4
 """Number of further sets of validation episodes on which a late student must beat the best so far.
 Every round validates with the same episodes, in which one student of many is the best by chance."""

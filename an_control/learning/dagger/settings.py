@@ -293,13 +293,14 @@ def find_recipe_path(recipe: str) -> Path:
         recipe: Name of a recipe that ships with the package, or the path of a YAML file.
 
     Raises:
-        ValueError: No recipe has this name, and it is no path of a YAML file.
+        ValueError: No recipe has this name, and it is not the path of a YAML file.
     """
     if recipe.endswith((".yaml", ".yml")):
         return Path(recipe)
     if recipe not in list_recipes():
         raise ValueError(
-            f"--recipe {recipe!r}: must be one of {', '.join(list_recipes())}, or a .yaml file"
+            f"--recipe {recipe!r}: must be one of {', '.join(list_recipes())}, or a .yaml file,"
+            " such as those of experiments/ in the source tree"
         )
     return find_share_path(f"recipes/{recipe}.yaml")
 

@@ -627,7 +627,7 @@ class Student(nn.Module):
     ) -> tuple[Tensor, Tensor, StudentState]:
         """Compute the attention and the attention message of a student whose head has no memory.
 
-        With pooling (`pma`) the attention is no part of the message: it only teaches the sensory
+        With pooling (`pma`) the attention is not part of the message: it only teaches the sensory
         neurons to identify their channels.
 
         Args:

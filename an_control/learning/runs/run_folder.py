@@ -36,7 +36,7 @@ from safetensors.numpy import load, save
 import an_control
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
-from an_control.system.files import lock_folder, read_regular, write_file
+from an_control.system.files import describe_read_error, lock_folder, read_regular, write_file
 from an_control_sim.gym.probe import measure_units
 from an_control_sim.gym.units import UNSCALED, Units
 
@@ -253,7 +253,7 @@ class RunFolder:
         try:
             return read_regular(path)
         except (OSError, ValueError) as error:
-            raise RunError(f"{path}: {error}") from error
+            raise RunError(f"{path}: {describe_read_error(error)}") from error
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Write a state as the run's checkpoint; see `pack_checkpoint` for what it may hold."""
@@ -405,7 +405,7 @@ class EpisodeRecordings(Generic[E]):
             with np.load(io.BytesIO(read_regular(path))) as stored:
                 columns = [self._split_column(stored, name) for name in self._kind._fields]
         except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"{path}: {error}") from error
+            raise RunError(f"{path}: {describe_read_error(error)}") from error
         return [self._kind(*parts) for parts in zip(*columns, strict=True)]
 
     def _make_path(self, number: int) -> Path:

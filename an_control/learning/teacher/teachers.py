@@ -26,7 +26,7 @@ from an_control.load import make_policy
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import get_head_layers
 from an_control.policy.onnx_file import is_onnx
-from an_control.system.files import read_regular
+from an_control.system.files import describe_read_error, read_regular
 from an_control_sim.gym.environments import describe_task, import_module
 from an_control_sim.gym.spaces import encode_choices, make_action_conversion, pick_largest_of_groups
 from an_control_sim.gym.units import UNSCALED, Units
@@ -106,7 +106,7 @@ class Teacher(Protocol):
     def layers(self) -> Layers | None:
         """Return the weight (out, in) and the bias (out,) of each layer.
 
-        None is returned if the teacher is no relu network.
+        None is returned if the teacher is not a relu network.
         """
 
     @property
@@ -364,7 +364,7 @@ def _load_from_stable_baselines(
     try:
         learner = getattr(stable_baselines3, algorithm.upper()).load(path, device="cpu")
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
-        raise ValueError(f"teacher {algorithm}:{path}: {error}") from error
+        raise ValueError(f"teacher {algorithm}:{path}: {describe_read_error(error)}") from error
     readings, actions = learner.observation_space, learner.action_space
     if not isinstance(readings, spaces.Box) or not isinstance(actions, spaces.Box):
         raise ValueError(

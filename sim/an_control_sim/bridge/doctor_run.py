@@ -63,7 +63,7 @@ def record_simulation(
                     for name in names:
                         controller.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
-                controller.tick(now_ns, now_ns, None)
+                controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
                 _store_command(controller, robot, sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)

@@ -32,6 +32,8 @@ pause between two checks."""
 START_S = 120.0
 """Seconds for the policy node to start; compiling its code for the first time takes a minute on a
 busy machine."""
+PAIR_START_S = 300.0
+"""The same if both nodes are started as a pair, so that an end of the policy node is noticed."""
 COMMAND_S, SOURCES_S = 10.0, 5.0
 """In lockstep, seconds to wait for a command and for all sources if both nodes are started as a
 pair. They are long so that an episode depends only on its seed, even on a busy machine."""

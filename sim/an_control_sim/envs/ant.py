@@ -132,8 +132,6 @@ class AntWorld:
         self._links = list(range(number))
         self._joints = [joint_index[name] for name in JOINTS]
         self._foot = {link_index[name]: place for place, name in enumerate(FEET)}
-        self.joint_lower = np.array([infos[i][8] for i in self._joints])
-        self.joint_upper = np.array([infos[i][9] for i in self._joints])
         for joint in self._links:
             pybullet.setJointMotorControl2(
                 ant,
@@ -330,7 +328,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if start == "posture":
             reach = np.radians(list(JOINT_LIMITS_DEG.values())).T
         elif start not in ("usual", "rest"):
-            raise ValueError(f"start: {start!r} is none of usual, {', '.join(self.starts)}")
+            raise ValueError(f"start: {start!r} (allowed: usual, {', '.join(self.starts)})")
         self._world.rebuild(self.np_random.uniform(*reach))
         self._start = self._world.read_state().position
         self._down = start == "rest"

@@ -1,4 +1,4 @@
-"""Join a running ROS 2 system without the shared memory of Fast DDS.
+"""Temporary nodes, which join a running ROS 2 system without the shared memory of Fast DDS.
 
 While a process joins or leaves over shared memory, Fast DDS can delay the messages of all other
 nodes, by 0.33 s in one of ten cases. Over UDP it does not. So programs that start and end beside a
@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import rclpy
+from rclpy.exceptions import NameValidationException
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
 
+from an_control.ros.graph import QuietNode
 from an_control.system.share import find_share_path
 
 RANGE, PROFILES, TRANSPORTS = (
@@ -59,3 +63,52 @@ def _find_udp_variables() -> dict[str, str]:
         return {}  # a profile would not know them
     # For this range rmw_fastrtps adds shared memory to whatever is set.
     return {RANGE: "SYSTEM_DEFAULT", PROFILES: str(find_share_path("config/fastdds_loopback.xml"))}
+
+
+DISCOVERY_S = 10.0
+"""Seconds that the discovery of other nodes may take.
+
+A node that misses the first announcements of other nodes by DDS, as on a busy machine, gets the
+next ones after 3 s."""
+
+
+@contextmanager
+def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
+    """Initialise rclpy and yield a node. At the end of the block both are shut down.
+
+    Ctrl-C is left to the caller. The node communicates by UDP, without services and without a log
+    topic, so that it does not disturb the nodes that control a robot.
+
+    Args:
+        name: The name of the node.
+        namespace: The namespace of the node.
+
+    Raises:
+        ValueError: ROS does not allow the name of the node, or a name that the block uses.
+    """
+    try:
+        with disable_shared_memory():
+            rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+            node = QuietNode(
+                name, namespace=namespace, start_parameter_services=False, enable_rosout=False
+            )
+        try:
+            yield node
+        finally:
+            node.destroy_node()
+    except NameValidationException as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    finally:
+        rclpy.try_shutdown()
+
+
+def describe_network() -> str:
+    """Return where ROS 2 looks for other nodes, as text for an error."""
+    domain = os.environ.get("ROS_DOMAIN_ID", "") or "0"
+    reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "") or "SUBNET"
+    if os.environ.get("ROS_LOCALHOST_ONLY", "") == "1":
+        reach = "LOCALHOST (ROS_LOCALHOST_ONLY)"
+    return (
+        f"nodes are looked for in ROS_DOMAIN_ID {domain} with ROS_AUTOMATIC_DISCOVERY_RANGE"
+        f" {reach}; both must be the same for the other node"
+    )
