@@ -17,7 +17,7 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.hand_over import HandOverPolicy
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.recovery import RecoveringPolicy, resolve_recovery
+from an_control.monitor.recovery import RecoveringPolicy, resolve_recovery_threshold
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.interface import Policy
 from an_control.policy.mlp import MlpPolicy
@@ -84,18 +84,18 @@ def load_policy(
         >>> bool((action == swapped).all())  # to the last bit, in any order
         True
     """
-    model = read_model(find_model(path))
+    model = read_model(find_model_path(path))
     try:
         policy = make_policy(
             model, monitor, engine=engine, keep_ticks=keep_ticks, recovery=recovery
         )
-        dry_run(policy)
+        warm_up_policy(policy)
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from error
     return policy
 
 
-def find_model(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return `path` if it is a file, or else the path of the shipped model of that name.
 
     Args:
@@ -142,9 +142,9 @@ def make_policy(
     """
     setting = resolve_monitor(model, monitor)
     if setting == "off" and monitor is None:
-        _check_start(model)
+        _check_needs_no_monitor(model)
     policy = _make_unmonitored_policy(model, engine, keep_ticks)
-    if least_change := resolve_recovery(model, recovery):
+    if least_change := resolve_recovery_threshold(model, recovery):
         policy = RecoveringPolicy(policy, least_change)
     if setting == "off" or policy.reading_shape:
         return policy
@@ -172,7 +172,7 @@ def _find_student_path(model: Model) -> Path | None:
     return Path(model.network.file).parent / model.network.layout.hand_over
 
 
-def _check_start(model: Model) -> None:
+def _check_needs_no_monitor(model: Model) -> None:
     """Check that a model without a monitor does not need one to find the order at the start.
 
     Raises:
@@ -227,7 +227,9 @@ def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
         model: The model.
         requested: The setting that the user asked for; None if they asked for none.
     """
-    return "" if requested is not None or model.forward is None else model.forward.off_reason
+    return (
+        "" if requested is not None or model.forward is None else model.forward.monitor_off_reason
+    )
 
 
 def _make_unmonitored_policy(
@@ -270,7 +272,7 @@ def _make_unmonitored_policy(
     return AttentionNeuron(model, NumbaEngine(model), keep_ticks)
 
 
-def dry_run(policy: Policy) -> None:
+def warm_up_policy(policy: Policy) -> None:
     """Compute one tick on zero readings, which compiles the policy's code, and reset the policy."""
     names = policy.nominal_ids or _make_numbered_ids(policy.model)
     shape = policy.reading_shape

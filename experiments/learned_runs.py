@@ -130,7 +130,7 @@ def _summarise_run(run: Path) -> dict[str, Any]:
     settings = _read_settings(run)
     return {
         **({"settings": settings} if settings else {}),
-        "parameters": read_model(run / "model.safetensors").parameters,
+        "parameters": read_model(run / "model.safetensors").parameter_count,
         "protocols": {
             one["protocol"]: {
                 "mean": round(one["mean"], 4),

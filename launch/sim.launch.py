@@ -51,7 +51,10 @@ ARGUMENTS = {
     "episodes": (1, "episodes to run, 0 = until stopped"),
     "seed": (0, "seed of everything random"),
     "realtime": (False, "step by the clock instead of waiting for each command"),
-    **{one.name: (one.plain_default, f"{one.meaning}: {one.allowed}") for one in SETTINGS},
+    **{
+        one.name: (one.default_as_plain_value, f"{one.meaning}: {one.allowed_values_text}")
+        for one in SETTINGS
+    },
     "schedule": ("", "path of a schedule YAML: how the disturbance changes during each episode"),
     "scrambler": (False, "read by way of the scrambler even while it changes nothing"),
     "rate": (0.0, "control rate in Hz; 0 = the wiring's"),

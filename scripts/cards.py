@@ -30,7 +30,7 @@ def format_facts(path: Path) -> str:
     return (
         f"`{task.environment or task.name}`: {len(task.channels)} channels,"
         f" {len(task.actuators)} actuators, {1 / task.step_s:.3g} ticks/s."
-        f" `{model.kind}` of {model.parameters - of_monitor:,} numbers, {monitor}.\n"
+        f" `{model.kind}` of {model.parameter_count - of_monitor:,} numbers, {monitor}.\n"
     )
 
 

@@ -32,7 +32,7 @@ from an_control.policy.sizes import (
     VisionSizes,
 )
 from an_control.policy.task import Task
-from an_control.system.interrupts import bind_to_parent
+from an_control.system.interrupts import wrap_to_end_with_parent
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
@@ -86,7 +86,8 @@ def measure_on_one_core(
             None.
 
     Yields:
-        One row of figures for each engine and number of channels, as `measure_policy` returns them.
+        One row of figures for each engine and number of channels, as `measure_policy_tick_time`
+        returns them.
 
     Raises:
         RuntimeError: The other process failed.
@@ -94,7 +95,10 @@ def measure_on_one_core(
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [str(model)] if model is not None else ["--parts"] * parts
     with subprocess.Popen(
-        bind_to_parent(command), env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
+        wrap_to_end_with_parent(command),
+        env=os.environ | ONE_THREAD,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         yield from map(json.loads, process.stdout)
@@ -127,7 +131,7 @@ def compute_time_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, fl
     return dict(sorted(ratios.items()))
 
 
-def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
+def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> Row:
     """Measure how long a policy's methods `step` and `step_array` take.
 
     Args:
@@ -224,7 +228,7 @@ def main(seconds: str, source: str | None = None) -> None:
         for engine in _list_supported_engines(model.sizes, source == "--parts"):
             policy = make_policy(model, "off", engine=engine)
             for channels in _choose_channel_counts(model):
-                row = {"parts": parts, **measure_policy(policy, channels, float(seconds))}
+                row = {"parts": parts, **measure_policy_tick_time(policy, channels, float(seconds))}
                 print(json.dumps(row), flush=True)
 
 

@@ -31,7 +31,7 @@ from an_control.policy.random_model import make_random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
-from an_control.system.interrupts import bind_to_parent
+from an_control.system.interrupts import wrap_to_end_with_parent
 from an_control_sim.envs.tasks import ANT_SIZES
 
 CHANNELS = 28
@@ -65,7 +65,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
-        write_model(folder / "model.safetensors", _drop_task(weights))
+        write_model(folder / "model.safetensors", _copy_model_without_task(weights))
         wiring = folder / "wiring.yaml"
         wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
@@ -201,7 +201,7 @@ def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes
             raise RuntimeError(f"the {path} did not answer within {START_S:.0f} s")
 
 
-def _drop_task(model: Model) -> Model:
+def _copy_model_without_task(model: Model) -> Model:
     """Return a copy of the model without its task.
 
     The task names channels that the wiring of the measurement does not have.
@@ -242,7 +242,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 @contextmanager
 def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command as a process until the block ends."""
-    process = subprocess.Popen(bind_to_parent(command), start_new_session=True)
+    process = subprocess.Popen(wrap_to_end_with_parent(command), start_new_session=True)
     try:
         yield process
     finally:

@@ -19,7 +19,7 @@ import rclpy
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import QuietNode
-from an_control.system.interrupts import bind_to_parent
+from an_control.system.interrupts import wrap_to_end_with_parent
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import import_message_class, make_stamp_reader
@@ -131,7 +131,7 @@ def measure_lockstep(
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with create_ros_node("simulator", "") as simulator:
-        node = subprocess.Popen(bind_to_parent(command))
+        node = subprocess.Popen(wrap_to_end_with_parent(command))
         try:
             bridge = Bridge(
                 simulator,
@@ -139,7 +139,7 @@ def measure_lockstep(
                 start_timeout_s=start_timeout_s,
             )
             try:
-                return _measure_steps(bridge, steps)
+                return _measure_step_times(bridge, steps)
             finally:
                 bridge.close()
         finally:
@@ -151,7 +151,7 @@ def measure_lockstep(
                 node.wait()
 
 
-def _measure_steps(bridge: Bridge, steps: int) -> dict[str, float]:
+def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
     """Run the steps and return the figures that `measure_lockstep` describes.
 
     Args:
@@ -179,8 +179,10 @@ def _measure_steps(bridge: Bridge, steps: int) -> dict[str, float]:
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
-        "environment_us": _measure_cost_us(lambda: _step_or_reset(bridge, step_with_safe_command)),
-        "messages_us": _measure_cost_us(lambda: robot.fill_messages(1)),
+        "environment_us": _measure_call_time_us(
+            lambda: _step_or_reset(bridge, step_with_safe_command)
+        ),
+        "messages_us": _measure_call_time_us(lambda: robot.fill_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 
@@ -197,7 +199,7 @@ def _step_or_reset(bridge: Bridge, step: Callable[[], None]) -> None:
     step()
 
 
-def _measure_cost_us(call: Callable[[], None], times: int = 1000) -> float:
+def _measure_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
     """Return the mean duration of a function's call in microseconds.
 
     Args:

@@ -48,10 +48,12 @@ def measure_monitor(
         maximum of the additional time in microseconds. A value is None if there was no tick of this
         kind.
     """
-    return [row for engine in engines for row in _measure_engine(model, engine, seconds)]
+    return [row for engine in engines for row in _measure_engine_tick_times(model, engine, seconds)]
 
 
-def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
+def _measure_engine_tick_times(
+    model: Model, engine: EngineName, seconds: float
+) -> list[dict[str, Any]]:
     """Return the rows of `measure_monitor` for one engine."""
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -101,11 +103,12 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
             for readings in rng.permuted(rng.choice(seen, IMPOSSIBLE_TICKS), axis=0):
                 measure_tick(readings, readings, IMPOSSIBLE)
     return [
-        {"engine": engine, "tick": kind, **_summarise_costs(costs)} for kind, costs in taken.items()
+        {"engine": engine, "tick": kind, **_summarise_durations_us(costs)}
+        for kind, costs in taken.items()
     ]
 
 
-def _summarise_costs(costs_ns: list[int]) -> dict[str, float | None]:
+def _summarise_durations_us(costs_ns: list[int]) -> dict[str, float | None]:
     """Return the median, the 99th percentile and the maximum in microseconds, by name.
 
     Args:

@@ -68,18 +68,18 @@ def measure_training(seconds: float) -> dict[str, Any]:
         engine = FusedEngine(inner.batch, inner.channels, 1, threads)
         fused[threads] = add_row(
             f"fused, {threads} thread{'s'[: threads - 1]}",
-            _measure_rate(engine, people, starts, seconds),
+            _measure_steps_per_s(engine, people, starts, seconds),
         )
         if threads == 1:
             add_row(
                 "fused, a second of one core's time",
-                _measure_rate(engine, people, starts, seconds, time.process_time),
+                _measure_steps_per_s(engine, people, starts, seconds, time.process_time),
             )
         engine.close()
     policy, settings = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NO_DISTURBANCE)
     tick = add_row(
         "tick by tick, our compiled policy",
-        measure_median_rate(
+        measure_median_steps_per_s(
             lambda: sum(result.steps for result in play_episodes(policy, *settings)), seconds
         ),
     )
@@ -89,12 +89,12 @@ def measure_training(seconds: float) -> dict[str, Any]:
         play(env)
         authors = add_row(
             "tick by tick, torch modules as the authors'",
-            measure_median_rate(lambda: play(env), seconds),
+            measure_median_steps_per_s(lambda: play(env), seconds),
         )
     env.close()
     evojax = None
     if importlib.util.find_spec("evojax") is not None:
-        evojax = add_row("EvoJAX, all cores", _measure_evojax_rate(seconds))
+        evojax = add_row("EvoJAX, all cores", _measure_evojax_steps_per_s(seconds))
     return {
         "rows": rows,
         "model": str(find_share_path(SHIPPED)),
@@ -106,7 +106,7 @@ def measure_training(seconds: float) -> dict[str, Any]:
     }
 
 
-def measure_workers(task: str, seconds: float) -> dict[str, Any]:
+def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
     """Measure the steps per second of one and two worker processes, plain and with Dask.
 
     Args:
@@ -138,7 +138,7 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
                 else (DaskEngine(environment, channels, None, workers))
             )
             numbers.append(engine.play(people, starts).returns)
-            rates.append(_measure_rate(engine, people, starts, seconds))
+            rates.append(_measure_steps_per_s(engine, people, starts, seconds))
             engine.close()
         rows.append(
             {"engine": name, "one": rates[0], "two": rates[1], "ratio": rates[1] / rates[0]}
@@ -156,9 +156,9 @@ def _make_population() -> list[Model]:
     return [form.make_model(vector, CARTPOLE_TASK, {}) for vector in vectors]
 
 
-def _measure_rate(
+def _measure_steps_per_s(
     engine: RolloutEngine,
-    people: Sequence[Model],
+    models: Sequence[Model],
     starts: Sequence[EpisodeStart],
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
@@ -167,16 +167,18 @@ def _measure_rate(
 
     Args:
         engine: Plays the episodes.
-        people: The models. Each of them plays one episode from every start.
+        models: The models. Each of them plays one episode from every start.
         starts: Initial states of the episodes.
         seconds: Duration of the measurement.
         clock: Returns the time in seconds, of the wall clock or of the processor.
     """
-    engine.play(people[:2], starts[:2])
-    return measure_median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
+    engine.play(models[:2], starts[:2])
+    return measure_median_steps_per_s(
+        lambda: int(engine.play(models, starts).steps.sum()), seconds, clock
+    )
 
 
-def measure_median_rate(
+def measure_median_steps_per_s(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Call a function repeatedly, and return the median of its rates in steps per second.
@@ -195,7 +197,7 @@ def measure_median_rate(
     return statistics.median(rates)
 
 
-def _measure_evojax_rate(seconds: float) -> float:
+def _measure_evojax_steps_per_s(seconds: float) -> float:
     """Return the steps per second of the package EvoJAX, with its own CartPole and policy.
 
     EvoJAX computes the same number of steps for all episodes, also after an episode has ended. All
@@ -232,7 +234,7 @@ def _measure_evojax_rate(seconds: float) -> float:
         return POPULATION * ROLLOUTS * task.max_steps
 
     play_population()
-    return measure_median_rate(play_population, seconds)
+    return measure_median_steps_per_s(play_population, seconds)
 
 
 def _make_authors_rollout(model: Model) -> Callable[[Any], int]:

@@ -19,7 +19,7 @@ import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, WorkError, check_writable_outputs, find_models
 from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usage, parse_arguments
-from an_control.cli.verbs import load_verb_class, print_completion
+from an_control.cli.verbs import load_verb_class, print_shell_completion
 from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import report_compilation
@@ -88,7 +88,7 @@ def _run_without_verb(first: str, rest: Sequence[str]) -> int:
     elif first == "--completion":
         if not rest or rest[0] not in SHELLS:
             raise InputError(f"--completion {' '.join(rest)}: must be {', '.join(SHELLS)}")
-        print_completion(rest[0])
+        print_shell_completion(rest[0])
     else:
         print(
             f"an-control: {describe_unknown_verb(first)}" if first else format_usage(),

@@ -214,7 +214,7 @@ class BenchCommand:
     def _measure_training(self) -> dict[str, Any]:
         """Measure and print how many steps per second training plays, and return the results."""
         require_packages("train", "cma")
-        from an_control.bench.training import measure_training, measure_workers
+        from an_control.bench.training import measure_training, measure_worker_speedup
 
         result = measure_training(self.seconds)
         _print_table(
@@ -232,7 +232,7 @@ class BenchCommand:
             else:
                 print(f"fused: {result[name]:.3g} times {what}")
         task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
-        workers = measure_workers(task, self.seconds)
+        workers = measure_worker_speedup(task, self.seconds)
         columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}
         _print_table(f"{task}, steps/s of worker processes", columns, workers["rows"])
         same = "yes" if workers["same_numbers"] else "no"

@@ -34,7 +34,7 @@ from an_control.wiring import (
     load_wiring,
     make_command_messages,
 )
-from an_control.wiring.draft import find_undecided
+from an_control.wiring.draft import find_undecided_lines
 
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
@@ -146,7 +146,7 @@ class CheckCommand:
         findings = Findings()
         findings.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in find_undecided(read_regular(self.wiring).decode())
+            for line, words in find_undecided_lines(read_regular(self.wiring).decode())
         ]
         findings.notes += describe_unread_sources(wiring).values()
         if model is None:

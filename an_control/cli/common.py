@@ -115,9 +115,9 @@ def find_models(verb: Command) -> Command:
     for field in fields(verb):  # type: ignore[arg-type]
         path = getattr(verb, field.name)
         if path is not None and _is_model_file(hints[field.name]) and not path.exists():
-            from an_control.load import find_model
+            from an_control.load import find_model_path
 
-            found[field.name] = Path(find_model(str(path)))
+            found[field.name] = Path(find_model_path(str(path)))
     return replace(verb, **found) if found else verb  # type: ignore[type-var]
 
 

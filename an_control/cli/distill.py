@@ -9,7 +9,7 @@ import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.help import add_environment_attributes, add_help_texts
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import format_command
@@ -46,5 +46,5 @@ class DistillCommand(DistillOptions):
 
 
 DistillCommand.__doc__ = add_environment_attributes(
-    add_figure_meanings(DistillCommand.__doc__, "return", "validation", "undone", "failed")
+    add_metric_meanings(DistillCommand.__doc__, "return", "validation", "undone", "failed")
 )

@@ -31,7 +31,7 @@ class DisturbanceOptions:
 
 def _make_help_text(setting: Setting) -> str:
     """Return the help text of a setting's option: its meaning, and the allowed values."""
-    allowed = "" if setting.kind is bool else f": {setting.allowed}"
+    allowed = "" if setting.kind is bool else f": {setting.allowed_values_text}"
     return f"{setting.meaning[0].upper()}{setting.meaning[1:]}{allowed}."
 
 
@@ -41,11 +41,11 @@ _GeneratedOptions = make_dataclass(
         (
             setting.name,
             Annotated[
-                str if setting.is_textual else setting.kind,
+                str if setting.is_given_as_text else setting.kind,
                 tyro.conf.arg(help=_make_help_text(setting)),
                 tyro.conf.FlagCreatePairsOff,
             ],
-            setting.plain_default,
+            setting.default_as_plain_value,
         )
         for setting in SETTINGS
     ],

@@ -49,7 +49,10 @@ class ImportCommand:
             raise InputError(f"--out {error}") from error
         model = read_model(self.out, monitor=False)
         channels, actions = len(model.task.channels), model.sizes.actions
-        print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
+        print(
+            f"{self.out}: {channels} channels, {actions} actions,"
+            f" {model.parameter_count} parameters"
+        )
         return 0
 
     def _read_names(self) -> PolicyNames:

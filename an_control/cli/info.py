@@ -48,7 +48,7 @@ class InfoCommand:
         shown = {
             "model": str(self.model),
             "kind": model.kind,
-            "parameters": model.parameters,
+            "parameters": model.parameter_count,
             "sizes": asdict(model.sizes),
             "task": model.task.to_header(),
             "trained": model.trained,

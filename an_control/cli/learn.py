@@ -16,7 +16,7 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.cli.help import add_environment_attributes
-from an_control.cli.terminal import PartBars, RunAtTerminal, add_figure_meanings
+from an_control.cli.terminal import PartBars, RunAtTerminal, add_metric_meanings
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
 from an_control.learning.command_line import format_command
 from an_control.learning.runs.progress import RunStoppedError
@@ -44,9 +44,9 @@ class LearnCommand(LearnOptions):
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
                 result = learn(self, terminal.report_progress)
         except BrokenEnvironmentError as failure:
-            raise BrokenEnvironmentError(f"{failure}{self._kept_models}") from failure
+            raise BrokenEnvironmentError(f"{failure}{self._kept_models_text}") from failure
         except (InputError, WorkError) as error:
-            raise InputError(f"{error}{self._kept_models}") from error
+            raise InputError(f"{error}{self._kept_models_text}") from error
         except (KeyboardInterrupt, RunStoppedError):
             with suppress(OSError):  # where nothing was made yet
                 self.out.rmdir()
@@ -58,7 +58,7 @@ class LearnCommand(LearnOptions):
         return 0
 
     @property
-    def _kept_models(self) -> str:
+    def _kept_models_text(self) -> str:
         """End of an error text, which names the model files that exist; "" if there are none."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
@@ -66,5 +66,5 @@ class LearnCommand(LearnOptions):
 
 
 LearnCommand.__doc__ = add_environment_attributes(
-    add_figure_meanings(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
+    add_metric_meanings(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
 )

@@ -55,7 +55,10 @@ class NewModelCommand:
             write_model(self.out, model)
         except WriteError as error:
             raise InputError(f"--out {error}") from error
-        print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
+        print(
+            f"{self.out}: {channels} channels, {actions} actions,"
+            f" {model.parameter_count} parameters"
+        )
         return 0
 
     def _make_task_from_wiring(self) -> Task:

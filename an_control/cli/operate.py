@@ -95,12 +95,12 @@ class EstopCommand:
     def run(self) -> int:
         """Latch the e-stop and return the exit status."""
 
-        def stop(operator: Operator, node: str) -> int:
+        def stop_node(operator: Operator, node: str) -> int:
             return _print_outcome(
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
-        return _call_on_nodes("estop", self.node, self.timeout_s, stop, every=True)
+        return _call_on_nodes("estop", self.node, self.timeout_s, stop_node, every=True)
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class ResetCommand:
     def run(self) -> int:
         """Reset the node and return the exit status."""
 
-        def reset(operator: Operator, node: str) -> int:
+        def reset_node(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
             return _print_outcome("reset", node, operator.call_trigger(node, service), done)
 
-        return _call_on_nodes("reset", self.node, self.timeout_s, reset)
+        return _call_on_nodes("reset", self.node, self.timeout_s, reset_node)
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ class ShadowCommand:
             "proposes commands, and sends none" if on else "commands the robot while it is active"
         )
 
-        def switch(operator: Operator, node: str) -> int:
+        def switch_shadow_mode(operator: Operator, node: str) -> int:
             return _print_outcome("shadow", node, operator.set_shadow(node, on), done)
 
-        return _call_on_nodes("shadow", self.node, self.timeout_s, switch)
+        return _call_on_nodes("shadow", self.node, self.timeout_s, switch_shadow_mode)
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,10 @@ class ActivateCommand:
     def run(self) -> int:
         """Activate the node and return the exit status."""
 
-        def activate(operator: Operator, node: str) -> int:
+        def activate_node(operator: Operator, node: str) -> int:
             return _print_outcome("activate", node, operator.change_state(node, "active"), "active")
 
-        return _call_on_nodes("activate", self.node, self.timeout_s, activate)
+        return _call_on_nodes("activate", self.node, self.timeout_s, activate_node)
 
 
 @dataclass(frozen=True)
@@ -183,12 +183,12 @@ class DeactivateCommand:
     def run(self) -> int:
         """Deactivate the node and return the exit status."""
 
-        def deactivate(operator: Operator, node: str) -> int:
+        def deactivate_node(operator: Operator, node: str) -> int:
             return _print_outcome(
                 "deactivate", node, operator.change_state(node, "inactive"), "inactive"
             )
 
-        return _call_on_nodes("deactivate", self.node, self.timeout_s, deactivate)
+        return _call_on_nodes("deactivate", self.node, self.timeout_s, deactivate_node)
 
 
 def _call_on_nodes(

@@ -27,7 +27,7 @@ def make_node_option(name: str) -> Any:
         name: Name of the parameter, such as ``ramp_s``.
     """
     one = PARAMETERS[name]
-    text = f"{one.option[0].upper()}{one.option[1:]}."
+    text = f"{one.option_help_text[0].upper()}{one.option_help_text[1:]}."
     return field(default=None if one.unset else one.default, metadata={"help": text})
 
 

@@ -37,7 +37,7 @@ VALIDATION = ("validation", "validation_failed")
 """Metrics that remain visible until the next validation."""
 
 
-def add_figure_meanings(text: str | None, *names: str) -> str:
+def add_metric_meanings(text: str | None, *names: str) -> str:
     """Return a help text, followed by the meanings of some metrics of the progress line.
 
     Args:
@@ -136,7 +136,7 @@ class Clock:
     def __init__(self, progress: RunProgress) -> None:
         self._first, self._start_s = progress.share, time.monotonic()
 
-    def estimate_left_s(self, progress: RunProgress) -> float | None:
+    def estimate_remaining_s(self, progress: RunProgress) -> float | None:
         """Return the remaining time in seconds, or None if it is unknown.
 
         It is estimated from the pace since this command started, or from the run's time limit if no
@@ -150,13 +150,13 @@ class Clock:
             return (time.monotonic() - self._start_s) / (over - self._first) * (1.0 - over)
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
-    def format_step(self, progress: RunProgress) -> str:
+    def format_step_and_time_left(self, progress: RunProgress) -> str:
         """Return a text with the present step, the number of steps and the remaining time.
 
         Args:
             progress: Newest report of the run.
         """
-        left_s = self.estimate_left_s(progress)
+        left_s = self.estimate_remaining_s(progress)
         number = max(1, progress.done)
         step = f"{progress.unit} {number}"
         if progress.steps < sys.maxsize:
@@ -221,7 +221,7 @@ class ProgressLine:
             print(f"{progress.folder}: {of} were done before")
         self._clock = Clock(progress)
         if not progress.finished:
-            self._print_line(self._clock.format_step(progress), last=False)
+            self._print_line(self._clock.format_step_and_time_left(progress), last=False)
 
     def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step, unless the previous line was printed too recently."""
@@ -231,8 +231,10 @@ class ProgressLine:
         if not (is_output_terminal() or progress.finished or now - self._shown > self._every_s):
             return
         self._shown = now
-        figures = format_figures({**line, **self._validation})
-        self._print_line(f"{self._clock.format_step(progress)}  {figures}", progress.finished)
+        figures = format_metrics({**line, **self._validation})
+        self._print_line(
+            f"{self._clock.format_step_and_time_left(progress)}  {figures}", progress.finished
+        )
 
     def _print_line(self, text: str, last: bool) -> None:
         """Print the progress line.
@@ -305,10 +307,13 @@ class PartBars:
         elif progress.event == "begin":
             self._clock = Clock(progress)
             if not progress.finished:
-                self._update_bar(progress.part, progress.share, self._clock.format_step(progress))
+                self._update_bar(
+                    progress.part, progress.share, self._clock.format_step_and_time_left(progress)
+                )
         elif progress.event == "step":
             self._figures |= progress.figures
-            about = f"{self._clock.format_step(progress)}  {format_figures(self._figures)}"
+            step = self._clock.format_step_and_time_left(progress)
+            about = f"{step}  {format_metrics(self._figures)}"
             self._update_bar(progress.part, progress.share, about)
 
     def print_note(self, text: str) -> None:
@@ -330,7 +335,7 @@ class PartBars:
             self.print_note(f"{part} {share:.0%}  {about}".rstrip())
 
 
-def format_figures(line: Mapping[str, Any]) -> str:
+def format_metrics(line: Mapping[str, Any]) -> str:
     """Return those metrics of a step that are in `FIGURES`, as text on one line.
 
     Args:

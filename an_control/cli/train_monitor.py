@@ -15,7 +15,7 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.command_line import format_command
 
@@ -66,4 +66,4 @@ class TrainMonitorCommand(MonitorOptions):
         return 0
 
 
-TrainMonitorCommand.__doc__ = add_figure_meanings(TrainMonitorCommand.__doc__, "learns")
+TrainMonitorCommand.__doc__ = add_metric_meanings(TrainMonitorCommand.__doc__, "learns")

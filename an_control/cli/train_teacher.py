@@ -8,7 +8,7 @@ import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.help import add_environment_attributes
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
 from an_control.learning.command_line import format_command
 
@@ -45,5 +45,5 @@ class TrainTeacherCommand(TeacherOptions):
 
 
 TrainTeacherCommand.__doc__ = add_environment_attributes(
-    add_figure_meanings(TrainTeacherCommand.__doc__, "return", "validation", "failed")
+    add_metric_meanings(TrainTeacherCommand.__doc__, "return", "validation", "failed")
 )

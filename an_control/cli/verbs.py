@@ -127,7 +127,7 @@ def load_verb_class(verb: str) -> type[Any]:
             raise KeyError(verb)
 
 
-def print_completion(shell: str) -> None:
+def print_shell_completion(shell: str) -> None:
     """Print the script with which a shell completes the verbs and their options.
 
     Args:

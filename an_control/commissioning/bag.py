@@ -80,7 +80,7 @@ class BagSource(HeardSource):
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
         return "; ".join(filter(None, [found, jumps]))
 
-    def describe_orders(self) -> list[str]:
+    def describe_name_order_changes(self) -> list[str]:
         """Return a list with a note if the order of names in the messages changes, else [].
 
         Such a change is not a problem, because each element is read by name.
@@ -213,28 +213,28 @@ def listen_to_bag(
         commands=commands,
         wrong_commands=(),
     )
-    notes = [note for one in heard.values() for note in one.describe_orders()]
+    notes = [note for one in heard.values() for note in one.describe_name_order_changes()]
     return listened, [*bag.notes, *notes]
 
 
-def _record_message_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+def _record_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
     """Record the times of a message of a source.
 
     Args:
-        one: The source.
+        source: The source.
         log_ns: When the message was recorded.
         stamp_ns: The stamp in the message, or None if it has none.
     """
-    if len(one.times_s) >= KEPT:
+    if len(source.times_s) >= KEPT:
         return
-    if one.times_s and stamp_ns is not None and one.stamps_ns[-1] is not None:
-        passed_s = log_ns / 1e9 - one.times_s[-1]
-        away_s = (stamp_ns - one.stamps_ns[-1]) / 1e9 - passed_s
-        one.jumps += stamp_ns < one.stamps_ns[-1] or abs(away_s) > JUMP_S
-    one.times_s.append(log_ns / 1e9)
-    one.stamps_ns.append(stamp_ns)
+    if source.times_s and stamp_ns is not None and source.stamps_ns[-1] is not None:
+        passed_s = log_ns / 1e9 - source.times_s[-1]
+        away_s = (stamp_ns - source.stamps_ns[-1]) / 1e9 - passed_s
+        source.jumps += stamp_ns < source.stamps_ns[-1] or abs(away_s) > JUMP_S
+    source.times_s.append(log_ns / 1e9)
+    source.stamps_ns.append(stamp_ns)
     if stamp_ns is not None:
-        one.delays_s.append((log_ns - stamp_ns) / 1e9)
+        source.delays_s.append((log_ns - stamp_ns) / 1e9)
 
 
 def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:

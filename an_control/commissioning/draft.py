@@ -67,7 +67,7 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
     if not topics:
         others = ", ".join(one.name for one in survey.topics) or "none"
         raise ValueError(f"no topic with numbers was heard (topics: {others})")
-    names = _name_sources(topics)
+    names = _choose_source_names(topics)
     channels: list[Entry] = []
     constant: list[str] = []
     heard: list[HeardField] = []
@@ -83,7 +83,7 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
     if not channels:
         channels, constant = [(one.config, one.comment) for one in heard], []
     (command, actuators), *more = _draft_commands(topics, survey.subscribed, namespace)
-    rate_hz, aside = _choose_rate(topics), _describe_unused(survey, constant)
+    rate_hz, aside = _choose_control_rate_hz(topics), _describe_unused_topics(survey, constant)
     about: tuple[str, ...] = (
         f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
         "Rename the ids to those of your model (an-control check compares them), scale and",
@@ -122,14 +122,14 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
     )
 
 
-def _choose_rate(topics: Sequence[SurveyedTopic]) -> float:
+def _choose_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
     """Choose the control rate in Hz: the rate of the joint topics, else of the fastest topic."""
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
     return float(f"{max(every, default=RATE_HZ):.3g}")
 
 
-def _name_sources(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
+def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
     """Choose a short and distinct name for each topic."""
     names: dict[str, str] = {}
     for topic in topics:
@@ -182,7 +182,7 @@ def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
         if topic.type == LASER_SCAN and path == BEAMS:
             channel = _draft_beams(channel, topic)
         turning = topic.turning.get(path)
-        hint = turning.describe_hint(path) if turning is not None else ""
+        hint = turning.describe_angle_hint(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
@@ -321,7 +321,7 @@ def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig
     return one, "SET scale, limits and safe"
 
 
-def _describe_unused(survey: Survey, constant: Sequence[str]) -> list[str]:
+def _describe_unused_topics(survey: Survey, constant: Sequence[str]) -> list[str]:
     """Return comments on topics and numbers that the drafted wiring does not use.
 
     Args:

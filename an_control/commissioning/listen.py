@@ -319,25 +319,27 @@ def record_readings(
         config = configs[id_]
         raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.wave or config.wrap):
-            one.turning.record((value - config.offset) / config.scale)
-            one.turns = one.turning.describe_hint(config.field.replace("*", "NAME"))
+            one.turning.record_value((value - config.offset) / config.scale)
+            one.turns = one.turning.describe_angle_hint(config.field.replace("*", "NAME"))
         clip = config.clip
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
-def _record_publishers(node: Node, one: HeardSource) -> None:
-    """Record in `one` which nodes publish a source's topic, and with which quality of service."""
-    one.topic = node.resolve_topic_name(one.config.topic)
-    infos = node.get_publishers_info_by_topic(one.config.topic)
-    right = select_type(infos, one.config.type)
-    one.publishers = tuple(sorted(get_owner_name(info) for info in right))
-    one.other_types = describe_wrong_types(infos, one.config.type, one.topic)
+def _record_publishers(node: Node, source: HeardSource) -> None:
+    """Record in `source` which nodes publish its topic, and with which quality of service."""
+    source.topic = node.resolve_topic_name(source.config.topic)
+    infos = node.get_publishers_info_by_topic(source.config.topic)
+    right = select_type(infos, source.config.type)
+    source.publishers = tuple(sorted(get_owner_name(info) for info in right))
+    source.other_types = describe_wrong_types(infos, source.config.type, source.topic)
     if not infos:
-        one.elsewhere = describe_similar_topic(node, one.topic, one.config.type)
-    one.quality = _describe_quality(find_publishers_qos(node, one.config.topic, 1)) if right else ""
+        source.elsewhere = describe_similar_topic(node, source.topic, source.config.type)
+    source.quality = (
+        _describe_qos(find_publishers_qos(node, source.config.topic, 1)) if right else ""
+    )
 
 
-def _describe_quality(qos: QoSProfile) -> str:
+def _describe_qos(qos: QoSProfile) -> str:
     """Describe a quality of service in words, such as "best effort"."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL

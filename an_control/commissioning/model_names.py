@@ -86,7 +86,7 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
         for id_ in ids
         for place, one in enumerate(heard)
     }
-    taken = _assign_places(scores)
+    taken = _assign_names_to_places(scores)
     channels, missing, doubtful = [], [], 0
     for id_ in ids:
         place = taken.get(id_)
@@ -130,7 +130,9 @@ def match_actuators(
         if one.name not in names
     }
     taken = {
-        place: name for name, place in _assign_places(scores).items() if scores[name, place] >= SURE
+        place: name
+        for name, place in _assign_names_to_places(scores).items()
+        if scores[name, place] >= SURE
     }
     found = []
     for place, (one, comment) in enumerate(actuators):
@@ -142,7 +144,7 @@ def match_actuators(
     return found
 
 
-def _assign_places(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
+def _assign_names_to_places(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
     """Assign to each name at most one place, and return the place of each name.
 
     The most similar pairs are assigned first, and no place is assigned twice.
@@ -157,43 +159,48 @@ def _assign_places(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
     return found
 
 
-def _compute_similarity(id_: str, one: HeardField, trained: tuple[float, float] | None) -> float:
+def _compute_similarity(
+    id_: str, heard_field: HeardField, trained_range: tuple[float, float] | None
+) -> float:
     """Return how well a field fits a channel of the model, up to 1.
 
     Args:
         id_: The id of the channel.
-        one: The field.
-        trained: The range of the channel's readings in training; None if it is not known.
+        heard_field: The field.
+        trained_range: The range of the channel's readings in training; None if it is not known.
     """
-    config = one.config
+    config = heard_field.config
     score = max(
         _compute_name_similarity(id_, config.id),
-        _compute_name_similarity(id_, _format_field_words(config)),
+        _compute_name_similarity(id_, _format_source_and_field(config)),
     )
-    return score if _is_in_range(one, trained) else score - OUT_OF_RANGE
+    return score if _is_in_range(heard_field, trained_range) else score - OUT_OF_RANGE
 
 
-def _is_in_range(one: HeardField, trained: tuple[float, float] | None) -> bool:
+def _is_in_range(heard_field: HeardField, trained_range: tuple[float, float] | None) -> bool:
     """Return whether the values of a field lie in the range of a channel, or near it.
 
     Args:
-        one: The field.
-        trained: The range of the channel's readings in training; None if it is not known.
+        heard_field: The field.
+        trained_range: The range of the channel's readings in training; None if it is not known.
     """
-    if trained is None:
+    if trained_range is None:
         return True
-    margin = MARGIN * max(trained[1] - trained[0], 1e-6)
-    return trained[0] - margin <= one.low and one.high <= trained[1] + margin
+    margin = MARGIN * max(trained_range[1] - trained_range[0], 1e-6)
+    return (
+        trained_range[0] - margin <= heard_field.low
+        and heard_field.high <= trained_range[1] + margin
+    )
 
 
-def _format_field_words(config: ChannelConfig) -> str:
+def _format_source_and_field(config: ChannelConfig) -> str:
     """Return a text with the source and the field of a channel, in the same order as in ids."""
     return f"{config.source}.{config.field}"
 
 
-def _compute_name_similarity(one: str, other: str) -> float:
+def _compute_name_similarity(name: str, other_name: str) -> float:
     """Return the similarity of two names from 0 to 1, by their words and by their letters."""
-    words, others = _split_words(one), _split_words(other)
+    words, others = _split_words(name), _split_words(other_name)
     common = len(set(words) & set(others))
     share = common / max(1, len(set(words) | set(others)))
     inside = common / max(1, min(len(set(words)), len(set(others))))

@@ -58,7 +58,7 @@ class AngleDetector:
         self._last = self._travelled = 0.0
         self._jumps = False
 
-    def record(self, value: float) -> None:
+    def record_value(self, value: float) -> None:
         """Record the next value of a number that may be an angle."""
         if self._first is None:
             self._first = self._last = value
@@ -67,7 +67,7 @@ class AngleDetector:
         self._travelled += abs(change)
         self._last = value
 
-    def describe_hint(self, path: str) -> str:
+    def describe_angle_hint(self, path: str) -> str:
         """Return what to read instead of this number if it jumps or grows, as text, or "".
 
         Args:
@@ -246,16 +246,16 @@ def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: flo
         topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
     else:
         topic.first_s = now_s
-    topic.joints = tuple(dict.fromkeys((*topic.joints, *_read_names(message))))
+    topic.joints = tuple(dict.fromkeys((*topic.joints, *_read_element_names(message))))
     topic.messages, topic.last_s = topic.messages + 1, now_s
     topic.stamped |= stamped
     if topic.type in IMAGES:
         return
-    for path, low, high in list_numbers(message):
+    for path, low, high in iterate_number_fields(message):
         before = topic.ranges.get(path, (low, high))
         topic.ranges[path] = min(low, before[0]), max(high, before[1])
         if low == high and ANGULAR.search(path):
-            topic.turning.setdefault(path, AngleDetector()).record(low)
+            topic.turning.setdefault(path, AngleDetector()).record_value(low)
 
 
 def is_robot_topic(name: str, prefix: str) -> bool:
@@ -300,41 +300,45 @@ def _iterate_subscribed_topics(
             yield SubscribedTopic(name, types[0], subscribers)
 
 
-def _read_names(message: Any) -> tuple[str, ...]:
+def _read_element_names(message: Any) -> tuple[str, ...]:
     """Return the names that a message lists for its arrays' elements, or () if it lists none."""
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 
 
-def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]]:
+def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each number in a message.
 
     Stamps and covariances are left out; a quaternion is given as roll, pitch and yaw.
 
     Args:
         message: The message.
-        before: The path of the message within another one, with a trailing dot.
+        prefix: The path of the message within another one, with a trailing dot.
     """
     for name, kind in list_field_types(message).items():
-        path, value = before + name, getattr(message, name)
-        if kind.message in _SKIPPED or "covariance" in name:
+        path, value = prefix + name, getattr(message, name)
+        if kind.message_type in _SKIPPED or "covariance" in name:
             continue
-        if kind.message == QUATERNION and not kind.array:
-            for angle, one in zip(("roll", "pitch", "yaw"), _convert_to_angles(value), strict=True):
+        if kind.message_type == QUATERNION and not kind.array:
+            for angle, one in zip(
+                ("roll", "pitch", "yaw"), _convert_quaternion_to_angles(value), strict=True
+            ):
                 if np.isfinite(one):
                     yield f"{angle}({path})", one, one
-        elif kind.message and not kind.array:
-            yield from list_numbers(value, f"{path}.")
+        elif kind.message_type and not kind.array:
+            yield from iterate_number_fields(value, f"{path}.")
         elif kind.is_numeric and not kind.array:
             yield path, float(value), float(value)
         elif kind.is_numeric and len(value):
-            yield from _list_elements(path, np.asarray(value, np.float64), _read_names(message))
+            yield from _iterate_array_elements(
+                path, np.asarray(value, np.float64), _read_element_names(message)
+            )
 
 
 _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs/Header")}
 
 
-def _list_elements(
+def _iterate_array_elements(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each element of an array.
@@ -365,7 +369,7 @@ def _list_elements(
             )
 
 
-def _convert_to_angles(value: Any) -> tuple[float, ...]:
+def _convert_quaternion_to_angles(value: Any) -> tuple[float, ...]:
     """Convert a quaternion message to roll, pitch and yaw in rad."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

@@ -324,7 +324,7 @@ class Controller:
         Args:
             bring_up: Whether to move the robot to its start pose first.
         """
-        self.table.stop_expecting_absent()
+        self.table.stop_expecting_absent_channels()
         self.gate.start()
         if bring_up:
             self.bring_up.start_motion()
@@ -450,7 +450,7 @@ class Controller:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
-        if readings.has_share(needed):
+        if readings.has_min_share(needed):
             return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"

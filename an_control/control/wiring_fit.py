@@ -324,7 +324,7 @@ def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
         A mapping from the name of the source (the topic's entry in the wiring) to the note.
     """
     read = {channel.source for channel in wiring.channels}
-    read |= {measured.source for measured in wiring.command.measured}
+    read |= {measured.source for measured in wiring.command.measured_configs}
     todo = f"add one, or take the source out of {wiring.file}"
     return {
         source.name: f"source {source.name!r} feeds no channel: {todo}"

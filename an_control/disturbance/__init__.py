@@ -23,7 +23,7 @@ from an_control.disturbance.disturber import (
     Permutation,
     Plan,
     Replay,
-    draw_present,
+    draw_present_mask,
 )
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.disturbance.seeds import TRAINING_SEEDS, derive_episode_seed
@@ -37,7 +37,7 @@ from an_control.disturbance.settings import (
     Shuffle,
     Stop,
     compute_motor_output,
-    describe_walks,
+    describe_walked_distances,
     iterate_scheduled_settings,
     load_schedule,
 )
@@ -62,8 +62,8 @@ __all__ = [
     "Stop",
     "compute_motor_output",
     "derive_episode_seed",
-    "describe_walks",
-    "draw_present",
+    "describe_walked_distances",
+    "draw_present_mask",
     "iterate_scheduled_settings",
     "load_schedule",
 ]

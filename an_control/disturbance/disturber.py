@@ -26,8 +26,8 @@ from an_control.disturbance.settings import (
 )
 
 
-def draw_signals(
-    rng: np.random.Generator, count: int, share: float, at_least: int = 0
+def draw_signal_indices(
+    rng: np.random.Generator, count: int, share: float, min_count: int = 0
 ) -> NDArray[np.intp]:
     """Return the indices of randomly drawn signals, in random order.
 
@@ -35,9 +35,9 @@ def draw_signals(
         rng: The random generator.
         count: The number of signals to draw from.
         share: The share (0 to 1) of the signals that is drawn.
-        at_least: The least number of signals that is drawn.
+        min_count: The least number of signals that is drawn.
     """
-    return rng.permutation(count)[: max(at_least, round(share * count))]
+    return rng.permutation(count)[: max(min_count, round(share * count))]
 
 
 class Garbage:
@@ -92,7 +92,7 @@ class Faults:
         Args:
             share: The share (0 to 1) of the signals.
         """
-        self._frozen = np.sort(draw_signals(self._rng, self._count, share))
+        self._frozen = np.sort(draw_signal_indices(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
     def draw_garbage_signals(self, share: float) -> None:
@@ -103,7 +103,7 @@ class Faults:
         """
         self._replaced = np.zeros(0, np.intp)
         if share:
-            self._replaced = draw_signals(self._streams.garbage, self._count, share)
+            self._replaced = draw_signal_indices(self._streams.garbage, self._count, share)
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
@@ -241,7 +241,7 @@ class Delivery(Generic[T]):
         self._last = message
         return message
 
-    def replay_arrivals(
+    def draw_arrivals(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the ticks (K,) in which messages arrive, and those (K,) in which they were sent.
@@ -292,23 +292,23 @@ class Permutation:
         return places
 
 
-def draw_present(
-    rng: np.random.Generator, count: int, missing: float, at_least: int = 0
+def draw_present_mask(
+    rng: np.random.Generator, count: int, missing_share: float, min_missing: int = 0
 ) -> NDArray[np.bool_]:
     """Return a random mask (count,) of signals, False for those that are missing.
 
     Args:
         rng: The random generator.
         count: The number of signals.
-        missing: The share (0 to 1) of the signals that is missing.
-        at_least: The least number of signals that are missing.
+        missing_share: The share (0 to 1) of the signals that is missing.
+        min_missing: The least number of signals that are missing.
     """
     present = np.ones(count, dtype=bool)
-    present[draw_signals(rng, count, missing, at_least)] = False
+    present[draw_signal_indices(rng, count, missing_share, min_missing)] = False
     return present
 
 
-def draw_copied(
+def draw_indices_to_copy(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
     """Return the indices (copies,) of randomly drawn signals to copy.
@@ -413,9 +413,9 @@ class Disturber:
         """The settings of the present step, with a number drawn for each range."""
         self._delivery: Delivery[Message] = Delivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
-        self._present = draw_present(self._streams.missing, count, settings.missing.value)
+        self._present = draw_present_mask(self._streams.missing, count, settings.missing.value)
         self._faults = Faults(count, self._streams, settings)
-        self._copied = self._draw_copied(settings)
+        self._copied = self._draw_indices_to_copy(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw_permutation(settings.swap)
         self._assign_ids_to_slots()
@@ -444,12 +444,12 @@ class Disturber:
             settings.check_observation(kind)
 
     @property
-    def shuffles(self) -> int:
+    def shuffle_count(self) -> int:
         """How often the signals were permuted among the input slots so far in this episode."""
         return self._permutation.drawn
 
     @property
-    def has_arrived(self) -> bool:
+    def has_message_arrived(self) -> bool:
         """Whether a message arrived in this tick; if not, `disturb` returned the old one again."""
         return self._delivery.arrived
 
@@ -526,7 +526,7 @@ class Disturber:
         named = self._named if names is self._copies_named else names + self._noise_ids
         return np.concatenate([slots, self._draw_noise(len(self._noise_ids))]), named
 
-    def plan_episode(self, steps: int) -> Plan:
+    def plan_episode_disturbances(self, steps: int) -> Plan:
         """Return the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
         Call it right after `reset` in place of `disturb`, because it draws the same random numbers.
@@ -557,7 +557,7 @@ class Disturber:
         (ticks, count), settings, plan = (
             readings.shape,
             self.settings,
-            self.plan_episode(len(readings)),
+            self.plan_episode_disturbances(len(readings)),
         )
         signals = self._faults.add_faults_to_episode(np.asarray(readings, np.float32))
         signals[:, ~self._present] = np.nan
@@ -567,7 +567,7 @@ class Disturber:
         shows[self._faults.meaningless_signals] = count
         added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
-        steps, sent = self._delivery.replay_arrivals(ticks, settings)
+        steps, sent = self._delivery.draw_arrivals(ticks, settings)
         values = np.concatenate([nominal, copies, plan.noise], 1)
         return Replay(values[sent], shown[sent], steps)
 
@@ -585,7 +585,7 @@ class Disturber:
         for change in self._schedule:
             if change.step <= self._step:
                 settings = replace(settings, **change.values)
-        return settings.draw_ranges(self._streams)
+        return settings.draw_numbers_from_ranges(self._streams)
 
     def _apply_settings(self, settings: DisturbanceSettings) -> None:
         """Apply changed settings.
@@ -595,17 +595,17 @@ class Disturber:
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
             missing = settings.missing.value
-            self._present = draw_present(self._streams.missing, len(self.ids), missing)
+            self._present = draw_present_mask(self._streams.missing, len(self.ids), missing)
         if settings.freeze != old.freeze:
             self._faults.draw_frozen_signals(settings.freeze.value)
         if settings.garbage != old.garbage:
             self._faults.draw_garbage_signals(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
-            self._copied = self._draw_copied(settings)
+            self._copied = self._draw_indices_to_copy(settings)
         self._faults.change_settings(settings)
         self._assign_ids_to_slots()
 
-    def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
+    def _draw_indices_to_copy(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
         """Return the indices of randomly drawn signals that are copied into added channels.
 
         Args:
@@ -613,7 +613,7 @@ class Disturber:
         """
         if not settings.copies:
             return np.zeros(0, np.intp)
-        return draw_copied(self._streams.copies, self._present, settings.copies.count)
+        return draw_indices_to_copy(self._streams.copies, self._present, settings.copies.count)
 
     def _assign_ids_to_slots(self) -> None:
         """Compute which signals get which channel ids, valid until the next change."""
@@ -626,9 +626,9 @@ class Disturber:
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
-        self._check_if_only_moves()
+        self._update_only_moves_flag()
 
-    def _check_if_only_moves(self) -> None:
+    def _update_only_moves_flag(self) -> None:
         """Store whether moved signals are the only disturbance, so that `disturb` can be fast."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
@@ -643,4 +643,4 @@ class Disturber:
         self._known = self._from >= 0
         self._missing = None if self._known.all() else ~self._known
         self._came = ids
-        self._check_if_only_moves()
+        self._update_only_moves_flag()

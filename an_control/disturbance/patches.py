@@ -39,14 +39,14 @@ class DisturbedPatches:
         return self._disturber.settings
 
     @property
-    def shuffles(self) -> int:
+    def shuffle_count(self) -> int:
         """How often the signals were permuted among the input slots so far in this episode."""
-        return self._disturber.shuffles
+        return self._disturber.shuffle_count
 
     @property
-    def has_arrived(self) -> bool:
+    def has_message_arrived(self) -> bool:
         """Whether a message arrived in this tick."""
-        return self._disturber.has_arrived
+        return self._disturber.has_message_arrived
 
     def draw_stop(self, step_s: float) -> Stop | None:
         """Return the random period in which the robot is stopped in this episode, or None.
@@ -72,7 +72,7 @@ class DisturbedPatches:
         """
         numbers, ids = self._disturber.disturb(np.arange(len(channels), dtype=np.float32), channels)
         newest = self._late(patches, self.settings.delay.count)
-        if self._shown is not None and not self.has_arrived:
+        if self._shown is not None and not self.has_message_arrived:
             return self._shown
         self._shown = self._select_slot_patches(self._update_stack(newest), numbers, ids)
         return self._shown

@@ -101,7 +101,7 @@ class Range:
         return bool(self.low or self.high)
 
     @property
-    def is_open(self) -> bool:
+    def has_distinct_bounds(self) -> bool:
         """Whether a number must still be drawn from the range."""
         return self.low != self.high
 
@@ -117,7 +117,7 @@ class Range:
         Raises:
             ValueError: A number must still be drawn from the range.
         """
-        if self.is_open:
+        if self.has_distinct_bounds:
             raise ValueError(f"{self}: no number has been drawn from it")
         return self.low
 
@@ -214,14 +214,14 @@ class Setting:
         return type(self.default)
 
     @property
-    def is_textual(self) -> bool:
+    def is_given_as_text(self) -> bool:
         """Whether command-line options and ROS parameters take the value as text."""
         return self.kind in (Shuffle, Range, str)
 
     @property
-    def plain_default(self) -> Plain:
+    def default_as_plain_value(self) -> Plain:
         """The default value in the form that ROS parameters, YAML and the command line have."""
-        return str(self.default) if self.is_textual else self.default
+        return str(self.default) if self.is_given_as_text else self.default
 
     def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
         """Return the value of the setting for JSON: a number, or text for shuffles and open ranges.
@@ -230,9 +230,9 @@ class Setting:
             settings: The settings that have the value.
         """
         value = getattr(settings, self.name)
-        if self.kind is Range and not value.is_open:
+        if self.kind is Range and not value.has_distinct_bounds:
             return value.count if self.whole else value.value
-        return str(value) if self.is_textual else value
+        return str(value) if self.is_given_as_text else value
 
     @property
     def meaning(self) -> str:
@@ -240,7 +240,7 @@ class Setting:
         return f"{self.help}, in {self.unit}" if self.unit else self.help
 
     @property
-    def allowed(self) -> str:
+    def allowed_values_text(self) -> str:
         """The allowed values, as text."""
         if self.kind is Shuffle:
             return "none, reset, K (every K steps) or reset+K"
@@ -322,7 +322,7 @@ class Setting:
     def make_error(self, value: object) -> ValueError:
         """Return a ValueError which says that a value is not allowed, and which values are."""
         shown = short(value) if isinstance(value, str) else value
-        return ValueError(f"{self.name}: {shown} (allowed: {self.allowed})")
+        return ValueError(f"{self.name}: {shown} (allowed: {self.allowed_values_text})")
 
 
 def _make_setting_field(default: T, help: str, **more: Any) -> T:
@@ -485,7 +485,7 @@ class DisturbanceSettings:
         for word, one in WORDS.items():
             value = getattr(self, one.name)
             if one.name in changed or (value and one.modifies in changed):
-                shown = str(value) if one.is_textual else f"{value:g}"
+                shown = str(value) if one.is_given_as_text else f"{value:g}"
                 found.append(word if one.kind is bool else f"{word}={shown}")
         return ",".join(found)
 
@@ -502,13 +502,13 @@ class DisturbanceSettings:
             ValueError: A word is not known or its value is not allowed; the message names the word
                 and what is allowed.
         """
-        shuffle, words = split_shuffle_and_words(text)
+        shuffle, words = parse_shuffle_and_other_words(text)
         settings = cls(shuffle)
         for word in words:
-            settings = settings.with_changed_word(word)
+            settings = settings.with_setting_from_text(word)
         return settings
 
-    def with_changed_word(self, word: str) -> DisturbanceSettings:
+    def with_setting_from_text(self, word: str) -> DisturbanceSettings:
         """Return these settings, changed by one word of a text.
 
         Args:
@@ -558,7 +558,7 @@ class DisturbanceSettings:
         """
         return any(not one.modifies and one.target == target for one in self.changed_settings)
 
-    def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
+    def draw_numbers_from_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
 
         Each range has random numbers of its own, so that the number drawn for it does not depend
@@ -568,17 +568,17 @@ class DisturbanceSettings:
             streams: The episode's random generators.
         """
         ranges = {name: getattr(self, name) for name in RANGES}
-        if not any(one.is_open for one in ranges.values()):
+        if not any(one.has_distinct_bounds for one in ranges.values()):
             return self
         places = zip(ranges.items(), streams.draw_range_positions(len(RANGES)), strict=True)
         drawn = {
             name: one.pick_number(place, whole=TABLE[name].whole)
             for (name, one), place in places
-            if one.is_open
+            if one.has_distinct_bounds
         }
         return replace(self, **drawn)
 
-    def merged_with(self, other: DisturbanceSettings) -> DisturbanceSettings:
+    def with_overrides_from(self, other: DisturbanceSettings) -> DisturbanceSettings:
         """Return these settings, overridden by all values of `other` that are not its defaults."""
         return replace(
             self, **{one.name: getattr(other, one.name) for one in other.changed_settings}
@@ -593,7 +593,7 @@ class DisturbanceSettings:
         counted = self.noise_channels, self.copies
         return (
             all(one.compiled for one in self.changed_settings)
-            and not any(one.is_open for one in counted)
+            and not any(one.has_distinct_bounds for one in counted)
             and not (self.missing and self.shuffle.every)
         )
 
@@ -650,7 +650,7 @@ def format_words(settings: Iterable[Setting]) -> str:
 ALLOWED_WORDS = format_words(WORDS.values())
 
 
-def split_shuffle_and_words(text: str) -> tuple[Shuffle, list[str]]:
+def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
     """Return the shuffle at the start of a text of disturbances, and the list of further words.
 
     Args:
@@ -676,7 +676,7 @@ WALK_S = 8.0
 """The seconds after a stop during which the robot's distance is measured."""
 
 
-def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
+def describe_walked_distances(walked_m: Sequence[float], walk_m: float | None) -> str:
     """Return a sentence on how far robots walked after they had been stopped.
 
     Args:
@@ -839,8 +839,8 @@ def _parse_value(setting: Setting, entry: Entry) -> Any:
         WiringError: The value is not allowed.
     """
     try:
-        if not setting.is_textual and isinstance(entry.value, str):
+        if not setting.is_given_as_text and isinstance(entry.value, str):
             raise setting.make_error(entry.value)
         return setting.convert_value(entry.value)
     except ValueError:
-        raise entry.make_error(setting.allowed) from None
+        raise entry.make_error(setting.allowed_values_text) from None

@@ -53,7 +53,7 @@ class SignalRouting:
         self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
         self.ids += tuple(new)
         self._index = {name: place for place, name in enumerate(self.ids)}
-        self._mark_changed()
+        self._increment_version()
 
     def check_changes(self, changes: Mapping[str, str]) -> None:
         """Check that channels and signals of requested changes are known.
@@ -88,14 +88,14 @@ class SignalRouting:
         for channel, signal in changes.items():
             place = words[signal] if signal in words else self._index[signal]
             self._signals[self._index[channel]] = place
-        self._mark_changed()
+        self._increment_version()
 
-    def _mark_changed(self) -> None:
+    def _increment_version(self) -> None:
         """Increase the version, and compute the mapping again at the next tick."""
         self._came = None
         self.version += 1
 
-    def route(
+    def map_signals_to_channels(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
         """Return readings by channel, from readings by signal.

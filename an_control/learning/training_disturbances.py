@@ -179,7 +179,7 @@ def draw_merged_disturbances(
     drawn = NO_DISTURBANCE
     for words, share in disturb.items():
         if rng.random() < share:
-            drawn = drawn.merged_with(words.settings)
+            drawn = drawn.with_overrides_from(words.settings)
     return drawn
 
 
@@ -189,7 +189,7 @@ def make_sorted_ids(channels: int) -> tuple[str, ...]:
 
 
 def make_disturber(
-    channels: int, drawn: DisturbanceSettings, rng: np.random.Generator
+    channels: int, settings: DisturbanceSettings, rng: np.random.Generator
 ) -> Disturber | None:
     """Return a `Disturber` for one episode, or None if nothing is disturbed.
 
@@ -198,15 +198,17 @@ def make_disturber(
 
     Args:
         channels: Number of channels, whose ids are made by `make_sorted_ids`.
-        drawn: The disturbances of the episode.
+        settings: The disturbances of the episode.
         rng: Source of the episode's random numbers; unused if nothing is disturbed.
     """
-    if not drawn.is_active:
+    if not settings.is_active:
         return None
-    return Disturber(make_sorted_ids(channels), drawn, int(rng.integers(2**31)), keep_places=True)
+    return Disturber(
+        make_sorted_ids(channels), settings, int(rng.integers(2**31)), keep_places=True
+    )
 
 
-def drop_unsupported(
+def drop_unsupported_disturbances(
     env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
 ) -> dict[Fault, float]:
     """Return the disturbances without those settings that an environment does not support.

@@ -67,7 +67,7 @@ class Assignment(NamedTuple):
             return self
         return self._replace(detected=False, renames=None)
 
-    def as_lost(self) -> Assignment:
+    def with_lost_mark(self) -> Assignment:
         """Return the assignment with a mark that it is not known to be right.
 
         The slots stay the same. `outputs`, which says which slot's signal the policy gets under
@@ -81,7 +81,7 @@ class Assignment(NamedTuple):
             previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
         )
 
-    def as_unpinned(self) -> Assignment:
+    def with_unpinned_outputs(self) -> Assignment:
         """Return the assignment in which the policy gets each signal under its own channel id."""
         if not self.pinned:
             return self
@@ -95,7 +95,7 @@ class Assignment(NamedTuple):
         """
         return self if slots is self.slots else self._replace(slots=slots)
 
-    def with_outputs(self, verifying: bool) -> Assignment:
+    def with_outputs_from_slots(self, verifying: bool) -> Assignment:
         """Return the assignment with the outputs that follow from its input slots.
 
         Args:

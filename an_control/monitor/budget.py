@@ -27,16 +27,16 @@ class TimeBudget:
         pairs = len(forward.channels) ** 2
         self._row_s = forward.products * settings.product_s + pairs * settings.pair_s
         self._step_s = forward.step_s
-        self.start_tick(fits=True)
+        self.start_tick(model_fits=True)
 
-    def start_tick(self, *, fits: bool) -> None:
+    def start_tick(self, *, model_fits: bool) -> None:
         """Reset the budget for a new tick.
 
         Args:
-            fits: Whether the forward model describes the connected robot; otherwise the budget is
-                smaller.
+            model_fits: Whether the forward model describes the connected robot; otherwise the
+                budget is smaller.
         """
-        share = self._settings.share if fits else self._settings.unfit_share
+        share = self._settings.share if model_fits else self._settings.unfit_share
         self._tick_s = share * self._step_s
         self.spent_s = 0.0
         """The estimated seconds that this tick's search has taken so far."""

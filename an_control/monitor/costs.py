@@ -40,7 +40,7 @@ class Costs:
         self.noise_sd = 0.0
         self.solve_assignment = kernels.solve_assignment
         """A function that returns the assignment of least cost, see `kernels.solve_assignment`."""
-        self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_ticks_uncompiled
+        self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_tick_costs_uncompiled
         self._compile_kernels(forward)
 
     @property
@@ -71,11 +71,11 @@ class Costs:
         count = len(self._binary)
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
         prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
-        self.add_ticks(costs, readings, prediction.change, readings, prediction)
+        self.add_tick_costs(costs, readings, prediction.change, readings, prediction)
         for kind in (np.float64, F32):  # float32: costs of the identity classifier alone
             self.solve_assignment(costs.astype(kind))
 
-    def add_ticks(
+    def add_tick_costs(
         self,
         costs: np.ndarray,
         observed: np.ndarray,
@@ -97,7 +97,7 @@ class Costs:
         scale, probability = prediction.scale, prediction.probability
         self._add_costs(costs, observed, expected, scale, readings, probability, *self._constants)
 
-    def add_ticks_uncompiled(
+    def add_tick_costs_uncompiled(
         self,
         costs: np.ndarray,
         observed: np.ndarray,
@@ -165,7 +165,7 @@ class Costs:
             changes: (..., N) the changes of the readings.
             prediction: The prediction for them, with a shape that broadcasts.
         """
-        scale = add_variance(prediction.scale, self._variance)
+        scale = add_variance_to_scale(prediction.scale, self._variance)
         ratio = np.minimum(np.abs(changes - prediction.change) / scale, self._max_ratio)
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
@@ -215,8 +215,8 @@ class Costs:
             prediction: The prediction (T, N) for these ticks.
         """
         scale = prediction.scale
-        more: np.ndarray = np.log(add_variance(scale, self._variance)) - np.log(
-            add_variance(scale, self._floor)
+        more: np.ndarray = np.log(add_variance_to_scale(scale, self._variance)) - np.log(
+            add_variance_to_scale(scale, self._floor)
         )
         more[:, self._binary] = math.log(self._width / self._settings.binary_scale)
         found: np.ndarray = more.sum(0)
@@ -243,7 +243,7 @@ class Costs:
         return moved
 
 
-def add_variance(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def add_variance_to_scale(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return the scale of a sum of two independent errors.
 
     Args:

@@ -155,7 +155,7 @@ class Evidence:
         )
         prediction = ahead.prediction._replace(scale=self._reckoned_scale)
         reads = record.reads[None]
-        self._costs.add_ticks(self.reckoning, reads, ahead.expected[None], reads, prediction)
+        self._costs.add_tick_costs(self.reckoning, reads, ahead.expected[None], reads, prediction)
         self._reckoned = ahead.likeliest
 
     def run_classifier(self) -> np.ndarray:
@@ -188,10 +188,10 @@ class Evidence:
             self._budget.subtract_step_time(len(self.records) - count)
             before, actions, change, reads = self._stack_records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
-            self._costs.add_ticks(sums, change, prediction.change, reads, prediction)
+            self._costs.add_tick_costs(sums, change, prediction.change, reads, prediction)
             usual += self._costs.compute_usual_costs_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
-        costs = self._compute_common_costs() + sums
+        costs = self._compute_assignment_independent_costs() + sums
         total = float(costs[slots, self._all].sum())
         excess = (self.move_costs + sums)[slots, self._all] - usual - self._usual_move_costs
         return Candidate(slots, costs, total, excess, len(self.records))
@@ -221,7 +221,9 @@ class Evidence:
         self._totals |= {
             key: (ticks, float(total)) for key, total in zip(keys, totals, strict=True)
         }
-        found: np.ndarray = totals + self._compute_common_costs()[assignments, self._all].sum(1)
+        found: np.ndarray = totals + self._compute_assignment_independent_costs()[
+            assignments, self._all
+        ].sum(1)
         return found
 
     def _stack_records_from(self, count: int) -> tuple[np.ndarray, ...]:
@@ -236,10 +238,10 @@ class Evidence:
             prediction: The prediction (1, N) for that tick.
         """
         newest = self.records[-1]
-        self._costs.add_ticks(
+        self._costs.add_tick_costs(
             costs, newest.change[None], prediction.change, newest.reads[None], prediction
         )
 
-    def _compute_common_costs(self) -> np.ndarray:
+    def _compute_assignment_independent_costs(self) -> np.ndarray:
         """Return the costs (slots, channels) that do not depend on which assignment is assumed."""
         return self.move_costs if self.identity is None else self.move_costs + self.identity

@@ -76,9 +76,9 @@ class ExcitingPolicy(WrappingPolicy):
         self._interruptions = 0
         self._restart_motion()
         monitor = self.policy.monitor
-        lost = monitor.lost and self._ticks > self._settings.lost_ticks
+        lost = monitor.is_assignment_lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_from_slots(monitor.slots)
+            self.policy.start_with_assumed_slots(monitor.slots)
         else:
             self.order_known = False
             self.policy.reset()
@@ -114,7 +114,7 @@ class ExcitingPolicy(WrappingPolicy):
             self._restart_motion()
         self._readings.append(readings)
         if len(self._readings) > len(self._motion):
-            self._find_order()
+            self._find_channel_order()
             if self.order_known:
                 self.policy.previous_action = self._sent
                 return self.policy.step_array(values, ids)
@@ -125,7 +125,7 @@ class ExcitingPolicy(WrappingPolicy):
             self._wanted = self._sent = np.zeros_like(self._motion[0])
         return self._wanted.copy()
 
-    def _find_order(self) -> None:
+    def _find_channel_order(self) -> None:
         """Find the order of the channels by the readings of a whole motion.
 
         If it is not certain, play the motion again.
@@ -135,7 +135,7 @@ class ExcitingPolicy(WrappingPolicy):
         self._tries += 1
         if not found.problem:
             self.order_known = True
-            self.policy.start_from_slots(found.slots)
+            self.policy.start_with_assumed_slots(found.slots)
             return
         last = self._readings[-1]
         self._restart_motion()

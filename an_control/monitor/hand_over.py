@@ -72,7 +72,7 @@ class HandOverPolicy(WrappingPolicy):
         if self.handed_over:
             return action
         student_action = self.student.step_array(values, ids)
-        self._sure_ticks = 0 if self.policy.monitor.lost else self._sure_ticks + 1
+        self._sure_ticks = 0 if self.policy.monitor.is_assignment_lost else self._sure_ticks + 1
         if self._sure_ticks >= self._settings.sure_ticks:
             self.handed_over = True
             return action

@@ -112,7 +112,7 @@ class Imputation:
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
-        self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
+        self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
         return Continuation(costs, compute_low_excess, expectation)
 
     def record_signal_move(self) -> None:

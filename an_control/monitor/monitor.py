@@ -112,14 +112,14 @@ class IdentityMonitor:
         self._known = self.assignment.slots
         """(N,) the slots of the last assignment that was known to be right."""
         self._shown: tuple[np.ndarray, dict[str, str]] = self._known, {}
-        """The slots for which `moved` was last computed, and the result."""
+        """The slots for which `channel_by_moved_slot` was last computed, and the result."""
         self._passes = False
         """Whether the readings pass unchanged, because the model does not fit the robot."""
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
         self._detector.reset_to_excess(0.0)
-        self._budget.start_tick(fits=not self._passes)
+        self._budget.start_tick(model_fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
@@ -128,7 +128,7 @@ class IdentityMonitor:
         self._sensors.reset()
         self._costs.noise_sd = 0.0
 
-    def start_from_slots(self, slots: np.ndarray) -> None:
+    def start_with_assumed_slots(self, slots: np.ndarray) -> None:
         """Start an episode with another assumption than `reset`.
 
         The policy gets each signal under the id of its channel from the first tick on.
@@ -156,10 +156,10 @@ class IdentityMonitor:
             (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
             If the readings are delayed, the predicted present signals.
         """
-        self.delay.compare_next_delay()
+        self.delay.compare_another_delay()
         action = self.delay.record_action(action)
         tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
-        self.fit.record_repeats(self._sensors.unchanged_slots, readings)
+        self.fit.record_repeats(self._sensors.mask_of_unchanged_readings, readings)
         assignment = self.assignment.with_next_tick()
         if (self.fit.model_fits_robot is False) is not self._passes:
             assignment = self._toggle_pass_through(assignment)
@@ -176,9 +176,9 @@ class IdentityMonitor:
             else:
                 estimate = self._estimate_complete_tick
         self.assignment, signals = estimate(tick, assignment)
-        self._budget.start_tick(fits=not self._passes)
+        self._budget.start_tick(model_fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
-        return self._predict_present(signals) if late else signals
+        return self._predict_present_signals(signals) if late else signals
 
     def prepare_next_tick(self, action: np.ndarray) -> None:
         """Do work for the next tick in advance, between two ticks.
@@ -190,10 +190,10 @@ class IdentityMonitor:
             action: (A,) the last action.
         """
         self._search.continue_postponed_search(self.assignment)
-        self.delay.compare_next_delay()
+        self.delay.compare_another_delay()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
-            action = self.delay.get_next_delayed_action(action)
+            action = self.delay.get_action_behind_next_readings(action)
             self._ahead = self._get_expectation(imputation.signals, action)
 
     def _estimate_complete_tick(
@@ -228,9 +228,11 @@ class IdentityMonitor:
             if assignment.slots is before:
                 self.delay.record_tick(expectation, readings[before])
         if self._ordered and not assignment.lost:
-            assignment = assignment.as_unpinned()
+            assignment = assignment.with_unpinned_outputs()
         may_follow = not assignment.lost or self.fit.limits is None
-        assignment = assignment.with_outputs(self._search.is_verifying_move and may_follow)
+        assignment = assignment.with_outputs_from_slots(
+            self._search.is_verifying_move and may_follow
+        )
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
         signals = self._search.blend_signals(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
@@ -258,19 +260,19 @@ class IdentityMonitor:
             expectation: The expected signals.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
-        known, new = not assignment.lost, search.count_tick()
+        known, new = not assignment.lost, search.count_tick_and_check_new()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
-        self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
-        move = detector.step(costs, prediction, assignment, new=new)
+        self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
+        move = detector.step(costs, prediction, assignment, assignment_is_new=new)
         if move is not None:
-            assignment = assignment.as_unpinned() if known else assignment
+            assignment = assignment.with_unpinned_outputs() if known else assignment
             self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
             found = search.start_move_verification(assignment, move, expectation)
             if found.slots is assignment.slots:
-                self.fit.record_excess(detector.excess, known=known)
+                self.fit.record_excess(detector.excess, assignment_known=known)
             return found
-        self.fit.record_excess(detector.excess, known=known)
+        self.fit.record_excess(detector.excess, assignment_known=known)
         found = search.step(
             assignment,
             TickRecord(
@@ -285,17 +287,17 @@ class IdentityMonitor:
         )
         if search.phase is Phase.SEEK and found is not assignment:
             detector.reset_to_excess(0.0)
-        return self._mark_known_if_sure(found)
+        return self._mark_assignment_known_if_sure(found)
 
-    def _mark_known_if_sure(self, assignment: Assignment) -> Assignment:
+    def _mark_assignment_known_if_sure(self, assignment: Assignment) -> Assignment:
         """Return the assignment, marked as known if it was lost and is now sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.compute_min_swap_cost(assignment) > settings.sure
         if sure and search.is_supported(assignment, self._known):
             detector.surprise = 0.0
-            search.confirm_start()
-            self.fit.restart_mean()
+            search.confirm_initial_assignment()
+            self.fit.restart_mean_excess()
             assignment = assignment._replace(lost=False)
         if not assignment.lost and not search.is_verifying_move:
             self._known = assignment.slots
@@ -317,7 +319,7 @@ class IdentityMonitor:
         readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.update_estimate(readings)
-            self._pass_noise_to_costs()
+            self._update_noise_in_costs()
         if tick.evidence:
             if partial.explained:
                 continuation = imputation.compare_with_previous_tick(
@@ -326,7 +328,7 @@ class IdentityMonitor:
             assignment = partial.step(readings, tick.action, assignment, continuation)
         else:
             partial.skip_tick()
-        assignment = self._mark_lost(assignment)
+        assignment = self._mark_assignment_lost(assignment)
         if assignment.detected:
             imputation.record_signal_move()
             self.noise.discard_recorded_readings()
@@ -401,19 +403,20 @@ class IdentityMonitor:
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.update_estimate(readings)
-            self._pass_noise_to_costs()
+            self._update_noise_in_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.compute_excess_costs(reads - signals, reads, prediction)
             self.fit.record_excess(
-                float((excess - self._costs.compute_noise_costs(prediction)).sum()), known=False
+                float((excess - self._costs.compute_noise_costs(prediction)).sum()),
+                assignment_known=False,
             )
             record = TickRecord(before, tick.action, readings - before, readings)
             assignment = self._search.reconsider_assignment(assignment, record)
             if assignment.slots is not slots:
-                self.fit.restart_mean()
+                self.fit.restart_mean_excess()
         imputation.record_unchanged_tick(readings, assignment)
         return assignment, readings[assignment.outputs]
 
@@ -424,9 +427,9 @@ class IdentityMonitor:
         if self._passes:
             assignment = assignment._replace(slots=self._known)
         self._partial.suspend()
-        return self._mark_lost(assignment)
+        return self._mark_assignment_lost(assignment)
 
-    def _mark_lost(self, assignment: Assignment) -> Assignment:
+    def _mark_assignment_lost(self, assignment: Assignment) -> Assignment:
         """Return the assignment marked as unknown until all input slots have readings.
 
         A rewiring that was still being verified is undone.
@@ -435,7 +438,7 @@ class IdentityMonitor:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
         self._search.suspend()
         self._imputation.skip_next_comparison()
-        return assignment.as_lost()
+        return assignment.with_lost_mark()
 
     def _revert_if_noise_begins(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
         """Update the estimate of the sensor noise, and return the assignment.
@@ -452,11 +455,11 @@ class IdentityMonitor:
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
         if not self._imputation.missing_ticks and self.noise.update_estimate(readings):
-            assignment = self._mark_lost(assignment.with_slots(self._settled.slots))
-        self._pass_noise_to_costs()
+            assignment = self._mark_assignment_lost(assignment.with_slots(self._settled.slots))
+        self._update_noise_in_costs()
         return assignment
 
-    def _pass_noise_to_costs(self) -> None:
+    def _update_noise_in_costs(self) -> None:
         """Pass the estimated sensor noise on to the computation of costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
@@ -482,7 +485,7 @@ class IdentityMonitor:
             return self._ahead
         return self._forward.compute_expectation(signals, action)
 
-    def _predict_present(self, delayed: np.ndarray) -> np.ndarray:
+    def _predict_present_signals(self, delayed: np.ndarray) -> np.ndarray:
         """Return the predicted present signals in place of delayed ones.
 
         Args:
@@ -492,7 +495,7 @@ class IdentityMonitor:
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
             return delayed
-        ahead = self.delay.predict_present(signals)[assignment.channels[assignment.outputs]]
+        ahead = self.delay.predict_present_signals(signals)[assignment.channels[assignment.outputs]]
         return np.where(np.isnan(delayed), delayed, ahead)
 
     def _has_new_stuck_sensor(
@@ -514,20 +517,20 @@ class IdentityMonitor:
             prediction: The prediction for this tick.
         """
         judged = self._settled
-        if not self._sensors.has_suspect(judged.slots[self._should_move]):
+        if not self._sensors.has_repeated_reading(judged.slots[self._should_move]):
             return False
         excess = self._compute_slot_excess(judged.slots, readings, previous_readings, prediction)
         if assignment.slots is not judged.slots and not assignment.lost:
             present = self._compute_slot_excess(
                 assignment.slots, readings, previous_readings, prediction
             )
-            moving = self._sensors.changed_slots
+            moving = self._sensors.mask_of_changed_readings
             if float((excess - present)[moving].sum()) > self._settings.stuck.better:
                 judged, excess = assignment, present
         if judged.slots is not self._judged.slots:
             self._sensors.restart_counts(self._judged.channels != judged.channels)
             self._judged = judged
-        return self._sensors.update_stuck(excess, judged.slots[self._may_stand_still])
+        return self._sensors.update_stuck_slots(excess, judged.slots[self._may_stand_still])
 
     def _compute_slot_excess(
         self,
@@ -563,19 +566,19 @@ class IdentityMonitor:
             assignment: The present assignment (which input slot feeds which channel).
             readings: (N,) by input slot.
         """
-        assignment = self._mark_lost(assignment.with_slots(self._judged.slots))
+        assignment = self._mark_assignment_lost(assignment.with_slots(self._judged.slots))
         self._imputation.forget_estimates()
-        self._partial.start_known()
+        self._partial.start_with_known_assignment()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
         return assignment, left[assignment.outputs]
 
     @property
     def slots(self) -> np.ndarray:
         """Estimated input slot (N,) of each channel; while lost, the last known one."""
-        return self._known if self.lost else self.assignment.slots
+        return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
-    def moved(self) -> dict[str, str]:
+    def channel_by_moved_slot(self) -> dict[str, str]:
         """Mapping from each moved input slot's id to the id of the channel that it feeds now."""
         slots = self.slots
         if slots is not self._shown[0]:
@@ -584,7 +587,7 @@ class IdentityMonitor:
         return self._shown[1]
 
     @property
-    def misfit(self) -> str:
+    def misfit_description(self) -> str:
         """Description of how the robot differs from the model's; "" while it seems to fit."""
         fit = self.fit
         if fit.model_fits_robot is not False:
@@ -600,13 +603,13 @@ class IdentityMonitor:
         )
 
     @property
-    def lost(self) -> bool:
+    def is_assignment_lost(self) -> bool:
         """Whether it is unknown which of the input slots with readings feeds which channel."""
-        known = self._imputation.missing_ticks > 0 and self._partial.is_known
+        known = self._imputation.missing_ticks > 0 and self._partial.is_assignment_known
         return self.assignment.lost and not (known and self.fit.model_fits_robot is not False)
 
     @property
-    def identified(self) -> np.ndarray:
+    def identified_channel_mask(self) -> np.ndarray:
         """Mask (N,) of the channels whose input slot is known; none while slots are missing.
 
         It holds all channels if nothing moved since the start, or once an assignment has stayed for
@@ -622,12 +625,12 @@ class IdentityMonitor:
         return self._search.find_sure_channels(assignment, settings.sure)
 
     @property
-    def rewires(self) -> int:
+    def detected_move_count(self) -> int:
         """The number of detected moves and corrections of the assignment since the last reset."""
         return self._search.rewires + self._partial.rewires
 
     @property
-    def surprise(self) -> float:
+    def mean_excess_nll(self) -> float:
         """How far the readings' negative log-likelihood is above its usual value.
 
         It is a running mean in nats a tick.

@@ -76,14 +76,14 @@ class MonitoredPolicy(WrappingPolicy):
         """A pair: the last tick's assignment, and for each id the index (N,) of the channel whose
         signal it gets."""
 
-    def start_from_slots(self, slots: np.ndarray) -> None:
-        """Start an episode as `IdentityMonitor.start_from_slots` does.
+    def start_with_assumed_slots(self, slots: np.ndarray) -> None:
+        """Start an episode as `IdentityMonitor.start_with_assumed_slots` does.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
         """
         self.reset()
-        self.monitor.start_from_slots(slots)
+        self.monitor.start_with_assumed_slots(slots)
 
     def ignore_next_tick(self) -> None:
         """Exclude the next tick as evidence, because no action in [-1, 1] describes the command."""
@@ -209,7 +209,7 @@ class MonitoredPolicy(WrappingPolicy):
         if assignment is not self._known[0]:
             self._known = assignment, assignment.channels[assignment.outputs]
         ids, channels = self.nominal_ids, self._known[1]
-        known = self.monitor.identified[channels]
+        known = self.monitor.identified_channel_mask[channels]
         if not known.all():
             ids, channels = tuple(compress(ids, known.tolist())), channels[known]
         if len(ids):
@@ -280,10 +280,10 @@ class MonitoredPolicy(WrappingPolicy):
         monitor = self.monitor
         return MonitorReport(
             self.setting,
-            monitor.lost,
-            monitor.moved,
-            monitor.rewires,
-            monitor.surprise,
+            monitor.is_assignment_lost,
+            monitor.channel_by_moved_slot,
+            monitor.detected_move_count,
+            monitor.mean_excess_nll,
             monitor.delay.ticks,
-            monitor.misfit,
+            monitor.misfit_description,
         )

@@ -63,7 +63,7 @@ class PartialSearch:
         self._restart_search()
 
     @property
-    def is_known(self) -> bool:
+    def is_assignment_known(self) -> bool:
         """Whether it is known which channels the input slots with readings feed."""
         return self._known or self._sure
 
@@ -72,7 +72,7 @@ class PartialSearch:
         if self._last is not None:
             self._restart_search()
 
-    def start_known(self) -> None:
+    def start_with_known_assignment(self) -> None:
         """Restart the search with an assignment that is known to be right."""
         self._restart_search()
         self._known = True
@@ -208,7 +208,7 @@ class PartialSearch:
         if continuation is None:
             return assignment
         self._start_costs = continuation.costs
-        return self._with_following_outputs(
+        return self._with_outputs_following_move(
             assignment.with_slots(self._assign(self._compute_all_costs(present)))
         )
 
@@ -253,7 +253,7 @@ class PartialSearch:
             self.rewires += not new
             self._age = 0
             self._lasting[:] = 0.0
-        return self._with_following_outputs(assignment.with_slots(slots))
+        return self._with_outputs_following_move(assignment.with_slots(slots))
 
     def _find_better_assignment(
         self, costs: np.ndarray, slots: np.ndarray, gain: float
@@ -282,7 +282,7 @@ class PartialSearch:
         found: np.ndarray = self._costs + self._start_costs + present[:, None] * self._return_costs
         return found
 
-    def _with_following_outputs(self, assignment: Assignment) -> Assignment:
+    def _with_outputs_following_move(self, assignment: Assignment) -> Assignment:
         """Return the assignment, whose outputs follow their signals for a while after a move."""
         before = self._before
         if before is None or self._ticks > self._settings.new_ticks:

@@ -19,7 +19,7 @@ from an_control.policy.sizes import VisionSizes
 from an_control.policy.task import MAX_RECOVERY
 
 
-def resolve_recovery(model: Model, requested: float | None) -> float:
+def resolve_recovery_threshold(model: Model, requested: float | None) -> float:
     """Return the threshold below which a robot counts as standing still, or 0 for no recovery.
 
     Args:

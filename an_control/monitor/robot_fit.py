@@ -52,9 +52,9 @@ class RobotFit:
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
         """The value of `excess` in the last ticks. The lowest of these values stands for the time
         before signals moved."""
-        self.restart_mean()
+        self.restart_mean_excess()
 
-    def restart_mean(self) -> None:
+    def restart_mean_excess(self) -> None:
         """Restart the running mean, as another assignment now explains the readings."""
         self._ticks, self._over = 0, 0.0
 
@@ -80,12 +80,13 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def record_excess(self, excess: float, *, known: bool) -> None:
+    def record_excess(self, excess: float, *, assignment_known: bool) -> None:
         """Update the estimate by a tick's costs.
 
         Args:
             excess: The tick's costs above the usual ones in nats.
-            known: True if the assignment is known to be right, False if it is only the best so far.
+            assignment_known: True if the assignment is known to be right, False if it is only the
+                best so far.
         """
         if self.limits is None:
             return
@@ -99,10 +100,12 @@ class RobotFit:
         if self._bad:
             self._bad = not (long and self.excess < self._settings.hysteresis * largest)
             self._seen = False
-        elif self._over > largest * (settings.bad_ticks if known else settings.lost_ticks):
+        elif self._over > largest * (
+            settings.bad_ticks if assignment_known else settings.lost_ticks
+        ):
             self._bad = True
-            self.restart_mean()
-        elif known and long and self.excess <= largest:
+            self.restart_mean_excess()
+        elif assignment_known and long and self.excess <= largest:
             self._seen = True
 
     def record_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:

@@ -57,18 +57,18 @@ class ChangeDetector:
         self._max_consistent = settings.consistent + settings.consistent_channel * count
         self.reset_to_excess(0.0)
 
-    def reset_to_excess(self, surprise: float) -> None:
+    def reset_to_excess(self, excess_nll: float) -> None:
         """Restart the two measures of how well the assignment explains the readings.
 
         `surprise` is set to the given value. `consistent`, the number of consecutive ticks in which
         the assignment may have been right, is set to 0.
 
         Args:
-            surprise: The new value of the running mean, in nats per tick, of how far the costs of
+            excess_nll: The new value of the running mean, in nats per tick, of how far the costs of
                 the assignment are above the usual ones. A cost is the negative log-likelihood of a
                 reading.
         """
-        self.surprise, self.consistent = surprise, 0
+        self.surprise, self.consistent = excess_nll, 0
         self.excess = 0.0
         """How far the costs of the newest tick were above their usual values, in nats."""
 
@@ -78,7 +78,12 @@ class ChangeDetector:
         return self.surprise > self._surprising
 
     def step(
-        self, costs: np.ndarray, prediction: Prediction, assignment: Assignment, *, new: bool
+        self,
+        costs: np.ndarray,
+        prediction: Prediction,
+        assignment: Assignment,
+        *,
+        assignment_is_new: bool,
     ) -> Move | None:
         """Return the detected move before this tick, or None if nothing seems to have moved.
 
@@ -86,9 +91,10 @@ class ChangeDetector:
             costs: (slots, channels) the costs of the tick.
             prediction: The prediction (1, N) for the tick.
             assignment: The present assignment (which input slot feeds which channel).
-            new: Whether the assignment is new; then only a much better one counts as a move.
+            assignment_is_new: Whether the assignment is new; then only a much better one counts as
+                a move.
         """
-        min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
+        min_gain = self._settings.tick_gain_again if assignment_is_new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
         self.excess = above = present - self._costs.sum_usual_costs(prediction)
         known = not assignment.lost or self.surprise < self.max_surprise
@@ -142,14 +148,14 @@ class Phase(Enum):
 class AssignmentSearch:
     """The search for the assignment of input slots to channels that fits the records best.
 
-    After `suspend` the first tick calls `start_verification`. Each further one calls `count_tick`
-    and then `start_move_verification` if a move was detected, or else `step`; on a robot that the
-    model does not fit it calls `reconsider_assignment` alone.
+    After `suspend` the first tick calls `start_verification`. Each further one calls
+    `count_tick_and_check_new` and then `start_move_verification` if a move was detected, or else
+    `step`; on a robot that the model does not fit it calls `reconsider_assignment` alone.
 
     | phase | ends | next |
     |---|---|---|
     | STAND_BY | `start_verification` | VERIFY_START |
-    | VERIFY_START | `confirm_start`, or after `verify_ticks` | REVIEW |
+    | VERIFY_START | `confirm_initial_assignment`, or after `verify_ticks` | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` | REVIEW |
     | REVIEW | if nothing explains the readings, when a review is due | SEEK |
     | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
@@ -267,7 +273,7 @@ class AssignmentSearch:
         found = [self._evidence.evaluate_assignment(one) for one in (assignment.slots, slots)]
         return self._choose_best_assignment(assignment, found)
 
-    def count_tick(self) -> bool:
+    def count_tick_and_check_new(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
         self._age += 1
         self._ticks += 1
@@ -508,7 +514,7 @@ class AssignmentSearch:
             prediction, self._put_off = self._put_off, None
             self._add_newest_costs(assignment, prediction)
 
-    def confirm_start(self) -> None:
+    def confirm_initial_assignment(self) -> None:
         """Mark the initial assignment as confirmed, so that its verification ends."""
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
@@ -715,20 +721,22 @@ class AssignmentSearch:
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 
-    def _choose_best_assignment(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
+    def _choose_best_assignment(
+        self, assignment: Assignment, candidates: list[Candidate]
+    ) -> Assignment:
         """Return the best candidate that is enough better than the first one, or else the first.
 
         Args:
             assignment: The present assignment, which gets the chosen candidate's input slots.
-            found: The candidates; the first one is the one to compare with.
+            candidates: The candidates; the first one is the one to compare with.
         """
-        best, first = found[0], found[0]
-        for one in sorted(found[1:], key=lambda one: one.total):
+        best, first = candidates[0], candidates[0]
+        for one in sorted(candidates[1:], key=lambda one: one.total):
             if self._is_accepted(assignment, first, one):
                 best = one
                 break
         self._costs = best.costs
-        if not self._counted and best is not found[0]:
+        if not self._counted and best is not candidates[0]:
             self.rewires += 1
             self._counted = True
         return assignment.with_slots(best.slots)

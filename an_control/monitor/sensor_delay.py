@@ -52,7 +52,7 @@ class SensorDelay:
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
-    def get_next_delayed_action(self, action: np.ndarray) -> np.ndarray:
+    def get_action_behind_next_readings(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the next tick's readings will follow.
 
         Args:
@@ -61,7 +61,7 @@ class SensorDelay:
         return self._actions[-self.ticks] if self.ticks else action
 
     def record_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick, by which `compare_next_delay` will compare delays.
+        """Store a tick, by which `compare_another_delay` will compare delays.
 
         Args:
             expectation: What was expected at this tick.
@@ -73,7 +73,7 @@ class SensorDelay:
         if now or self._gains.any():
             self._noted = expectation, signals
 
-    def compare_next_delay(self) -> None:
+    def compare_another_delay(self) -> None:
         """Compare one other delay with the present estimate, by the last stored tick.
 
         If the other delay has explained the readings better for long enough, it becomes the
@@ -101,7 +101,7 @@ class SensorDelay:
             self.ticks = other
             self._gains[:] = 0.0
 
-    def predict_present(self, signals: np.ndarray) -> np.ndarray:
+    def predict_present_signals(self, signals: np.ndarray) -> np.ndarray:
         """Return the predicted present signals (N,) from delayed signals (N,), by channel."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.compute_expectation(signals, self._actions[-age]).likeliest

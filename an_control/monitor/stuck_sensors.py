@@ -74,14 +74,14 @@ class StuckSensors:
         return 0 < self._repeats <= self._settings.max_repeats
 
     @property
-    def unchanged_slots(self) -> np.ndarray:
+    def mask_of_unchanged_readings(self) -> np.ndarray:
         """Mask (N,) of input slots that read the same as at the last tick."""
         return self._same[0]
 
     @property
-    def changed_slots(self) -> np.ndarray:
+    def mask_of_changed_readings(self) -> np.ndarray:
         """Mask (N,) of input slots that read something else than at the last tick."""
-        return ~self.unchanged_slots
+        return ~self.mask_of_unchanged_readings
 
     def restart_counts(self, slots: np.ndarray) -> None:
         """Restart, for some input slots, the counts of ticks in which the reading did not change.
@@ -96,10 +96,10 @@ class StuckSensors:
         self._ticks[slots] = 0
         self._excess[slots] = 0.0
 
-    def has_suspect(self, slots: np.ndarray) -> bool:
+    def has_repeated_reading(self, slots: np.ndarray) -> bool:
         """Return whether any of the given sensors repeated its reading for two ticks.
 
-        If so, `update_stuck` must be called.
+        If so, `update_stuck_slots` must be called.
 
         Args:
             slots: (S,) the indices of the sensors' input slots.
@@ -107,7 +107,7 @@ class StuckSensors:
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def update_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
+    def update_stuck_slots(self, excess: np.ndarray, still: np.ndarray) -> bool:
         """Update which input slots are stuck; return whether one is newly found to be stuck.
 
         Args:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_sum_shifter
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_exact_sum_shift
 from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
@@ -332,7 +332,7 @@ class AttentionNeuron(PreviousAction, Policy):
             self._update_id_mapping(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
-            shift = compute_sum_shifter(len(ids), largest)
+            shift = compute_exact_sum_shift(len(ids), largest)
         if self._missing is not None:
             self._count_missing_ticks()
         self._values[:] = values if self._place is None else values[self._place]
@@ -362,7 +362,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._columns = None if complete else columns
         self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
         self._idle[columns] = 0
-        self._ordinary_shift = compute_sum_shifter(max(len(ids), 1), ORDINARY)
+        self._ordinary_shift = compute_exact_sum_shift(max(len(ids), 1), ORDINARY)
 
     def _count_missing_ticks(self) -> None:
         """Count the ticks of missing channels; remove those missing for over `keep_ticks` ticks."""

@@ -28,7 +28,7 @@ overflow."""
 Grid = TypeVar("Grid", np.float64, np.ndarray)
 
 
-def compute_shifter(grid: Grid) -> Grid:
+def compute_rounding_number(grid: Grid) -> Grid:
     """Return a number that rounds smaller numbers to a grid if it is added to them and subtracted.
 
     Args:
@@ -38,9 +38,9 @@ def compute_shifter(grid: Grid) -> Grid:
     return 1.5 * 2.0**52 * grid
 
 
-ROUND_OUTPUT = compute_shifter(np.float64(2.0**-OUTPUT_BITS))
-ROUND_MASS = compute_shifter(np.float64(2.0**-30))
-"""The shifter (see `compute_shifter`) for up to 2**22 attention weights, all within [0, 1]."""
+ROUND_OUTPUT = compute_rounding_number(np.float64(2.0**-OUTPUT_BITS))
+ROUND_MASS = compute_rounding_number(np.float64(2.0**-30))
+"""The shifter (see `compute_rounding_number`) for up to 2**22 attention weights in [0, 1]."""
 
 
 def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,20 +51,20 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         A pair: the rounded weights (R, d), in which each row has its own grid that is as fine as 53
-        bits allow, and the shifters (R, 1) of these grids (see `compute_shifter`).
+        bits allow, and the shifters (R, 1) of these grids (see `compute_rounding_number`).
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]
-    shifters = compute_shifter(np.ldexp(1.0, OUTPUT_BITS + bits_above - 53))
+    shifters = compute_rounding_number(np.ldexp(1.0, OUTPUT_BITS + bits_above - 53))
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
-def compute_sum_shifter(channels: int, largest: float) -> np.float64:
-    """Return the shifter that makes a sum exact (see `compute_shifter`).
+def compute_exact_sum_shift(channels: int, largest: float) -> np.float64:
+    """Return the shifter that makes a sum exact (see `compute_rounding_number`).
 
     Args:
         channels: The number of terms.
         largest: The largest magnitude of a term.
     """
     bits_above = math.frexp(largest * channels)[1] + 1
-    return compute_shifter(np.float64(2.0 ** (bits_above - 52)))
+    return compute_rounding_number(np.float64(2.0 ** (bits_above - 52)))

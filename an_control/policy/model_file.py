@@ -81,7 +81,7 @@ class Model:
     network: ForeignNetwork | None = field(default=None, repr=False)
 
     @property
-    def parameters(self) -> int:
+    def parameter_count(self) -> int:
         """The number of parameters in the arrays and in the network."""
         own = 0 if self.network is None else self.network.parameters
         return own + sum(array.size for array in self.arrays.values())

@@ -329,7 +329,7 @@ class _NeuronWriter:
         hidden, cells = self._add_state("neuron", (count, d)), self._add_state("cell", (count, d))
         hidden, cells = g("Mul", hidden, self._kept), g("Mul", cells, self._kept)
         inputs = [self._values]
-        if self._sizes.features > 1:
+        if self._sizes.inputs_per_neuron > 1:
             last = self._add_state("reading", (count, 1))
             self._set_next_state("reading", self._values)
             inputs.append(g("Mul", g("Sub", self._values, last), self._kept))

@@ -19,7 +19,7 @@ from an_control.policy.onnx_layout import (
     NetworkInterface,
     make_yaml_name,
     read_layout,
-    read_names,
+    read_tensor_names,
 )
 from an_control.system.files import describe_read_error, open_regular
 
@@ -279,7 +279,7 @@ def _find_tensors(
     constants = {one.name for one in graph.initializer}
     inputs = {one.name: one for one in graph.input if one.name not in constants}
     outputs = {one.name: one for one in graph.output}
-    states, observation, action = read_names(yaml_file)
+    states, observation, action = read_tensor_names(yaml_file)
     for name in inputs:
         follower = f"{name.removesuffix('_in')}_out"
         if name.endswith("_in") and follower in outputs:

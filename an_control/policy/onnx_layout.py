@@ -132,7 +132,7 @@ class Layout:
         return tuple(id_ for term in self.terms for id_ in term.channels)
 
     @property
-    def computes(self) -> bool:
+    def has_computed_terms(self) -> bool:
         """Whether a term is computed instead of read from channels, such as the previous action."""
         return any(term.kind != "channels" for term in self.terms)
 
@@ -199,8 +199,8 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         offset,
         _resolve_step_s(beside.get("step_s"), metadata),
         _resolve_task_name(beside.get("task"), metadata),
-        _parse_file_beside(beside.get("hand_over")),
-        _parse_file_beside(beside.get("excitation")),
+        _parse_safetensors_file_name(beside.get("hand_over")),
+        _parse_safetensors_file_name(beside.get("excitation")),
     )
     if layout.hand_over and layout.excitation:
         raise beside["excitation"].make_error("only one of excitation and hand_over")
@@ -254,7 +254,7 @@ def _read_fields(file: str) -> dict[str, Entry]:
     return fields
 
 
-def read_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str | None]:
+def read_tensor_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str | None]:
     """Return the names of the network's tensors that the YAML file gives.
 
     Args:
@@ -620,7 +620,7 @@ def _resolve_task_name(entry: Entry | None, metadata: _Metadata) -> str:
     )
 
 
-def _parse_file_beside(entry: Entry | None) -> str:
+def _parse_safetensors_file_name(entry: Entry | None) -> str:
     """Return the name of a file beside the YAML file, or "" without such an entry."""
     if entry is None:
         return ""

@@ -48,19 +48,21 @@ class Session:
                 network.content, options, providers=["CPUExecutionProvider"]
             )
             self._binding = self._session.io_binding()
-            self.observation = self._allocate_bound(network.observation, self._binding.bind_input)
-            self.action = self._allocate_bound(network.action, self._binding.bind_output)
+            self.observation = self._allocate_bound_array(
+                network.observation, self._binding.bind_input
+            )
+            self.action = self._allocate_bound_array(network.action, self._binding.bind_output)
             self.states = [
                 (
-                    self._allocate_bound(entering, self._binding.bind_input),
-                    self._allocate_bound(leaving, self._binding.bind_output),
+                    self._allocate_bound_array(entering, self._binding.bind_input),
+                    self._allocate_bound_array(leaving, self._binding.bind_output),
                 )
                 for entering, leaving in network.states
             ]
         except Exception as error:  # onnxruntime has no common class for its errors
             raise ValueError(f"onnxruntime refuses it: {_shorten_error(error)}") from None
 
-    def _allocate_bound(self, tensor: Tensor, bind: Any) -> np.ndarray:
+    def _allocate_bound_array(self, tensor: Tensor, bind: Any) -> np.ndarray:
         """Allocate the array of an input or output, and return it.
 
         Args:
@@ -141,7 +143,9 @@ class ObservationBuilder:
         if self._history is not None:
             self._history.reset()
 
-    def write(self, readings: np.ndarray, previous: np.ndarray, out: np.ndarray) -> None:
+    def write_observation(
+        self, readings: np.ndarray, previous: np.ndarray, out: np.ndarray
+    ) -> None:
         """Write the observation of a tick into the network's input.
 
         Args:
@@ -252,7 +256,7 @@ class OnnxPolicy(PreviousAction, Policy):
         if not np.vdot(values, values) < MAX_READING:
             values = np.where(np.abs(values) <= MAX_READING, values, self._newest)
         self._newest = values
-        self._observations.write(values, self._previous, self._input)
+        self._observations.write_observation(values, self._previous, self._input)
         self._session.run()
         states = self._session.states
         computed = (self._output, *(after for _, after in states))

@@ -113,7 +113,7 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
     queries, key = array["attention.queries"], array["attention.key"]
     scores_bias = (queries @ array["attention.key_bias"][..., None])[..., 0]
     form = KernelOptions(
-        inputs=sizes.features,
+        inputs=sizes.inputs_per_neuron,
         recurrent=0 if sizes.stack else sizes.neuron,
         products=sizes.products,
         softmax=sizes.attention == "softmax",

@@ -193,7 +193,9 @@ class Reference(PolicyEngine):
             change = values - readings[:, 0]
             inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
             recurrent = state[:, :d].astype(np.float64) @ self._hidden
-            gates = self._sum_inputs(inputs[:, : self._sizes.features], previous, recurrent)
+            gates = self._sum_inputs(
+                inputs[:, : self._sizes.inputs_per_neuron], previous, recurrent
+            )
             outputs, state[:, d : 2 * d] = step_lstm(gates, state[:, d : 2 * d])
             readings = values[:, None]
         outputs = (outputs + ROUND_OUTPUT) - ROUND_OUTPUT

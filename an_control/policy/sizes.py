@@ -89,7 +89,7 @@ class PartSizes(Protocol):
         """Whether channels are compared with each other, by an encoder or by PMA."""
 
 
-def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
+def check_part_sizes(sizes: PartSizes, width: int, divided: str) -> None:
     """Check that the sizes of attention, encoder and heads fit each other.
 
     Args:
@@ -370,7 +370,7 @@ class AttentionSizes:
         return self.encoder != "none" or self.attention == "pma"
 
     @property
-    def features(self) -> int:
+    def inputs_per_neuron(self) -> int:
         """The number of inputs that each neuron gets from its channel."""
         return self.stack or len(self.inputs)
 
@@ -383,7 +383,7 @@ class AttentionSizes:
 
     def list_array_shapes(self) -> Shapes:
         """Return the shapes of the model's arrays by name; weights are (out, in)."""
-        units, features = self.neuron if self.stack else 4 * self.neuron, self.features
+        units, features = self.neuron if self.stack else 4 * self.neuron, self.inputs_per_neuron
         recurrent = {} if self.stack else {"neuron.hidden": (units, self.neuron)}
         shapes: Shapes = {
             "neuron.input": (units, features),
@@ -432,7 +432,7 @@ class AttentionSizes:
             raise ValueError(
                 f"sizes.key: {self.key}, pma attention allows its neurons' {self.neuron}"
             )
-        check_parts(self, self.neuron, "neurons' {} units")
+        check_part_sizes(self, self.neuron, "neurons' {} units")
         if self.memory and self.recurrence is not None:
             raise ValueError(f"sizes.memory: {self.memory}, a recurrence allows 0")
         if self.recurrence is not None:
@@ -620,7 +620,7 @@ class VisionSizes(ABC):
             )
         if self.stack < 2:
             raise ValueError(f"sizes.stack: {self.stack}, differences need at least 2 frames")
-        check_parts(self, self.message, "message's {} numbers")
+        check_part_sizes(self, self.message, "message's {} numbers")
 
 
 @dataclass(frozen=True)
@@ -700,7 +700,7 @@ class ConvolutionSizes(VisionSizes):
     memory: int = 0
 
     @property
-    def start(self) -> list[float]:
+    def initial_action(self) -> list[float]:
         """The action (A,) that counts as the previous one in the first tick of an episode."""
         return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
@@ -885,7 +885,7 @@ class MonitorValidation:
     found: float
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether the monitor reported no wrong move and found enough of the real ones."""
         return not self.false_moves_hour and self.found >= MIN_FOUND
 
@@ -946,16 +946,16 @@ class ForwardSizes:
     @property
     def default_monitor(self) -> Monitor:
         """The monitor's setting if the user chooses none: "off" if it failed its validation."""
-        return "off" if self.off_reason else self.monitor
+        return "off" if self.monitor_off_reason else self.monitor
 
     @property
-    def off_reason(self) -> str:
+    def monitor_off_reason(self) -> str:
         """The reason why a monitor is off by default, and the remedy; "" if it is on by default.
 
         A monitor that failed its validation is off.
         """
         validation = self.validation
-        if self.monitor == "off" or validation is None or validation.passed:
+        if self.monitor == "off" or validation is None or validation.has_passed:
             return ""
         return (
             f"the monitor is off: {validation}; train it for longer (an-control train-monitor), or"

@@ -89,7 +89,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
                 wiring = wiring or str(event.get("text", ""))
             episode += kind in ("reset", "activate") and bool(rows) and rows[-1][2] == episode
         elif name == TICK_TOPIC:
-            stamp_ns = TICK_NUMBERS.read(entry.data)[2]
+            stamp_ns = TICK_NUMBERS.decode_numbers(entry.data)[2]
         elif name == COMMAND:
             actuators, newest = decode_joint_state(entry.data)
         elif name == CHANNELS:

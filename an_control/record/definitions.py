@@ -27,9 +27,9 @@ def format_definition(type_: str) -> str:
         lines = []
         for field, kind in list_field_types(import_message_class(name)).items():
             lines.append(f"{_format_type(kind)} {field}")
-            if kind.message and kind.message not in seen:
-                seen.add(kind.message)
-                left.append(kind.message)
+            if kind.message_type and kind.message_type not in seen:
+                seen.add(kind.message_type)
+                left.append(kind.message_type)
         head = [_LINE, f"MSG: {name.replace('/msg/', '/')}"] if parts else []
         parts.append("\n".join([*head, *lines]))
     return "\n".join(parts) + "\n"

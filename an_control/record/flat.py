@@ -43,23 +43,23 @@ class Flattener:
     def __init__(self, cls: Any) -> None:
         self._cls = cls
         self._paths: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-        self._find_paths(cls(), "")
+        self._find_field_paths(cls(), "")
         self._numbers, self._texts, self._arrays, self._lists = (
             _make_getter(self._paths[kind]) for kind in _KINDS
         )
         self._size = BYTES_A_MESSAGE + BYTES_A_VALUE * sum(map(len, self._paths.values()))
 
-    def _find_paths(self, message: Any, above: str) -> None:
+    def _find_field_paths(self, message: Any, path_prefix: str) -> None:
         """Find the paths of everything that a message holds.
 
         Args:
             message: The message.
-            above: The path to the message, with a dot at its end; "" for the outermost one.
+            path_prefix: The path to the message, with a dot at its end; "" for the outermost one.
         """
         for name, type_ in message.get_fields_and_field_types().items():
-            path, value = f"{above}_{name}", getattr(message, f"_{name}")
+            path, value = f"{path_prefix}_{name}", getattr(message, f"_{name}")
             if hasattr(value, "get_fields_and_field_types"):
-                self._find_paths(value, f"{path}.")
+                self._find_field_paths(value, f"{path}.")
                 continue
             self._paths[_find_kind(value, type_)].append(path)
 

@@ -162,11 +162,11 @@ class Numbers:
         self._pack = struct.Struct(f"<{count}q")
         self.names = tuple(names)
 
-    def write(self, *numbers: int) -> bytes:
+    def encode_numbers(self, *numbers: int) -> bytes:
         """Return the serialised message that holds these numbers, in the order of `names`."""
         return self._before + self._pack.pack(*numbers)
 
-    def read(self, data: bytes) -> tuple[int, ...]:
+    def decode_numbers(self, data: bytes) -> tuple[int, ...]:
         """Return the numbers of a serialised message, in the order of `names`.
 
         Raises:

@@ -255,14 +255,14 @@ class NodeRecorder:
             format=FORMAT,
             node=self._node,
             offset_ns=self._offset_ns,
-            versions=_collect_versions(),
+            versions=_collect_package_versions(),
             settings=dict(settings),
             engine=controller.acting.policy.engine,
             seed=0,
             estop=controller.estop.reason,
             model={
                 **model.describe_file(),
-                "parameters": controller.acting.policy.model.parameters,
+                "parameters": controller.acting.policy.model.parameter_count,
             },
             sizes=repr(controller.acting.policy.model.sizes),
         )
@@ -486,7 +486,7 @@ class NodeRecorder:
             note = notes.popleft()
             entry = self._make_entry(note)
             if note[0] == _EVENT:
-                self._keep_event(note)
+                self._keep_state_of_event(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
         self._writer.enqueue(entries, size)
@@ -503,7 +503,7 @@ class NodeRecorder:
             batch = box.popleft()
             self._box_bytes -= batch.bytes
             for note in batch.events:
-                self._keep_event(note)
+                self._keep_state_of_event(note)
 
     def _make_batch(self) -> _Batch:
         """Return a batch of the oldest notes, which it removes.
@@ -562,7 +562,7 @@ class NodeRecorder:
         following = (note[-1] for note in list(self._notes) if note[-1] is not None)
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
-    def _keep_event(self, note: Note) -> None:
+    def _keep_state_of_event(self, note: Note) -> None:
         """Keep the state that an event changed, for the start of a file without the event.
 
         Args:
@@ -620,7 +620,7 @@ class NodeRecorder:
             return BagEntry(note[1], ATTACHMENT, log_ns, log_ns, 0, note[2])
         if kind == _NUMBERS:
             name = note[1]
-            data = _NUMBERS_OF[name].write(*note[2])
+            data = _NUMBERS_OF[name].encode_numbers(*note[2])
         elif kind == _STATE:
             _, name, names, values, _ = note
             data = encode_joint_state(log_ns, names, values)
@@ -730,7 +730,7 @@ _UNCHANGED = (0, 0, 0, 0)
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
 
 
-def _collect_versions() -> dict[str, str]:
+def _collect_package_versions() -> dict[str, str]:
     """Return the versions of Python, of packages and of ROS 2, by name."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     found["platform"] = sys.platform

@@ -25,7 +25,7 @@ import numpy as np
 from an_control.control.bring_up import BringUpError
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop, LastCommand
-from an_control.load import EngineName, dry_run, make_policy
+from an_control.load import EngineName, make_policy, warm_up_policy
 from an_control.policy import Monitor, read_model
 from an_control.policy.model_file import ModelError
 from an_control.record.layout import (
@@ -124,12 +124,12 @@ class _ReplayedLast(LastCommand):
     """Holder of the newest sent command, which a replay sets from the recording."""
 
     @property
-    def known(self) -> tuple[np.ndarray, int, int] | None:
+    def values_time_and_number(self) -> tuple[np.ndarray, int, int] | None:
         """Newest command (A,), its time in ns and its number; None if there is none."""
         return self._known
 
-    @known.setter
-    def known(self, known: tuple[np.ndarray, int, int] | None) -> None:
+    @values_time_and_number.setter
+    def values_time_and_number(self, known: tuple[np.ndarray, int, int] | None) -> None:
         self._known = known
 
 
@@ -257,11 +257,11 @@ class SessionReplay:
             self._store_message(entry)
         elif name == TICK_TOPIC:
             self._extend_session_end(entry.log_ns)
-            self._repeat_tick(TICK_NUMBERS.read(entry.data))
+            self._repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
         elif name == STORE:
-            self._store_message_again(STORED_NUMBERS.read(entry.data))
+            self._store_message_again(STORED_NUMBERS.decode_numbers(entry.data))
         elif name == GATE_TOPIC:
-            self._gate = GATE_NUMBERS.read(entry.data)
+            self._gate = GATE_NUMBERS.decode_numbers(entry.data)
         elif name == COMMAND:
             return self._compare_command(entry)
         return None
@@ -385,7 +385,7 @@ class SessionReplay:
         elif kind == "reset":
             self.controller.reset()
             if event["lockstep"]:
-                self._last.known = None
+                self._last.values_time_and_number = None
                 self.controller.gate.reset()
 
     def _set_wiring(self, event: dict[str, Any]) -> None:
@@ -448,7 +448,7 @@ class SessionReplay:
         """Apply new topics, sources or fields to the controller.
 
         Args:
-            values: New values, by key of `Wiring.rewirable`.
+            values: New values, by key of `Wiring.rewirable_settings`.
         """
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_changes(values)
@@ -468,7 +468,7 @@ class SessionReplay:
             policy = make_policy(
                 read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
             )
-            dry_run(policy)
+            warm_up_policy(policy)
             self.controller.acting.start_swap(str(path), policy)
         self._swaps.clear()
 
@@ -517,7 +517,7 @@ class SessionReplay:
         held = self._count, message, stamp_of(message), arrival_ns
         self._newest[entry.topic] = held
         if entry.sequence:
-            self._pass_to_source(entry.sequence, held)
+            self._pass_message_to_source(entry.sequence, held)
 
     def _store_message_again(self, numbers: tuple[int, ...]) -> None:
         """Pass an earlier message to another source that reads it as well.
@@ -529,11 +529,11 @@ class SessionReplay:
         wanted = self._count - back
         for held in self._newest.values():
             if held[0] == wanted:
-                self._pass_to_source(place, held)
+                self._pass_message_to_source(place, held)
                 return
         self._add_note("a message that counts for another source came before the recording begins")
 
-    def _pass_to_source(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
+    def _pass_message_to_source(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
         """Pass a recorded message to the source (subscribed topic) that got it when recorded.
 
         If the session is replayed with another wiring, the source of the same name gets it. If
@@ -578,17 +578,17 @@ class SessionReplay:
         self.summary.ticks += 1
         self._number = number
         self._load_new_models()
-        last, newest = self._last, self._last.known
+        last, newest = self._last, self._last.values_time_and_number
         if stepped and previous != (NONE if newest is None else newest[2]):
-            last.known = self._commands.get(previous)
-            if last.known is None and previous != NONE:
+            last.values_time_and_number = self._commands.get(previous)
+            if last.values_time_and_number is None and previous != NONE:
                 self._add_note("the command before a tick is not recorded")
         try:
             readings = self.controller.tick(now_ns, None if stamp == NONE else stamp)
         except Exception as error:
             self._add_note(f"tick {number} fails: {error!r}")
             readings = None
-        last.known = newest
+        last.values_time_and_number = newest
         self._tick = _Pending(number, readings)
 
     def _compare_command(self, entry: BagEntry) -> ReplayedCommand | None:
@@ -618,7 +618,7 @@ class SessionReplay:
         recorded = self._reorder_command(names, recorded)
         if number != NONE:
             values = recorded if self._is_exact else self._round_to_fields(recorded)
-            self._last.known = self._commands[number] = values, sent_ns, number
+            self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._extend_session_end(entry.log_ns)
         if replayed is None:

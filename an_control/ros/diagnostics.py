@@ -526,14 +526,14 @@ class Throttle:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
-    def allow(self, subject: str, now_s: float) -> bool:
+    def count_and_allow_line(self, subject: str, now_s: float) -> bool:
         """Count a log line about a subject (any text). Return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
-    def take_ended(self, now_s: float) -> Iterator[tuple[str, int]]:
+    def take_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
         """Yield each subject whose WINDOW_S are over, with its number of suppressed log lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
@@ -589,7 +589,7 @@ class EventLog:
             now_s: The time of the steady clock.
             shadow: Whether commands are only proposed and not sent to the robot.
         """
-        for subject, count in self._throttle.take_ended(now_s):
+        for subject, count in self._throttle.take_suppressed_counts(now_s):
             if count:
                 self._log_suppressed(subject, count)
         self._log_names(now_s)
@@ -600,11 +600,11 @@ class EventLog:
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
-                if self._throttle.allow("", now_s):
+                if self._throttle.count_and_allow_line("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
         elif not self._acted or self._logged_cause:
-            if self._throttle.allow("", now_s):
+            if self._throttle.count_and_allow_line("", now_s):
                 self._log_acting(readings, shadow)
             self._acted, self._logged_cause = True, ""
         self._log_monitor(now_s)
@@ -623,7 +623,7 @@ class EventLog:
                 self._logger.warning(self._policy_waits)
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
-            if self._misfit and self._throttle.allow(MONITOR, now_s):
+            if self._misfit and self._throttle.count_and_allow_line(MONITOR, now_s):
                 self._logger.warning(
                     f"the monitor's model does not fit this robot: {report.misfit}; signals are"
                     " left as they are"
@@ -637,7 +637,7 @@ class EventLog:
             if moved.get(slot) != self._moved.get(slot)
         }
         self._moved = moved
-        if self._throttle.allow(MONITOR, now_s):
+        if self._throttle.count_and_allow_line(MONITOR, now_s):
             where = join_names(
                 f"the slot of {slot} carries {'it again' if signal == slot else signal}"
                 for slot, signal in changed.items()
@@ -656,7 +656,7 @@ class EventLog:
         self._named = named
         self._noted = controller.list_notes()
         for note in self._noted:
-            if note not in before and self._throttle.allow(NAMES, now_s):
+            if note not in before and self._throttle.count_and_allow_line(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
@@ -671,7 +671,9 @@ class EventLog:
             self._waiting[name] = now_s, notice
         elif notice.kind == "recovered" and not notice.channels and name in self._waiting:
             del self._waiting[name]
-        elif self._is_flapping(notice, now_s) or not self._throttle.allow(name, now_s):
+        elif self._is_flapping(notice, now_s) or not self._throttle.count_and_allow_line(
+            name, now_s
+        ):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))

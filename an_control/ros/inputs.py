@@ -277,7 +277,7 @@ class Inputs:
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
         """For a topic, a pair: a subscription to latched (kept) messages, and the number of looks
         at the ROS graph after which it is destroyed."""
-        self.rewire(table)
+        self.resubscribe_moved_sources(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._resubscribe_on_qos_change, clock=steady)
 
@@ -299,7 +299,7 @@ class Inputs:
                 key = f"sources.{source.name}.topic"
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
-    def rewire(self, table: ChannelTable) -> set[str]:
+    def resubscribe_moved_sources(self, table: ChannelTable) -> set[str]:
         """Store messages in this channel table from now on.
 
         Return the names of the sources that read another topic than before. The subscription of a
@@ -422,7 +422,7 @@ class Inputs:
             """Store a message in the channel table, once for each source on the topic."""
             if info is not None and topic in self._senders and names_of is not None:
                 publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
-                self._senders[topic].record(publisher, names_of(message), self._now_ns())
+                self._senders[topic].record_message(publisher, names_of(message), self._now_ns())
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()

@@ -37,19 +37,21 @@ class Lockstep:
         self._unstamped: set[str] = set()
         self._acted = False
 
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> int | None:
+    def set_sources_and_find_stamp_ns(
+        self, sources: Iterable[str], moved_sources: Iterable[str]
+    ) -> int | None:
         """Wait for these sources from now on. Return the stamp to act on now, or None.
 
         Args:
             sources: The names of all sources.
-            moved: The names of the sources that now read another topic; they count as having a
-                stamp once the new topic delivers it.
+            moved_sources: The names of the sources that now read another topic; they count as
+                having a stamp once the new topic delivers it.
 
         Returns:
             The pending stamp if all these sources have delivered it, else None.
         """
         self._sources = frozenset(sources)
-        self._have.difference_update(moved)
+        self._have.difference_update(moved_sources)
         return self._find_ready_stamp_ns()
 
     def record_message(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:

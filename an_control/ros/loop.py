@@ -256,10 +256,10 @@ class Loop:
         Raises:
             ValueError: If a topic cannot be subscribed; then nothing is changed.
         """
-        moved = self._inputs.rewire(table)
+        moved = self._inputs.resubscribe_moved_sources(table)
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
-        self._ticker.rewire([source.name for source in table.wiring.sources], moved)
+        self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
         self._inputs.store_earlier_messages(moved, self._ticker.is_awaited)
 
     def save_black_box(self, why: str) -> str:
@@ -459,9 +459,9 @@ class LoopGuard:
             sent: Whether the safe command could be sent.
         """
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
-        before = sum(count for _, count in self._trips.take_ended(now_s))
+        before = sum(count for _, count in self._trips.take_suppressed_counts(now_s))
         more = f"; {before} more trips since the line before" if before else ""
-        if not self._trips.allow("", now_s):
+        if not self._trips.count_and_allow_line("", now_s):
             return
         done = (
             "safe command"

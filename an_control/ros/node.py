@@ -37,8 +37,8 @@ from std_srvs.srv import Trigger
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
 from an_control.control.wiring_fit import explain_wrong_rate
-from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
-from an_control.monitor.recovery import resolve_recovery
+from an_control.load import EngineName, make_policy, resolve_monitor, warm_up_policy
+from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
@@ -137,7 +137,7 @@ class ModelSwap:
         """
         self._controller.check_model(path, model)
         resolve_monitor(model, self._monitor)
-        resolve_recovery(model, self._recovery)
+        resolve_recovery_threshold(model, self._recovery)
         if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
             raise ValueError(reason)
 
@@ -177,7 +177,7 @@ class ModelSwap:
             model = read_model(path)
             self._check_model(path, model)
             policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
-            dry_run(policy)
+            warm_up_policy(policy)
             if self._recorder is not None:
                 self._recorder.read_model(path)
         except Exception as error:

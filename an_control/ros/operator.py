@@ -268,7 +268,8 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
 
     Args:
         node: The full name of the node.
-        changes: New values by parameter name, such as `sources.imu.topic` (see `Wiring.rewirable`).
+        changes: New values by parameter name, such as `sources.imu.topic` (see
+            `Wiring.rewirable_settings`).
         timeout_s: Seconds to wait for the node and for its answer.
 
     Raises:

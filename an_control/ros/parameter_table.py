@@ -51,7 +51,7 @@ class Parameter:
         return f"{self.text}; {self.default:g} = {self.unset}"
 
     @property
-    def option(self) -> str:
+    def option_help_text(self) -> str:
         """The description for the help of a command-line option that may be left out."""
         if not self.unset:
             return self.text + _format_choices(self.choices)

@@ -4,8 +4,8 @@ To rewire is to change which topic or field feeds a channel of the policy. Most 
 the path of the wiring, can be set until the node is configured, and `executor` only when the node
 is started. Setting `model` replaces the policy at any time. Setting `shadow` switches between
 proposing and sending commands at any time. While a wiring is loaded, the parameters
-`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` (`Wiring.rewirable`) rewire the
-node.
+`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` (`Wiring.rewirable_settings`)
+rewire the node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from an_control.ros.outputs import list_shadow_topics
 from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import shorten_error
-from an_control.wiring.config import check_no_loops
+from an_control.wiring.config import check_no_topic_loops
 
 
 def declare_parameters(node: Node) -> None:
@@ -144,7 +144,7 @@ class WiringParameters:
                         value,
                         ParameterDescriptor(description=f"{_describe_key(key)}; set it to rewire"),
                     )
-                    for key, value in wiring.rewirable.items()
+                    for key, value in wiring.rewirable_settings.items()
                 ],
                 ignore_override=not overridden,
             )
@@ -202,7 +202,7 @@ class WiringParameters:
             if topic in outputs:
                 allowed = f"a topic other than {outputs[topic]}, which this node publishes itself"
                 raise WiringError(wiring.file, key, topic, allowed)
-        check_no_loops(wiring.file, sources, {**outputs, **commands})
+        check_no_topic_loops(wiring.file, sources, {**outputs, **commands})
 
     def _resolve_topic(self, wiring: Wiring, key: str, topic: str) -> str:
         """Return a topic's full name after ROS remapping.

@@ -43,7 +43,7 @@ class TopicSenders:
         """For each pair of publishers, the time in ns at which a message of one last came between
         two messages of the other."""
 
-    def record(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
+    def record_message(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
         """Record a message.
 
         Args:

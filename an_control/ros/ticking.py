@@ -86,8 +86,8 @@ class Ticker(ABC):
         """Record that a tick begins."""
 
     @abstractmethod
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
-        """Wait for these sources from now on; those in `moved` read another topic than before."""
+    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
+        """Wait for these sources from now on; `moved_sources` read another topic than before."""
 
     @abstractmethod
     def is_awaited(self, stamp_ns: int | None) -> bool:
@@ -141,15 +141,15 @@ class LockstepTicker(Ticker):
         if stamp_ns is not None:
             self._stamps.record_action()
 
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
         """Wait for these sources from now on; tick if all have sent the newest stamp.
 
         Args:
             sources: Names of all sources.
-            moved: Names of the sources that now read another topic. They must send the stamp again
-                on that topic.
+            moved_sources: Names of the sources that now read another topic. They must send the
+                stamp again on that topic.
         """
-        ready_ns = self._stamps.rewire(sources, moved)
+        ready_ns = self._stamps.set_sources_and_find_stamp_ns(sources, moved_sources)
         if ready_ns is not None:
             self._tick(ready_ns)
 
@@ -218,10 +218,10 @@ class RealTimeTicker(Ticker):
             self._schedule.record_tick(now_ns)
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
-    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
         """Wait for these sources from now on."""
         if self._schedule is not None:
-            self._schedule.rewire(sources)
+            self._schedule.set_sources(sources)
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
         """Return False, because in real time a message that came earlier is late by now."""
@@ -320,7 +320,7 @@ class TickSchedule:
         self._sets = 0
         """Number of sets that the schedule has followed."""
 
-    def rewire(self, sources: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str]) -> None:
         """Wait for messages of these sources (subscribed topics) from now on."""
         known = self._interval_ns
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}

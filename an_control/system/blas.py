@@ -87,7 +87,7 @@ class OneBlasThread:
                 self._threads[1](self._before)
 
 
-def find_thread_functions() -> Threads | None:
+def find_blas_thread_functions() -> Threads | None:
     """Return the functions that read and set the number of threads of numpy's BLAS library.
 
     Return None if the library has no functions of the known names (`FUNCTIONS`).
@@ -106,5 +106,5 @@ def find_thread_functions() -> Threads | None:
     return None
 
 
-one_blas_thread = OneBlasThread(find_thread_functions())
+one_blas_thread = OneBlasThread(find_blas_thread_functions())
 """The decorator that limits numpy's BLAS to one thread."""

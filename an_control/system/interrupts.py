@@ -61,7 +61,7 @@ def allow_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def bind_to_parent(command: Sequence[str]) -> list[str]:
+def wrap_to_end_with_parent(command: Sequence[str]) -> list[str]:
     """Return a command line whose process gets SIGTERM when its parent ends, even by SIGKILL.
 
     The command line starts the program by `setpriv` of util-linux. If `setpriv` is not installed,

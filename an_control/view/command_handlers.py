@@ -169,14 +169,16 @@ class CommandHandlers:
                     signal, slot, announced=announced
                 ), f"{signal} to {slot}, {how}"
             case schema.CutCommand(slot=slot):
-                return panel.plan_cut(slot), f"{slot} cut"
+                return panel.plan_disconnection(slot), f"{slot} cut"
             case schema.NoiseCommand(slot=slot):
-                return panel.plan_noise(slot), f"noise in {slot}"
+                return panel.plan_noise_on_slot(slot), f"noise in {slot}"
             case schema.CopyCommand(signal=signal, slot=slot):
-                return panel.plan_copy(signal, slot), f"{signal} also in {slot}"
+                return panel.plan_signal_copy(signal, slot), f"{signal} also in {slot}"
             case schema.ShuffleCommand(announced=announced):
                 how = "announced" if announced else "unannounced"
-                return panel.plan_shuffle(self._rng, announced=announced), f"all shuffled, {how}"
+                return panel.plan_signal_shuffle(
+                    self._rng, announced=announced
+                ), f"all shuffled, {how}"
             case _:
                 return panel.plan_restoring_file_wiring(), "back to the wiring of the file"
 

@@ -140,9 +140,9 @@ class LiveRobot:
         panel = self.handlers.panel if self.handlers.found.policy else RewiringPanel()
         return schema.WiringUpdate(
             signals=panel.signals,
-            wires=panel.wires,
-            why_not_announced=panel.why_not_announced,
-            why_not_unannounced=panel.why_not_unannounced,
+            wires=panel.slot_wirings,
+            why_not_announced=panel.announced_refusal_reason,
+            why_not_unannounced=panel.unannounced_refusal_reason,
             undo=panel.undo_count,
             settings=dict(self.handlers.settings),
         )
@@ -153,7 +153,7 @@ class LiveRobot:
         self._cpu = time.monotonic(), time.process_time()
         load = (self._cpu[1] - used_s) / max(1e-9, self._cpu[0] - before_s)
         return schema.HealthUpdate(
-            seconds=round(self.watch.seconds, 1),
+            seconds=round(self.watch.seconds_since_start, 1),
             clients=len(self.clients),
             refused=self.clients.refused,
             load=round(load, 3),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from an_control.system.interrupts import bind_to_parent
+from an_control.system.interrupts import wrap_to_end_with_parent
 
 if TYPE_CHECKING:
     from launch.actions import ExecuteProcess
@@ -34,7 +34,7 @@ def make_page_command(namespace: str, port: int | str) -> list[str]:
     """
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
-    return bind_to_parent(
+    return wrap_to_end_with_parent(
         [sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)]
     )
 

@@ -48,8 +48,8 @@ class RewiringPanel:
     """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
     `set_signal_order` and `set_policy_wiring` set the present state. Methods such as
-    `plan_connection` and `plan_cut` only return a change, which the caller carries out. Then
-    `record_change` records it for `plan_undo`.
+    `plan_connection` and `plan_disconnection` only return a change, which the caller carries out.
+    Then `record_change` records it for `plan_undo`.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class RewiringPanel:
         return self._sort_slots()
 
     @property
-    def wires(self) -> list[SlotWiring]:
+    def slot_wirings(self) -> list[SlotWiring]:
         """The wiring of all input slots, in the order of the wiring file."""
         if self.order is None:
             return [
@@ -124,13 +124,13 @@ class RewiringPanel:
         ]
 
     @property
-    def why_not_announced(self) -> str:
+    def announced_refusal_reason(self) -> str:
         """The reason why no change can be announced to the policy; "" if it can."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
-    def why_not_unannounced(self) -> str:
+    def unannounced_refusal_reason(self) -> str:
         """The reason why no change can be made without announcing it; "" if it can."""
         return NO_SCRAMBLER if self.order is None else ""
 
@@ -158,14 +158,14 @@ class RewiringPanel:
             raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
         if before == signal:
             raise RefusedChangeError(f"{slot} carries {signal} already")
-        others = [one.slot for one in self.wires if one.signal == signal]
+        others = [one.slot for one in self.slot_wirings if one.signal == signal]
         if others:
             return self._plan_moves({slot: others[0], others[0]: slot}, announced=announced)
         if self.order is None:
             return WiringChange(parameters=self._make_field_parameters(slot, signal))
         return WiringChange({slot: signal})
 
-    def plan_cut(self, slot: str) -> WiringChange:
+    def plan_disconnection(self, slot: str) -> WiringChange:
         """Return the change of the wiring that leaves an input slot without a signal.
 
         Raises:
@@ -173,7 +173,7 @@ class RewiringPanel:
         """
         return self._plan_replacement(slot, NOTHING)
 
-    def plan_noise(self, slot: str) -> WiringChange:
+    def plan_noise_on_slot(self, slot: str) -> WiringChange:
         """Return the change that replaces the signal of an input slot by noise.
 
         Raises:
@@ -181,7 +181,7 @@ class RewiringPanel:
         """
         return self._plan_replacement(slot, NOISE)
 
-    def plan_copy(self, signal: str, slot: str) -> WiringChange:
+    def plan_signal_copy(self, signal: str, slot: str) -> WiringChange:
         """Return the change that connects a signal to one more input slot.
 
         Args:
@@ -195,7 +195,7 @@ class RewiringPanel:
             raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
         return self._plan_replacement(slot, signal)
 
-    def plan_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
+    def plan_signal_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
         """Return a change that permutes all signals at random.
 
         Args:
@@ -206,9 +206,9 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        slots = [one.slot for one in self.wires]
+        slots = [one.slot for one in self.slot_wirings]
         if len(slots) < 2:
-            raise RefusedChangeError(self.why_not_announced or "there is nothing to shuffle")
+            raise RefusedChangeError(self.announced_refusal_reason or "there is nothing to shuffle")
         return self._plan_moves(
             dict(zip(slots, rng.sample(slots, len(slots)), strict=True)), announced=announced
         )
@@ -286,8 +286,8 @@ class RewiringPanel:
         }
         if not announced:
             return WiringChange(order)
-        if self.why_not_announced:
-            raise RefusedChangeError(self.why_not_announced)
+        if self.announced_refusal_reason:
+            raise RefusedChangeError(self.announced_refusal_reason)
         now = {by: slot for slot, by in places.items()}
         reads = {
             channel: (self._scrambled, f"position[{now[slot]}]")
@@ -314,7 +314,7 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The robot has no such slot.
         """
-        found = next((one.signal for one in self.wires if one.slot == slot), None)
+        found = next((one.signal for one in self.slot_wirings if one.slot == slot), None)
         if found is None:
             raise RefusedChangeError(f"{slot!r} is not an input slot of this robot")
         return found

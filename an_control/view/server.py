@@ -237,17 +237,17 @@ class PageServer:
             host = socket.gethostname()
         return f"http://{host}:{self.port}/{self.token}/"
 
-    def allows_host(self, named: str) -> bool:
+    def allows_host(self, host: str) -> bool:
         """Return whether a request that is addressed to a host name may be answered.
 
         Any port is allowed, because a tunnel or a container has its own port, and browsers leave
         out port 80.
 
         Args:
-            named: The host, and perhaps the port, that the request names.
+            host: The host, and perhaps the port, that the request names.
         """
         with suppress(ValueError):
-            name = urlsplit(f"//{named}").hostname or ""
+            name = urlsplit(f"//{host}").hostname or ""
             if name in self._names:
                 return True
             if not self._is_loopback:

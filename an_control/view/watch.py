@@ -93,7 +93,7 @@ class RobotWatch:
         self._wiring, self._looked_up = path, None
 
     @property
-    def seconds(self) -> float:
+    def seconds_since_start(self) -> float:
         """The seconds since the start, in which the times of scores and marks are given."""
         return self._now_s() - self._start_s
 
@@ -108,7 +108,7 @@ class RobotWatch:
         Args:
             text: Description of what was rewired.
         """
-        self.marks.append((self.seconds, text))
+        self.marks.append((self.seconds_since_start, text))
         return schema.MarksUpdate(list(self.marks))
 
     def iterate_new_updates(self) -> Iterator[schema.Update | bytes]:
@@ -247,7 +247,7 @@ class RobotWatch:
         expected = self._count_expected_channels()
         present = round(len(self._ids) / max(expected, len(self._ids)), 3) if expected else None
         row = [
-            round(self.seconds, 2),
+            round(self.seconds_since_start, 2),
             self._episode.get("return") if running else None,
             _compute_mean_reward(before, self._episode) if running else None,
             *(times if running else (None, None)),

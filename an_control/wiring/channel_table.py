@@ -37,11 +37,11 @@ class _Group(NamedTuple):
     readers: tuple[Reader, ...]
     fixed: int
 
-    def count_expected(self) -> int:
+    def count_expected_channels(self) -> int:
         """Return the number of channels of this group that should be present."""
         if self.feed is not None:
-            return self.feed.expected
-        return self.fixed + sum(reader.expected for reader in self.readers)
+            return self.feed.expected_count
+        return self.fixed + sum(reader.expected_count for reader in self.readers)
 
 
 class ChannelWeights:
@@ -91,7 +91,7 @@ class ChannelWeights:
         """
         there = of = 0.0
         for group in self._groups:
-            expected = group.count_expected()
+            expected = group.count_expected_channels()
             present = min(int(np.count_nonzero(ok[group.places])), expected)
             if group.weight is None:
                 there, of = there + present, of + expected
@@ -205,7 +205,7 @@ class _PositionReader:
         start = 0
         try:
             for names in self._names:
-                names.use_names_of(message)
+                names.set_names_from_message(message)
             for reader in self._readers:
                 reader.read(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
@@ -251,7 +251,7 @@ class Readings(NamedTuple):
         there, of = self.weights or (len(self.ids), self.expected)
         return there / of if of else 1.0
 
-    def has_share(self, share: float) -> bool:
+    def has_min_share(self, share: float) -> bool:
         """Return whether one channel or more, and a given share of the expected ones, are present.
 
         Args:
@@ -285,7 +285,7 @@ class Conversion:
         self.raw = np.full(len(self.ids), np.nan)
         """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
-        """(N,) readings from the newest call of `convert`."""
+        """(N,) readings from the newest call of `convert_raw_numbers`."""
         self._curves = _find_value_functions(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
@@ -293,7 +293,7 @@ class Conversion:
         self._bound = np.where(np.isfinite(self._low), np.finfo(np.float64).max, _FLOAT32)
         self._present: dict[bytes, tuple[str, ...]] = {}
 
-    def convert(self) -> NDArray[np.bool_]:
+    def convert_raw_numbers(self) -> NDArray[np.bool_]:
         """Convert all raw numbers to readings. Return which are valid, as bools (N,).
 
         Where the wiring says so, angles are brought into -pi..pi or turned into sines or cosines.
@@ -352,7 +352,7 @@ class ChannelTable:
         self._feeds = self._sources.feeds
         self.measured: MeasuredPositions | None = None
         """Positions of the actuators, if the wiring says where they are measured."""
-        if wiring.command.measured:
+        if wiring.command.measured_configs:
             self.measured = MeasuredPositions(
                 wiring.command, self.message_classes, resolve, wiring.file
             )
@@ -426,10 +426,10 @@ class ChannelTable:
                         self.measured.read(source, message)
             for feed in feeds:
                 feed.write_numbers(lockstep)
-            ok = self._conversion.convert()
+            ok = self._conversion.convert_raw_numbers()
         new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
-        fresh = [feed.mark_missing(ok, now_ns, stamp_ns) for feed in feeds]
-        pattern = self._missing.update(ok, fresh, now_ns, stamp_ns)
+        fresh = [feed.mark_stale_channels_missing(ok, now_ns, stamp_ns) for feed in feeds]
+        pattern = self._missing.add_notices_of_changes(ok, fresh, now_ns, stamp_ns)
         ids = self._conversion.select_present_ids(pattern, ok)
         if self.cameras:
             values = np.concatenate([camera.patches for camera in self.cameras])[ok]
@@ -439,7 +439,9 @@ class ChannelTable:
             values = self._conversion.values[ok].astype(np.float32)
         since_ns = min(new_ns) if new_ns else max([feed.received.arrival_ns for feed in feeds])
         weights = None if self._weights is None else self._weights(ok)
-        return Readings(values, ids, max(self.expected, len(ids)), bool(new_ns), since_ns, weights)
+        return Readings(
+            values, ids, max(self.expected_count, len(ids)), bool(new_ns), since_ns, weights
+        )
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Return a table for another wiring, with the stored messages of this table.
@@ -474,18 +476,18 @@ class ChannelTable:
         }
 
     @property
-    def expected(self) -> int:
+    def expected_count(self) -> int:
         """Number of channels that should be present."""
-        return sum([feed.expected for feed in self._feeds.values()])
+        return sum([feed.expected_count for feed in self._feeds.values()])
 
-    def stop_expecting_absent(self) -> None:
+    def stop_expecting_absent_channels(self) -> None:
         """Stop expecting channels of entries with a `*` that have not come lately.
 
         Those channels of such entries that are present now become the expected ones.
         """
         for feed in self._feeds.values():
             for reader in feed.growing:
-                reader.stop_expecting_absent()
+                reader.stop_expecting_absent_channels()
 
     def reset(self) -> None:
         """Forget earlier camera frames, because a new episode starts."""

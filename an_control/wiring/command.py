@@ -270,7 +270,7 @@ class CommandConfig(CommandMessageList[MessageConfig]):
         return (np.asarray(values, np.float64) - self._offset) / self._scale
 
     @property
-    def measured(self) -> tuple[MeasuredConfig, ...]:
+    def measured_configs(self) -> tuple[MeasuredConfig, ...]:
         """The settings `measured` of each message that needs measured positions."""
         return tuple(one.measured for one in self.messages if one.measured is not None)
 

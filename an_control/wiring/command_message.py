@@ -264,9 +264,9 @@ class CommandMessage:
             types = list_field_types(cls)
             named |= find_name_list(types) is not None
             kind = types.get(step.name)
-            if kind is None or not kind.message:
+            if kind is None or not kind.message_type:
                 return FieldPath(steps)
-            cls = self._resolve(kind.message)
+            cls = self._resolve(kind.message_type)
         types, last = list_field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
             named |= find_name_list(types) is not None
@@ -308,7 +308,7 @@ class CommandMessage:
                 if place > len(inner):
                     raise IndexError(f"{access.name}[0] to {access.name}[{len(inner)}]")
                 if place == len(inner):
-                    inner.append(self._resolve(kind.message or "")())
+                    inner.append(self._resolve(kind.message_type or "")())
                 inner = inner[place]
             node = inner
         return node, names
@@ -382,7 +382,9 @@ class CommandMessage:
             kind.base != "boolean" and isinstance(value, bool)
         ):
             raise_constant_error(f"a {kind.base}")
-        elif number is not None and (problem := _describe_misfit(number, kind.base)):
+        elif number is not None and (
+            problem := _describe_unrepresentable_number(number, kind.base)
+        ):
             raise_constant_error(problem)
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
@@ -483,7 +485,7 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
     return float(lowest), float(highest)
 
 
-def _describe_misfit(number: float, base: str) -> str:
+def _describe_unrepresentable_number(number: float, base: str) -> str:
     """Describe the allowed values if a field cannot hold a number exactly; else return "".
 
     Args:

@@ -95,10 +95,14 @@ class NumberField:
     @property
     def can_be_pooled(self) -> bool:
         """Whether it stands for an array without names, so that neighbours can be combined."""
-        return self.accesses[-1].key == ALL and not self.needs_nested_reader and self.names is None
+        return (
+            self.accesses[-1].key == ALL
+            and not self.needs_nested_reader
+            and self.element_names_path is None
+        )
 
     @cached_property
-    def names(self) -> str | None:
+    def element_names_path(self) -> str | None:
         """Attribute path of the list that names the array's elements, or None."""
         for count in range(len(self.accesses), 0, -1):
             if names := self.accesses[count - 1].names:
@@ -167,9 +171,9 @@ def _find_mark_on_path(
         if mark := find_unavailable_mark(cls, access.name):
             return mark.apply_to_part(".".join(before.name for before in accesses[:place]))
         type_ = list_field_types(cls)[access.name]
-        if type_.array or type_.message is None:
+        if type_.array or type_.message_type is None:
             return None
-        cls = resolve(type_.message)
+        cls = resolve(type_.message_type)
     return None
 
 
@@ -191,8 +195,12 @@ def make_readers(
     names: dict[str, MessageNames] = {}
     for number_field in number_fields:
         last = number_field.accesses[-1]
-        by_name = isinstance(last.key, str) and number_field.names is not None
-        listed = number_field.names if by_name and not number_field.needs_nested_reader else None
+        by_name = isinstance(last.key, str) and number_field.element_names_path is not None
+        listed = (
+            number_field.element_names_path
+            if by_name and not number_field.needs_nested_reader
+            else None
+        )
         if listed is not None and listed not in names:
             names[listed] = MessageNames(listed)
         if number_field.is_open_ended:
@@ -265,7 +273,9 @@ def _make_wildcard_reader(
         taken: Ids of all channels. The reader adds the ids of its new channels.
     """
     if number_field.needs_nested_reader:
-        wildcard = Wildcard(number_field.config, "", taken, by_name=number_field.names is not None)
+        wildcard = Wildcard(
+            number_field.config, "", taken, by_name=number_field.element_names_path is not None
+        )
         return NestedReader(number_field.accesses, number_field.function, wildcard=wildcard)
     prefix = number_field.make_id_part()
     wildcard = Wildcard(
@@ -442,8 +452,8 @@ class _FieldFollower:
                 which is included.
             named: Whether one of the messages passed so far has a list that names its elements.
         """
-        if type_.message:
-            cls = self._resolve_class(type_.message)
+        if type_.message_type:
+            cls = self._resolve_class(type_.message_type)
             if rest:
                 yield from self.find_numbers(rest, cls, accesses, named)
             elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
@@ -479,8 +489,8 @@ class _FieldFollower:
             for key in self._expand_key(ALL if type_.array else None, type_):
                 shown = (True, type_.array)
                 new = (*accesses, FieldAccess(name, key, names, shown))
-                if type_.message:
-                    yield from self._find_all_numbers(self._resolve_class(type_.message), new)
+                if type_.message_type:
+                    yield from self._find_all_numbers(self._resolve_class(type_.message_type), new)
                 elif type_.is_numeric:
                     yield NumberField(self._config, new, type_.base)
 
@@ -559,7 +569,7 @@ def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
     types = list_field_types(cls)
     if names := find_name_list(types):
         return attrgetter(names)
-    if any(type_.array and type_.message for type_ in types.values()):
+    if any(type_.array and type_.message_type for type_ in types.values()):
         return None
     return lambda message: ()
 

@@ -144,7 +144,7 @@ class ChannelConfig:
         return parse_field(self.field).wave if self.field else None
 
     @property
-    def is_repaired(self) -> bool:
+    def has_repair_settings(self) -> bool:
         """Whether the settings replace some readings by values, or make them missing."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
@@ -185,7 +185,7 @@ class Wiring:
         raise KeyError(name)
 
     @property
-    def rewirable(self) -> dict[str, str]:
+    def rewirable_settings(self) -> dict[str, str]:
         """Present value of each setting that can change while the node runs, by key.
 
         Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
@@ -206,7 +206,7 @@ class Wiring:
         """Return a copy of this wiring with other topics, sources or fields.
 
         Args:
-            changes: New values by key, as in `rewirable`.
+            changes: New values by key, as in `rewirable_settings`.
 
         Raises:
             WiringError: A key is unknown, or a value would not be allowed in the file.
@@ -231,11 +231,11 @@ class Wiring:
                     channels[name], field=read_field_path(entry, many="*" in name)
                 )
             else:
-                near = difflib.get_close_matches(key, self.rewirable, 1)
+                near = difflib.get_close_matches(key, self.rewirable_settings, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
                 raise WiringError(self.file, key, Description("this key"), allowed)
-        check_no_loops(self.file, sources.values(), self.command.topic_keys)
+        check_no_topic_loops(self.file, sources.values(), self.command.topic_keys)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
@@ -249,12 +249,12 @@ class Wiring:
             previous: The earlier wiring.
 
         Returns:
-            The values in this wiring, by key as in `rewirable`.
+            The values in this wiring, by key as in `rewirable_settings`.
         """
         kept = {*map(id, previous.sources), *map(id, previous.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
         channels = tuple(one for one in self.channels if id(one) not in kept)
-        return replace(self, sources=sources, channels=channels).rewirable
+        return replace(self, sources=sources, channels=channels).rewirable_settings
 
     def describe_changes(self, previous: Wiring) -> list[str]:
         """Return which topics, sources and fields changed since `previous`, as texts for the log.
@@ -264,7 +264,9 @@ class Wiring:
         """
         kept = {*map(id, self.channels)} & {*map(id, previous.channels)}
         new, old = (
-            replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
+            replace(
+                one, channels=tuple(c for c in one.channels if id(c) not in kept)
+            ).rewirable_settings
             for one in (self, previous)
         )
         changes = [f"{key} = {value}" for key, value in new.items() if old.get(key) != value]
@@ -305,7 +307,7 @@ def load_wiring(path: str | Path) -> Wiring:
     _check_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].read_number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
-    check_no_loops(str(path), sources, command.topic_keys)
+    check_no_topic_loops(str(path), sources, command.topic_keys)
     return Wiring(
         file=str(path),
         robot=top["robot"].read_text(_A_NAME, _NAME),
@@ -317,7 +319,9 @@ def load_wiring(path: str | Path) -> Wiring:
     )
 
 
-def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
+def check_no_topic_loops(
+    file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]
+) -> None:
     """Check that no source (topic subscription) reads a topic to which the policy node publishes.
 
     Args:
@@ -574,7 +578,7 @@ class MessageNames:
         self._count = 0
         self.listing = NameList(0, ())
 
-    def use_names_of(self, message: Any) -> int:
+    def set_names_from_message(self, message: Any) -> int:
         """Use a message's names from now on. Return the number that identifies their list."""
         names = self._get(message)
         if names != self.listing.names:

@@ -122,7 +122,7 @@ def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
     return [f"{text:<{width}}   # {about}" if about else text for text, about in texts]
 
 
-def find_undecided(text: str) -> list[tuple[int, str]]:
+def find_undecided_lines(text: str) -> list[tuple[int, str]]:
     """Return line number and text of each comment that asks for a decision (`# SET ...`).
 
     Args:

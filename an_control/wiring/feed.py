@@ -144,7 +144,7 @@ class KeptMessages:
 
     def update_names(self, message: Any) -> list[int]:
         """Read the lists of names in a message. Return the numbers that identify these lists."""
-        return [names.use_names_of(message) for names in self.names]
+        return [names.set_names_from_message(message) for names in self.names]
 
     def find_shape(self, message: Any) -> MessageShape:
         """Return the shape of a message: which names it has and how long its arrays are.
@@ -246,8 +246,8 @@ class Feed:
         )
         for reader in self.growing:
             if (own_ns := compute_max_age_ns(config, reader.max_age_s)) < NEVER_NS:
-                reader.set_gone_after(own_ns)
-        self._settled = sum(r.expected for r in readers if r not in self.growing)
+                reader.set_removal_delay_ns(own_ns)
+        self._settled = sum(r.expected_count for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
         self._last: StoredMessage | None = None
         """The message that was read last since `number_channels`, or None."""
@@ -303,9 +303,9 @@ class Feed:
             reader.reset()
 
     @property
-    def expected(self) -> int:
+    def expected_count(self) -> int:
         """Number of channels that should be present."""
-        return self._settled + sum([reader.expected for reader in self.growing])
+        return self._settled + sum([reader.expected_count for reader in self.growing])
 
     def mask_reported_channels(self) -> NDArray[np.bool_]:
         """Return for which of the source's n channels a loss is reported."""
@@ -326,7 +326,7 @@ class Feed:
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def is_in_time(self, now_ns: int, stamp_ns: int | None) -> bool:
+    def is_newest_message_usable(self, now_ns: int, stamp_ns: int | None) -> bool:
         """Return whether the newest message is new enough for at least one channel."""
         received = self.received
         if stamp_ns is None:
@@ -335,7 +335,9 @@ class Feed:
             return received.count > received.count_read
         return received.stamp_ns == stamp_ns
 
-    def mark_missing(self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None) -> bool:
+    def mark_stale_channels_missing(
+        self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None
+    ) -> bool:
         """Mark the source's channels whose message is too old as missing, and end the read.
 
         Args:
@@ -348,7 +350,7 @@ class Feed:
             Whether the newest message is new enough for at least one channel.
         """
         received, ages = self.received, self.ages
-        in_time = not self.error and self.is_in_time(now_ns, stamp_ns)
+        in_time = not self.error and self.is_newest_message_usable(now_ns, stamp_ns)
         received.count_read, received.new = received.count, False
         if not in_time:
             ok[self.place] = False
@@ -360,7 +362,7 @@ class Feed:
         return in_time
 
     def explain_lateness(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Return why `is_in_time` is false, as text for a log line."""
+        """Return why `is_newest_message_usable` is false, as text for a log line."""
         received, longest_s = self.received, self.ages.longest / 1e9
         if not received.count:
             return f"no message yet on {self.config.topic}"
@@ -484,7 +486,7 @@ class Feed:
         reader, place = self._find_reader(index)
         return reader.explain_absent(place) or reader.explain_invalid(place)
 
-    def describe_detail(self, index: int) -> str:
+    def describe_absence_detail(self, index: int) -> str:
         """Return more about why a channel is missing, or "".
 
         Args:
@@ -493,7 +495,7 @@ class Feed:
         reader, place = self._find_reader(index)
         if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
             return reader.describe_replacement(place)
-        return reader.describe_detail(place) if reader.explain_absent(place) else ""
+        return reader.describe_absence_detail(place) if reader.explain_absent(place) else ""
 
     def _find_reader(self, index: int) -> tuple[Reader, int]:
         """Return the reader of a channel, and the channel's index in that reader.

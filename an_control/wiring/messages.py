@@ -112,7 +112,7 @@ class FieldType:
         return self.base in NUMERIC
 
     @property
-    def message(self) -> str | None:
+    def message_type(self) -> str | None:
         """Full name of the message type that the field holds; None for other fields."""
         package, slash, name = self.base.rpartition("/")
         return f"{package.removesuffix('/msg')}/msg/{name}" if slash else None

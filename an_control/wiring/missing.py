@@ -125,7 +125,7 @@ class MissingReport:
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
         self._ids, self._ok, self._last = ids, np.zeros(len(ids), bool), None
 
-    def update(
+    def add_notices_of_changes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
         """Add notices of what has changed at a read of the table. Return `ok` as bytes.
@@ -167,7 +167,7 @@ class MissingReport:
                 groups["recovered", ""].append(ids[index])
             else:
                 reason = feed.explain_missing(index, now_ns)
-                details.setdefault(reason, feed.describe_detail(index))
+                details.setdefault(reason, feed.describe_absence_detail(index))
                 groups["lost", reason].append(ids[index])
         fine[:] = ok
         for (kind, reason), changed in groups.items():
@@ -212,7 +212,9 @@ class MissingReport:
                 reason = late or feed.error or feed.explain_missing(index, now_ns)
                 if reason not in first:
                     first[reason] = (
-                        reason if late else _join_detail(reason, feed.describe_detail(index))
+                        reason
+                        if late
+                        else _join_detail(reason, feed.describe_absence_detail(index))
                     )
                 found.setdefault(first[reason], []).append(self._ids[feed.place][index])
         return found
@@ -229,12 +231,12 @@ class MissingReport:
                 fresh=feed.fresh and feed.received.count > 0,
                 repeats=feed.received.repeats,
                 present=int(np.count_nonzero(self._ok[feed.place])),
-                expected=feed.expected,
+                expected=feed.expected_count,
                 missing=tuple(
                     self._ids[feed.place][index] for index in self._find_reported_missing(feed)
                 ),
                 reasons=self._explain_missing(feed),
-                unexpected=sum(reader.unexpected for reader in feed.growing),
+                unexpected=sum(reader.unexpected_count for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
             )
@@ -261,7 +263,7 @@ class MissingReport:
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.explain_missing(index, read_ns)
             if reason not in found:
-                found[reason] = _join_detail(reason, feed.describe_detail(index))
+                found[reason] = _join_detail(reason, feed.describe_absence_detail(index))
         return tuple(found.values())
 
 

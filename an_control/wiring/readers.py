@@ -89,7 +89,7 @@ class Repairs:
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
     """Return the `Repairs` of these channels, or None if no channel replaces numbers."""
-    if any(config.is_repaired for config in configs):
+    if any(config.has_repair_settings for config in configs):
         return Repairs(configs)
     return None
 
@@ -197,7 +197,7 @@ class Presence:
             self.expected |= self._last_ns - self._since_ns >= PROVEN_NS
         self.count = int(np.count_nonzero(self.expected | present))
 
-    def find_stale(self) -> NDArray[np.bool_]:
+    def find_stale_elements(self) -> NDArray[np.bool_]:
         """Return, for each element, whether it may be dropped.
 
         That is so if it is not expected and has been missing for longer than `gone_ns`.
@@ -229,7 +229,7 @@ class Presence:
         self.complete = False
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
-    def stop_expecting_absent(self) -> None:
+    def stop_expecting_absent_channels(self) -> None:
         """Stop expecting elements that have been missing for longer than `gone_ns` + PROVEN_NS."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
@@ -283,7 +283,7 @@ class Reader(ABC):
         self._repairs = make_repairs(self.configs)
 
     @property
-    def expected(self) -> int:
+    def expected_count(self) -> int:
         """Number of channels that should be present."""
         return len(self.ids)
 
@@ -346,7 +346,7 @@ class Reader(ABC):
         """
         return None
 
-    def describe_detail(self, index: int) -> str:
+    def describe_absence_detail(self, index: int) -> str:
         """Return more about a channel that is not in the message, such as a similar name, or "".
 
         Args:
@@ -538,12 +538,12 @@ class GrowingReader(Reader):
         return self.wildcard is not None and self.wildcard.by_name
 
     @property
-    def expected(self) -> int:
+    def expected_count(self) -> int:
         """Number of channels that should be present; 1 for a `*` that has matched nothing."""
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
-    def unexpected(self) -> int:
+    def unexpected_count(self) -> int:
         """Number of channels that are present, or were recently, but are not expected to stay."""
         return (
             len(self.ids) - int(np.count_nonzero(self.mask_reported_channels()))
@@ -571,13 +571,13 @@ class GrowingReader(Reader):
         if self.wildcard:
             self._presence.record_elements(present, time_ns)
 
-    def set_gone_after(self, limit_ns: int) -> None:
+    def set_removal_delay_ns(self, limit_ns: int) -> None:
         """Set for how many ns an element must be missing before it may be dropped."""
         self._presence.gone_ns = limit_ns
 
-    def stop_expecting_absent(self) -> None:
+    def stop_expecting_absent_channels(self) -> None:
         """Stop expecting elements that have not come recently."""
-        self._presence.stop_expecting_absent()
+        self._presence.stop_expecting_absent_channels()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
         """Return whether both readers add channels from the same entry of the wiring."""
@@ -605,7 +605,7 @@ class GrowingReader(Reader):
             keys: Names or indices of the elements in a message.
             time_ns: Time of the message in ns.
         """
-        stale = self._presence.find_stale()
+        stale = self._presence.find_stale_elements()
         if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
             return False
         first, keys = not self._seen, dict.fromkeys(keys)
@@ -767,7 +767,7 @@ class ElementReader(GrowingReader):
             return list(self.ids)
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
-    def describe_detail(self, index: int) -> str:
+    def describe_absence_detail(self, index: int) -> str:
         """Return text on which name in the message is most similar to a missing one, or "".
 
         Args:

@@ -107,8 +107,9 @@ def make_disturbances_page() -> str:
     for one in SETTINGS:
         what = ", ".join(one.observations) if one.target == "readings" else one.target
         lines.append(
-            f"| `{one.name}` | `{one.word}` | {one.plain_default} |"
-            f" {_escape_markdown(one.meaning)} | {_escape_markdown(one.allowed)} | {what} |"
+            f"| `{one.name}` | `{one.word}` | {one.default_as_plain_value} |"
+            f" {_escape_markdown(one.meaning)} | {_escape_markdown(one.allowed_values_text)} |"
+            f" {what} |"
         )
     return "\n".join(lines)
 

@@ -256,7 +256,7 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         if (order := listener.take_newest_message("order")) is not None:
             deeds.panel.set_signal_order({pair.key: pair.value for pair in order.values})
         if deeds.panel.order and done < drags * now_s / seconds:
-            wires = {wire.slot: wire.signal for wire in deeds.panel.wires}
+            wires = {wire.slot: wire.signal for wire in deeds.panel.slot_wirings}
             slots = list(wires)
             one, slot = slots[done % 28], slots[(7 * done + 3) % 28]
             done += 1

@@ -190,16 +190,16 @@ class MonitorWatch:
         slots, outputs = monitor.slots, monitor.assignment.outputs
         counts["ticks"] += 1
         counts["unfit"] += monitor.fit.model_fits_robot is False
-        counts["lost"] += monitor.lost
-        if not disturber.shuffles:
+        counts["lost"] += monitor.is_assignment_lost
+        if not disturber.shuffle_count:
             if slots is not self._taken:
                 counts["invented"] += bool(self._find_wrong_channels(slots, self._nominal).any())
             counts["permuted"] += bool(self._find_wrong_channels(outputs, self._nominal).any())
         self._taken = slots
-        if disturber.shuffles != self._shuffles:
+        if disturber.shuffle_count != self._shuffles:
             truth = self._find_true_slots(disturber)
             self._have_moved = self._find_wrong_channels(self._truth, truth)
-            self._truth, self._shuffles, self._after = truth, disturber.shuffles, 0
+            self._truth, self._shuffles, self._after = truth, disturber.shuffle_count, 0
         elif self._after >= 0:
             self._after += 1
         if self._after == FOUND_TICKS - 1:

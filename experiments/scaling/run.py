@@ -24,12 +24,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.bench.training import measure_median_rate
+from an_control.bench.training import measure_median_steps_per_s
 from an_control.learning.es.optimisers import make_optimiser
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.rollout.engine import draw_training_starts
 from an_control.learning.rollout.episode import play_pickled_model
-from an_control.learning.rollout.processes import RolloutTask, count_episodes_per_task, split_tasks
+from an_control.learning.rollout.processes import (
+    RolloutTask,
+    count_episodes_per_task,
+    split_into_tasks,
+)
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
@@ -109,7 +113,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     form = Authors(len(described.actuators), 16)
     people = [form.make_model(np.zeros(form.vector_size), described, {})] * POPULATION
     starts = draw_training_starts(np.random.default_rng(0), ROLLOUTS)
-    tasks = split_tasks(environment, described.channels, people, starts, workers=1)
+    tasks = split_into_tasks(environment, described.channels, people, starts, workers=1)
     costs = GenerationCosts(
         _measure_episode_s(tasks[0], limit or 1000, seconds),
         _measure_optimiser_s(form.vector_size),
@@ -134,7 +138,7 @@ def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
         return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
     count_steps()
-    return limit / measure_median_rate(count_steps, seconds, time.process_time)
+    return limit / measure_median_steps_per_s(count_steps, seconds, time.process_time)
 
 
 def _measure_optimiser_s(size: int) -> float:

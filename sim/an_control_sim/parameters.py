@@ -74,16 +74,16 @@ def declare_disturbance(
         # With a range in the descriptor, rclpy's error would not name the allowed values.
         descriptor = ParameterDescriptor(
             description=one.meaning,
-            additional_constraints=one.allowed,
+            additional_constraints=one.allowed_values_text,
             read_only=one.target != "readings",
-            dynamic_typing=one.is_textual,
+            dynamic_typing=one.is_given_as_text,
         )
         _declare_checked_parameter(
             node,
             one.name,
-            str(value) if one.is_textual else value,
+            str(value) if one.is_given_as_text else value,
             descriptor,
-            f"{one.allowed}: {one.meaning}",
+            f"{one.allowed_values_text}: {one.meaning}",
         )
     try:
         return _read_disturbance(node, ())

@@ -102,7 +102,7 @@ def filled(robot: RobotUnderTest, value: float, topics: Topics = "all") -> Itera
 
 def _fill(message: Any, value: float) -> None:
     for name, kind in list_field_types(type(message)).items():
-        if kind.message and not kind.array and name not in ("header", "stamp"):
+        if kind.message_type and not kind.array and name not in ("header", "stamp"):
             _fill(getattr(message, name), value)
         elif kind.base == "double":
             old = getattr(message, name)

@@ -35,7 +35,7 @@ def test_kind_sizes_task_and_arrays_are_shown_and_written(model, tmp_path, capsy
     out = capsys.readouterr().out
     for line in ("kind: attention_neuron", "  queries: 32", "  step_s: 0.0165"):
         assert line in out
-    assert f"parameters: {MODEL.parameters}" in out
+    assert f"parameters: {MODEL.parameter_count}" in out
     result = json.loads(shown.read_text())
     assert result["sizes"]["neuron"] == 8
     assert result["arrays"]["head.1.weight"] == [8, 32]

@@ -27,7 +27,7 @@ from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.draft import draft_environment, format_expression
+from an_control_sim.bridge.draft import draft_environment, format_index_expression
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.bridge.simulator_node import check_files_fit, find_unpublished_sources
 from an_control_sim.gym.environments import describe_task, make_environment
@@ -255,7 +255,7 @@ def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras()
     ],
 )
 def test_places_of_the_observation_are_named_as_shortly_as_they_can_be(places, size, text):
-    assert format_expression(places, size) == text
+    assert format_index_expression(places, size) == text
 
 
 def test_a_robot_may_have_a_name_that_yaml_takes_for_something_else(tmp_path):

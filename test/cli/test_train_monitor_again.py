@@ -79,7 +79,7 @@ def run(tmp_path, cart, monkeypatch):
 def test_with_fewer_minutes_the_network_at_hand_ends_as_it_is(run, tmp_path, stop_after):
     run("run", minutes=0.0, stop_after=stop_after)
     ended = run("run", LITTLE)
-    assert ended.finished and "loss" not in ended.metrics[stop_after]
+    assert ended.is_finished and "loss" not in ended.metrics[stop_after]
     assert ended.metrics[stop_after]["update"] == 10
     assert [line["learns"] for line in ended.metrics][-1] == "impute"
     last = ended.learner.make_model()
@@ -105,7 +105,7 @@ def test_back_at_the_minutes_that_had_cut_it_short_nothing_begins_again(run):
     run("run", 2 * LITTLE, stop_after=1)
     run("run", LITTLE, stop_after=2)
     last = run("run", 2 * LITTLE)
-    assert not last.learner.starts_again and last.finished
+    assert not last.learner.starts_again and last.is_finished
     assert run("run", 3 * LITTLE).learner.starts_again
 
 

@@ -12,13 +12,13 @@ VALUES = np.array([1.0, 2.0, 3.0], np.float32)
 
 
 def carried(cables: SignalRouting, values=VALUES, ids=IDS) -> dict[str, float]:
-    given, names = cables.route(values, ids)
+    given, names = cables.map_signals_to_channels(values, ids)
     return dict(zip(names, given.tolist(), strict=True))
 
 
 def test_at_first_the_very_readings_come_out():
     cables = SignalRouting(IDS)
-    values, ids = cables.route(VALUES, IDS)
+    values, ids = cables.map_signals_to_channels(VALUES, IDS)
     assert values is VALUES and ids is IDS
     assert cables.signal_by_channel == {"a": "a", "b": "b", "c": "c"}
 
@@ -30,9 +30,12 @@ def test_signals_are_moved_cut_and_copied_and_the_ids_stay_one_tuple():
     cables.change_signals({"c": "b", "a": ""})
     assert carried(cables) == {"b": 1.0, "c": 2.0}
     assert cables.signal_by_channel == {"a": "", "b": "a", "c": "b"}
-    assert cables.route(VALUES, IDS)[1] is cables.route(VALUES, IDS)[1]
+    assert (
+        cables.map_signals_to_channels(VALUES, IDS)[1]
+        is cables.map_signals_to_channels(VALUES, IDS)[1]
+    )
     cables.change_signals({"a": "a", "b": "b", "c": "c"})
-    assert cables.route(VALUES, IDS)[0] is VALUES
+    assert cables.map_signals_to_channels(VALUES, IDS)[0] is VALUES
 
 
 def test_noise_is_another_number_at_each_tick_and_the_same_by_its_seed():

@@ -61,7 +61,7 @@ def test_an_unannounced_shuffle_moves_signals_behind_the_same_ids():
     truth = dict(zip(one.ids, one.order, strict=True))
     assert all(shown[slot] == VALUES[IDS.index(truth[slot])] for slot in IDS)
     assert any(truth[slot] != slot for slot in IDS)
-    assert one.shuffles == 1
+    assert one.shuffle_count == 1
 
 
 def test_an_announced_shuffle_leaves_every_signal_with_its_id():
@@ -73,7 +73,7 @@ def test_an_announced_shuffle_leaves_every_signal_with_its_id():
         assert dict(zip(ids, values.tolist(), strict=True)) == dict(
             zip(IDS, VALUES.tolist(), strict=True)
         )
-    assert len(orders) == 3 == one.shuffles
+    assert len(orders) == 3 == one.shuffle_count
 
 
 def test_every_k_steps_starts_nominal_and_permutes_anew():
@@ -166,7 +166,7 @@ def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
     assert len(one.disturb(VALUES, IDS)[1]) == 12
     assert one.order == steady.order
     one.shuffle()
-    assert one.order != steady.order and one.shuffles == 2
+    assert one.order != steady.order and one.shuffle_count == 2
     one.reset(1)
     steady.reset(1)
     assert one.order == steady.order and not one.settings.missing
@@ -190,11 +190,11 @@ def test_a_schedule_changes_the_same_steps_of_every_episode():
     one = Disturber(IDS, DisturbanceSettings(), 1, schedule)
     for episode in (0, 1):
         one.reset(episode)
-        counts = [(len(ids), one.shuffles) for _, ids in run(one, 2)]
+        counts = [(len(ids), one.shuffle_count) for _, ids in run(one, 2)]
         assert counts == [(12, 0), (12, 0)]
         assert [len(ids) for _, ids in run(one, 2)] == [6, 6]
         assert [len(ids) for _, ids in run(one, 3)] == [12, 12, 12]
-        assert one.shuffles == 2
+        assert one.shuffle_count == 2
     one.reset(0)
     first = run(one, 8)
     again = Disturber(IDS, DisturbanceSettings(), 1, schedule[::-1])
@@ -222,7 +222,7 @@ def messages(one: Disturber, ticks: int) -> list[tuple[float, bool, bool]]:
     found = []
     for tick in range(ticks):
         values, _ = one.disturb(VALUES + 100 * tick, IDS)
-        found.append((float(values.min()) // 100, one.has_arrived, one.is_message_new))
+        found.append((float(values.min()) // 100, one.has_message_arrived, one.is_message_new))
     return found
 
 

@@ -149,7 +149,7 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
         heard = []
         for step in range(STEPS):
             message.fill_message(Readings(RECORDED[step], CHANNELS, N, True, 0), disturber, step)
-            if disturber.has_arrived:
+            if disturber.has_message_arrived:
                 names, readings = message.message.name, message.message.position
                 heard.append(by_slot(np.array(readings), tuple(names)))
         yield np.array(heard)

@@ -56,12 +56,12 @@ def test_what_a_setting_does_not_allow_is_refused_with_its_name_and_what_it_allo
     for bad in (-1, nan, inf, "much", None, *one.forbidden, one.maximum + 1):
         with pytest.raises(ValueError, match=one.name) as refused:
             DisturbanceSettings(**{one.name: bad})
-        assert f"(allowed: {one.allowed})" in str(refused.value)
+        assert f"(allowed: {one.allowed_values_text})" in str(refused.value)
     if one.kind is Range:
         for bad in (f"{one.minimum - 1}..1", "1..", "2..1", "1..2..3"):
             with pytest.raises(ValueError, match=one.name):
                 one.convert_value(bad)
-    assert one.convert_value(one.plain_default) == one.default
+    assert one.convert_value(one.default_as_plain_value) == one.default
     assert one.convert_value(as_text(one)) == another(one)
 
 
@@ -98,7 +98,7 @@ def test_a_recorded_episode_is_disturbed_as_it_would_have_been_tick_by_tick(one)
     wide = {one.name: Range(0, 4 if one.whole else 0.5)} if one.kind is Range else {}
     for settings in (having(one), replace(having(one), shuffle=Shuffle(True, 7), **wide)):
         live, again = (Disturber(IDS, settings, 3, keep_places=True) for _ in range(2))
-        ticks = [(live.disturb(tick, live.ids)[0], live.has_arrived) for tick in recorded]
+        ticks = [(live.disturb(tick, live.ids)[0], live.has_message_arrived) for tick in recorded]
         replay = again.disturb_episode(recorded)
         assert replay.steps.tolist() == [step for step, (_, came) in enumerate(ticks) if came]
         np.testing.assert_array_equal(replay.values, [values for values, came in ticks if came])
@@ -137,7 +137,7 @@ def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
         tyro.cli(command, args=["--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert option in shown and one.meaning[1:] in shown
-    assert one.kind is bool or f": {one.allowed}." in shown
+    assert one.kind is bool or f": {one.allowed_values_text}." in shown
 
 
 @WALK
@@ -157,9 +157,9 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
         described = node.describe_parameter(one.name)
         assert (described.description, described.additional_constraints) == (
             one.meaning,
-            one.allowed,
+            one.allowed_values_text,
         )
-        value = str(another(one)) if one.is_textual else another(one)
+        value = str(another(one)) if one.is_given_as_text else another(one)
         (result,) = node.set_parameters([Parameter(one.name, value=value)])
         if one.target == "readings":
             assert result.successful and getattr(taken[-1], one.name) == another(one)

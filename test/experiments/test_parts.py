@@ -56,7 +56,9 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
     settings = policy.make_settings(teacher, 0.001, 1)
     found = parts.collect_results(tmp_path / "kept.json", {policy.runs_folder: settings})
     assert (
-        policy.make_row(found)[2] == str(parts.count_parameters(wanted)) == str(learned.parameters)
+        policy.make_row(found)[2]
+        == str(parts.count_parameters(wanted))
+        == str(learned.parameter_count)
     )
     assert set(found[policy.runs_folder.name]["1"]["protocols"]) == set(parts.PROTOCOLS)
     assert found[policy.runs_folder.name]["1"]["settings"] == settings

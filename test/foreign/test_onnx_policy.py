@@ -244,5 +244,5 @@ def test_what_is_known_of_it_is_a_model(tmp_path):
     model = read_model(save(tmp_path, linear()))
     assert model.kind == "foreign"
     assert (model.sizes.channels, model.sizes.actions) == (3, 2)
-    assert model.parameters == 3 * 2 + 2
+    assert model.parameter_count == 3 * 2 + 2
     assert model.task == Task(channels=("a", "b", "c"), actuators=("left", "right"))

@@ -79,7 +79,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
     for stop in (1, 3):
         part = dagger(tmp_path / "parts", settings)
         part.run(stop_after=stop)
-    assert whole.finished and part.finished
+    assert whole.is_finished and part.is_finished
     ours = read_model(part.model_path).arrays
     for name, array in read_model(whole.model_path).arrays.items():
         assert array.tobytes() == ours[name].tobytes(), name
@@ -123,7 +123,7 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
     run = dagger(tmp_path, settings)
     monkeypatch.setattr(run.learner, "_play_validation", lambda driver, how, number=0: np.ones(1))
     run.run()
-    assert run.finished and run.done == 5
+    assert run.is_finished and run.done == 5
 
 
 def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, monkeypatch):

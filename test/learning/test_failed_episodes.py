@@ -69,7 +69,7 @@ def test_a_validation_episode_that_always_fails_costs_no_model_and_no_end(tmp_pa
     """Every validation was NaN: none was the best, and no score was reached."""
     run = search(tmp_path, Failing(validation=[1]), score=2.6)
     run.run()
-    assert run.done == 2 and run.finished
+    assert run.done == 2 and run.is_finished
     assert run.metrics[-1]["validation"] == np.mean([1.0, 3.0, 4.0])
     assert run.metrics[-1]["validation_failed"] == 1
     assert read_model(run.model_path).trained["generations"] == 2

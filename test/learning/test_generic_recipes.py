@@ -28,7 +28,7 @@ from an_control.learning.training_disturbances import (
     assign_equal_probabilities,
     check_probabilities,
     draw_one_disturbance,
-    drop_unsupported,
+    drop_unsupported_disturbances,
     make_disturber,
     make_sorted_ids,
 )
@@ -67,11 +67,11 @@ def test_a_run_with_a_time_limit_ends_by_it_and_keeps_its_best_student(tmp_path)
     learner = dagger(tmp_path, settings)
     run = RunLoop(RunFolder(tmp_path, learner.config), learner)
     run.run()
-    assert run.finished and 1 < run.done < 1000 and learner.progress >= 1.0
+    assert run.is_finished and 1 < run.done < 1000 and learner.progress >= 1.0
     again = dagger(tmp_path, settings)
-    assert RunLoop(RunFolder(tmp_path, again.config), again).finished
+    assert RunLoop(RunFolder(tmp_path, again.config), again).is_finished
     longer = dagger(tmp_path, replace(settings, minutes=100.0))
-    assert not RunLoop(RunFolder(tmp_path, longer.config), longer).finished
+    assert not RunLoop(RunFolder(tmp_path, longer.config), longer).is_finished
     for one in (learner, again, longer):
         one.close()
 
@@ -103,7 +103,7 @@ def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_pat
         live, steps, seen = Disturber(make_sorted_ids(2), fault, seed), [], []
         for step, reading in enumerate(readings):
             values, _ = live.disturb(reading, make_sorted_ids(2))
-            if live.has_arrived:
+            if live.has_message_arrived:
                 steps.append(step)
                 seen.append(values)
         replay = Disturber(make_sorted_ids(2), fault, seed).disturb_episode(readings)
@@ -158,7 +158,9 @@ def test_an_episodes_driver_sees_what_arrives_and_its_teacher_what_is():
 def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
     env = make_environment(POLE)
     faults = {"gain=0.6,delay=1": 0.25, "mass=0.7": 0.25, "delay=1": 0.25}
-    left = drop_unsupported(env, {Fault.parse(words): chance for words, chance in faults.items()})
+    left = drop_unsupported_disturbances(
+        env, {Fault.parse(words): chance for words, chance in faults.items()}
+    )
     env.close()
     assert left == {"none,delay=1": 0.5}
 

@@ -89,7 +89,7 @@ def test_readings_of_any_size_come_in_units_in_which_they_are_ordinary(name):
     units = measure_units(f"odd:Odd/{name}-v0")
     with opened(name, units) as env, opened("Cart") as plain:
         seen, ordinary = episode(env), episode(plain)
-        assert describe_task(env, "", "").units == units.pairs
+        assert describe_task(env, "", "").units == units.scale_offset_pairs
     assert 0.1 < seen.std() < 10.0 and np.abs(seen).max() < 50.0
     assert abs(np.corrcoef(seen[:, 0], ordinary[:, 0])[0, 1]) > 0.9999
 
@@ -115,7 +115,7 @@ def test_learn_makes_a_model_and_a_table(name, tmp_path, capsys):
     assert "| student, clean |" in said.out
     assert [line for line in said.err.splitlines() if "compil" not in line] == []  # numba's
     model = read_model(tmp_path / "run/model.safetensors")
-    assert model.task.units == measure_units(f"odd:Odd/{name}-v0").pairs
+    assert model.task.units == measure_units(f"odd:Odd/{name}-v0").scale_offset_pairs
     assert load_policy(tmp_path / "run/model.safetensors", "match").monitor_report is not None
 
 
@@ -420,7 +420,7 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
             self.slots = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
-    assert validation.measure_found_share(Knows(), alike, [trace] * 20, rng) == 1.0
+    assert validation.measure_identified_share(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])
@@ -440,7 +440,7 @@ def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
     drafted = tmp_path / "cart.yaml"
     drafted.write_text(draft_environment("cart", "odd:Odd/Baro-v0").wiring)
     pairs = tuple((one.scale, one.offset) for one in load_wiring(drafted).channels)
-    assert pairs == measure_units("odd:Odd/Baro-v0").pairs != ()
+    assert pairs == measure_units("odd:Odd/Baro-v0").scale_offset_pairs != ()
 
 
 @pytest.mark.parametrize(("name", "action"), [("Signs", (1, 2)), ("Whole", (2,)), ("Goal", (0.4,))])

@@ -9,7 +9,7 @@ from an_control.learning.es.optimisers import (
     Cma,
     compute_centred_ranks,
     make_optimiser,
-    rank_failed_last,
+    rank_with_failed_last,
 )
 from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
 from an_control.learning.import_authors import import_authors
@@ -44,7 +44,7 @@ def test_only_the_rank_counts(name):
 
 
 def test_failed_candidates_rank_below_all_others():
-    fitness = rank_failed_last(np.array([3.0, np.nan, -5.0, np.nan]))
+    fitness = rank_with_failed_last(np.array([3.0, np.nan, -5.0, np.nan]))
     assert np.isfinite(fitness).all() and fitness[[1, 3]].max() < -5.0
     assert compute_centred_ranks(fitness) == pytest.approx([0.5, -1 / 3, 1 / 6, -1 / 3])
 
@@ -108,7 +108,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 def test_the_whole_form_takes_every_number(sizes):
     model = make_random_model(sizes, seed=1)
     form = choose_form(model)
-    assert form == Whole(sizes) and form.vector_size == model.parameters
+    assert form == Whole(sizes) and form.vector_size == model.parameter_count
     again = form.make_model(form.to_vector(model), Task(), {})
     assert all(
         again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()

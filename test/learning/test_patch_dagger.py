@@ -249,7 +249,7 @@ def test_rows_of_a_student_with_memory_go_through_episodes_piece_by_piece():
             taken = batch.previous[row, counts]
             if first == 0:
                 started += 1
-                np.testing.assert_array_equal(taken[0], settings.student.start)
+                np.testing.assert_array_equal(taken[0], settings.student.initial_action)
                 np.testing.assert_array_equal(taken[1:, 0], labels[:-1] + 100.0)
             else:
                 np.testing.assert_array_equal(taken[:, 0], labels + 99.0)

@@ -68,8 +68,8 @@ def test_the_time_that_is_left_follows_the_pace_of_the_run(monkeypatch):
     monkeypatch.setattr("an_control.cli.terminal.time.monotonic", lambda: now[0])
     clock, later = Clock(BEGIN), replace(BEGIN, share=0.25)
     now[0] = 160.0
-    assert clock.estimate_left_s(later) == 180.0
-    assert clock.format_step(later) == "round 1 of about 4, 3 min left"
+    assert clock.estimate_remaining_s(later) == 180.0
+    assert clock.format_step_and_time_left(later) == "round 1 of about 4, 3 min left"
 
 
 def test_a_line_is_as_wide_as_the_terminal_at_most_and_covers_the_last_one(terminal):

@@ -274,13 +274,13 @@ def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
 def test_a_recovery_curve_is_the_mean_reward_around_permutations():
     pytest.importorskip("matplotlib")
     from an_control.learning.evaluation.plots import (
-        average_around_permutations,
+        average_rewards_around_permutations,
         project_on_principal_axes,
     )
 
     rewards = np.array([1.0] * 10 + [0.0] * 3 + [1.0] * 7)
     one = PlayedEpisode(17.0, 20, 1, False, None, 0.1, rewards, (10,))
-    offsets, means, count = average_around_permutations([one, one])
+    offsets, means, count = average_rewards_around_permutations([one, one])
     assert count == 2 and offsets.tolist() == list(range(-10, 10))
     assert means.tolist() == rewards.tolist()
     keys = np.random.default_rng(0).normal(size=(5, 4, 3)) * [9.0, 1.0, 0.01]

@@ -143,7 +143,7 @@ def test_a_search_ends_where_its_score_is_reached(tmp_path):
     run = search(tmp_path, score=9.0, validate_every=1)
     run.run()
     *before, last = [line["validation"] for line in run.metrics if "validation" in line]
-    assert last >= 9.0 > max(before) and run.finished and run.done < 400
+    assert last >= 9.0 > max(before) and run.is_finished and run.done < 400
 
 
 @pytest.mark.parametrize("stop", [3, 30, 120])

@@ -241,7 +241,12 @@ def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
         patches = DisturbedPatches(disturber)
         for tick in range(ticks):
             seen, _ = patches.disturb(frames(tick), ("a", "b"))
-            yield tick, seen[0, :, 0, 0].tolist(), disturber.has_arrived, disturber.is_message_new
+            yield (
+                tick,
+                seen[0, :, 0, 0].tolist(),
+                disturber.has_message_arrived,
+                disturber.is_message_new,
+            )
 
     late = [seen for _, seen, _, _ in shown("delay=2")]
     assert late[1] == [0, 0, 0, 0] and late[9] == [4, 5, 6, 7]

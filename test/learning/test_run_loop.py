@@ -85,7 +85,7 @@ def test_the_model_with_the_best_validation_is_kept(tmp_path):
     run = loop(tmp_path, Walk([1.0, 3.0, 2.0, 3.0, -5.0, 0.0]))
     run.run()
     trained = read_model(run.model_path).trained
-    assert run.finished and trained["steps"] == 4
+    assert run.is_finished and trained["steps"] == 4
     assert set(trained) >= {"wall_s", "cpu_s", "version"}
     assert list((tmp_path / "tensorboard").iterdir()) and (tmp_path / "curve.png").exists()
 
@@ -104,7 +104,7 @@ def test_a_run_that_is_stopped_before_any_validation_leaves_its_newest_model(tmp
     run.run(lambda line: line["step"] < 2)
     assert run.done == 2 and read_model(run.model_path).trained["steps"] == 2
     run.run(stop_after=3)
-    assert run.done == 3 and not run.finished
+    assert run.done == 3 and not run.is_finished
 
 
 def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
@@ -172,7 +172,7 @@ def test_a_first_step_that_fails_leaves_nothing_that_refuses_the_corrected_comma
     assert folder.exists() == there and not list(tmp_path.rglob("*.json"))
     run = loop(folder, Walk(), rate=2)
     run.run()
-    assert run.finished
+    assert run.is_finished
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_refuses_no_other(tmp_path):

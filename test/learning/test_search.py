@@ -52,7 +52,7 @@ def test_a_resumed_search_continues_to_the_same_bits(tmp_path, fused, optimiser)
     for stop in (1, 4, 6):
         part = search(tmp_path / "part", fused, optimiser, resume=stop > 1)
         part.run(stop_after=stop)
-    assert part.finished
+    assert part.is_finished
     assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
     ours, theirs = (read_model(run.model_path).arrays for run in (part, whole))
     assert all(array.tobytes() == theirs[name].tobytes() for name, array in ours.items())

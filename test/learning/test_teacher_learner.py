@@ -229,7 +229,7 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
     )
     first, last = loop.metrics[0], loop.metrics[-1]
     assert first["validation"] < 8.0 and last["validation"] >= 8.5
-    assert loop.finished and last["steps"] < 60_000
+    assert loop.is_finished and last["steps"] < 60_000
     assert loop.learner.end_reason == "reached the score 8.5"
     policy = make_policy(model := read_model(loop.model_path))
     units = Units.from_task(model.task)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from an_control.system.blas import OneBlasThread, find_thread_functions
+from an_control.system.blas import OneBlasThread, find_blas_thread_functions
 from an_control.system.share import find_share_path
 
 THREADS = """
@@ -16,9 +16,9 @@ import numpy as np
 from an_control.load import (load_policy)
 from an_control.monitor import forward_model
 from an_control.policy import mlp
-from an_control.system.blas import find_thread_functions
+from an_control.system.blas import find_blas_thread_functions
 
-read, set_to = find_thread_functions()
+read, set_to = find_blas_thread_functions()
 before, seen = read(), set()
 
 def watched(function):
@@ -40,7 +40,9 @@ print(before, sorted(seen))
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="BLAS has but one thread anyway")
-@pytest.mark.skipif(find_thread_functions() is None, reason="numpy's BLAS does not say its threads")
+@pytest.mark.skipif(
+    find_blas_thread_functions() is None, reason="numpy's BLAS does not say its threads"
+)
 @pytest.mark.parametrize("name", ["ant", "ant_teacher"])
 def test_a_step_has_one_blas_thread_and_leaves_the_process_its_own(name, engine):
     done = subprocess.run(

@@ -132,7 +132,7 @@ def test_signals_are_found_again_after_readings_that_nothing_explains(ticks, ord
     for tick in range(40):
         policy.step_array(waves(tick)[list(order)], ids)
     expected = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(order)}
-    assert policy.monitor.moved == {a: b for a, b in expected.items() if a != b}
+    assert policy.monitor.channel_by_moved_slot == {a: b for a, b in expected.items() if a != b}
 
 
 def test_a_search_that_the_budget_stops_continues_at_the_next_ticks():
@@ -146,9 +146,11 @@ def test_a_search_that_the_budget_stops_continues_at_the_next_ticks():
         policy.step_array(values, ids)
     for tick in range(300):
         policy.step_array(waves(tick)[list(TURNED)], ids)
-        if len(policy.monitor.moved) == 5:
+        if len(policy.monitor.channel_by_moved_slot) == 5:
             break
-    assert [CHANNELS.index(policy.monitor.moved[name]) for name in CHANNELS] == list(TURNED)
+    assert [
+        CHANNELS.index(policy.monitor.channel_by_moved_slot[name]) for name in CHANNELS
+    ] == list(TURNED)
 
 
 def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_again():
@@ -160,7 +162,7 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     assert whole > 100
     budget.subtract_step_time(4 * whole)
     assert budget.count_affordable_comparisons(4) == 0
-    budget.start_tick(fits=True)
+    budget.start_tick(model_fits=True)
     budget.subtract_step_time(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
     count = budget.count_affordable_comparisons(4)

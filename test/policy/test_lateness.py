@@ -46,8 +46,8 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
             lateness.record_tick(forward.compute_expectation(before, followed), seen)
-            lateness.compare_next_delay()
-        error = np.abs(lateness.predict_present(seen) - states[-1]).max()
+            lateness.compare_another_delay()
+        error = np.abs(lateness.predict_present_signals(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
         action = rng.uniform(-1, 1, ACTIONS) if actions is None else actions[tick]
@@ -91,7 +91,7 @@ def test_what_is_missing_says_nothing():
         lateness.record_tick(
             forward.compute_expectation(np.zeros(CHANNELS, np.float32), followed), missing
         )
-        lateness.compare_next_delay()
+        lateness.compare_another_delay()
     assert lateness.ticks == 0
 
 
@@ -101,5 +101,5 @@ def test_what_follows_is_what_the_next_tick_asks_for():
     for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late
         for action in actions:
-            following = lateness.get_next_delayed_action(action)
+            following = lateness.get_action_behind_next_readings(action)
             assert lateness.record_action(action) is following

@@ -59,7 +59,7 @@ def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
     monitor.reset()
     given, got = errors(monitor, [STRAIGHT] * 120, 0.02)[60:].mean(0)
     assert given < 0.8 * got
-    assert monitor.moved == {}
+    assert monitor.channel_by_moved_slot == {}
 
 
 def test_noisy_readings_are_smoothed_also_while_a_channel_is_missing():
@@ -73,7 +73,7 @@ def test_noisy_readings_are_smoothed_also_while_a_channel_is_missing():
         monitor_errors.append(np.abs(given - waves(tick))[:4].mean())
         noises.append(np.abs(noise)[:4].mean())
     assert np.mean(monitor_errors[60:]) < 0.8 * np.mean(noises[60:])
-    assert monitor.moved == {}
+    assert monitor.channel_by_moved_slot == {}
 
 
 def search_with_one_missing(classified, ordered):
@@ -136,7 +136,7 @@ def test_signals_that_move_are_found_among_noise_too():
     monitor = noisy_monitor()
     errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
     names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
-    assert monitor.moved == names
+    assert monitor.channel_by_moved_slot == names
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -197,8 +197,8 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
     chance = rng.random((ticks, 6)).astype(np.float32)
     expected, prediction = drawn(), Prediction(drawn(), np.exp(drawn()), chance)
     kernel, formula = np.zeros((2, 6, 6))
-    costs.add_ticks(kernel, moved, expected, reads, prediction)
-    costs.add_ticks_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
+    costs.add_tick_costs(kernel, moved, expected, reads, prediction)
+    costs.add_tick_costs_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
     np.testing.assert_allclose(kernel, formula, atol=1e-4, rtol=1e-4)
 
 
@@ -209,26 +209,26 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
-        assert detector.step(usual, prediction, assignment, new=False) is None
+        assert detector.step(usual, prediction, assignment, assignment_is_new=False) is None
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
     moved = np.full((5, 5), 20.0)
     moved[list(TURNED), range(5)] = -5.0
-    move = detector.step(moved * 0.4, prediction, assignment, new=False)
+    move = detector.step(moved * 0.4, prediction, assignment, assignment_is_new=False)
     assert move is not None and move.slots.tolist() == list(TURNED)
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
-    assert detector.step(moved * 0.4, prediction, assignment, new=True) is None
+    assert detector.step(moved * 0.4, prediction, assignment, assignment_is_new=True) is None
     assert detector.consistent == 0 and detector.surprise > 0.0
 
 
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
     assignment = Assignment.make_nominal(3)
     swapped = assignment.with_slots(np.array([1, 0, 2]))
-    assert swapped.with_outputs(verifying=False).outputs.tolist() == [0, 1, 2]
-    assert swapped.with_outputs(verifying=True).outputs.tolist() == [1, 0, 2]
-    unpinned = swapped.as_unpinned()
+    assert swapped.with_outputs_from_slots(verifying=False).outputs.tolist() == [0, 1, 2]
+    assert swapped.with_outputs_from_slots(verifying=True).outputs.tolist() == [1, 0, 2]
+    unpinned = swapped.with_unpinned_outputs()
     before, now = unpinned.renames
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
-    assert unpinned.with_outputs(verifying=False).outputs.tolist() == [1, 0, 2]
+    assert unpinned.with_outputs_from_slots(verifying=False).outputs.tolist() == [1, 0, 2]
     assert unpinned.with_next_tick().renames is None
     assert swapped.arrange_by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
 

@@ -33,8 +33,8 @@ def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) 
     found = []
     for tick in ticks:
         sensors.step(moving(tick, **held))
-        if sensors.has_suspect(np.arange(1, SLOTS)):
-            sensors.update_stuck(excess, CONTACT)
+        if sensors.has_repeated_reading(np.arange(1, SLOTS)):
+            sensors.update_stuck_slots(excess, CONTACT)
         found.append(np.flatnonzero(sensors.stuck).tolist())
     return found
 
@@ -61,7 +61,7 @@ def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
     for _ in range(50):
         sensors.step(moving(0))
-        assert not sensors.update_stuck(MUCH, CONTACT)
+        assert not sensors.update_stuck_slots(MUCH, CONTACT)
 
 
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
@@ -93,7 +93,9 @@ def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(senso
 
 def test_a_contact_alone_is_no_suspect(sensors):
     run(sensors, range(5), MUCH, s2=1.0)
-    assert sensors.has_suspect(np.array([2])) and not sensors.has_suspect(np.array([0, 1]))
+    assert sensors.has_repeated_reading(np.array([2])) and not sensors.has_repeated_reading(
+        np.array([0, 1])
+    )
 
 
 def test_a_reset_forgets(sensors):

@@ -287,8 +287,8 @@ def test_a_memory_of_less_than_no_units_is_refused():
 
 def test_the_authors_sizes_have_the_published_numbers_of_parameters():
     """The import adds up the LSTM's two biases, 64 numbers each."""
-    assert make_random_model(CAR_RACING_SIZES).parameters == 7212 - 64
-    assert make_random_model(PONG_SIZES).parameters == 1_687_726
+    assert make_random_model(CAR_RACING_SIZES).parameter_count == 7212 - 64
+    assert make_random_model(PONG_SIZES).parameter_count == 1_687_726
 
 
 def test_a_positional_table_that_takes_gigabytes_is_refused(tmp_path):

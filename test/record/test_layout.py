@@ -38,10 +38,10 @@ def test_readings_are_read_by_ros_as_they_were_written(names: list[str], stamp_n
 
 def test_numbers_are_read_by_ros_with_their_names() -> None:
     numbers = (1, -(2**63), 2**63 - 1, *range(4))
-    message = deserialize_message(TICK_NUMBERS.write(*numbers), Int64MultiArray)
+    message = deserialize_message(TICK_NUMBERS.encode_numbers(*numbers), Int64MultiArray)
     assert tuple(message.data) == numbers
     assert message.layout.dim[0].label == " ".join(TICK)
-    assert TICK_NUMBERS.read(TICK_NUMBERS.write(*numbers)) == numbers
+    assert TICK_NUMBERS.decode_numbers(TICK_NUMBERS.encode_numbers(*numbers)) == numbers
 
 
 def test_an_event_is_json_in_a_string() -> None:
@@ -54,7 +54,7 @@ def test_an_event_is_json_in_a_string() -> None:
 def test_other_bytes_are_refused_and_nothing_else_happens(noise: bytes, at: int) -> None:
     good = encode_joint_state(5, ("a", "b"), np.zeros(2))
     for data in (noise, good[:at], good[: at % len(good)] + noise):
-        for read in (decode_joint_state, decode_event, TICK_NUMBERS.read):
+        for read in (decode_joint_state, decode_event, TICK_NUMBERS.decode_numbers):
             try:
                 read(data)
             except BagError:

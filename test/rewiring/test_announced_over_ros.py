@@ -57,7 +57,7 @@ class MovingSensors:
         self._set = node.create_client(SetParametersAtomically, "policy/set_parameters_atomically")
         self.bridge: Bridge | None = None
         self.topic = node.resolve_topic_name("joint_states_0")
-        self.shuffles = 0
+        self.shuffle_count = 0
         self.resident: list[int] = []
 
     def reset(self, episode: int) -> None: ...
@@ -71,10 +71,10 @@ class MovingSensors:
             ]
         self._messages[name] = message
 
-    def disturb_step(self, stamp_ns: int) -> None:
+    def disturb_messages_of_step(self, stamp_ns: int) -> None:
         self._move()
 
-    def publish_step(self) -> None:
+    def publish_disturbed_messages(self) -> None:
         for name, message in self._messages.items():
             self._publishers[name][self._places[name]].publish(message)
 
@@ -89,7 +89,7 @@ class MovingSensors:
         while not future.done():
             self.bridge.run.executor.spin_once(timeout_sec=1.0)
         assert future.result().result.successful, future.result().result.reason
-        self.shuffles += 1
+        self.shuffle_count += 1
         self.resident.append(_resident(self._pid))
 
     def _request(self, moved: Iterable[str]) -> SetParametersAtomically.Request:
@@ -108,9 +108,9 @@ class RestlessTopics(MovingSensors):
     moving = False
     _asked: Any = None
 
-    def disturb_step(self, stamp_ns: int) -> None: ...
+    def disturb_messages_of_step(self, stamp_ns: int) -> None: ...
 
-    def publish_step(self) -> None:
+    def publish_disturbed_messages(self) -> None:
         for name, message in self._messages.items():
             for publisher in self._publishers[name]:
                 publisher.publish(message)
@@ -121,7 +121,7 @@ class RestlessTopics(MovingSensors):
             for name in self._places:
                 self._places[name] = 1 - self._places[name]
             self._asked = self._set.call_async(self._request(list(self._places)))
-            self.shuffles += 1
+            self.shuffle_count += 1
 
 
 def _resident(pid: int) -> int:
@@ -174,8 +174,8 @@ def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
     with simulated(MovingSensors) as (bridge, sensors):
         (result,) = run_episodes(bridge, episodes=1, seed=1)
     grown = sensors.resident[-1] - sensors.resident[WARM]
-    print(f"{sensors.shuffles} swaps, {result.wall_s:.1f} s, memory {grown / 1e6:+.2f} MB")
-    assert result.timeouts == 0 and result.steps == still.steps == sensors.shuffles == SWAPS
+    print(f"{sensors.shuffle_count} swaps, {result.wall_s:.1f} s, memory {grown / 1e6:+.2f} MB")
+    assert result.timeouts == 0 and result.steps == still.steps == sensors.shuffle_count == SWAPS
     assert result.return_ == still.total
     assert grown < 5e6
 
@@ -195,6 +195,6 @@ def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
                 commands.append(list(bridge.robot.commands.newest_command))
         bridge.run.executor.remove_node(restless)
         restless.destroy_node()
-        print(f"{sensors.shuffles} moves in {STEPS} steps")
-        assert bridge.timeouts == 0 and sensors.shuffles > STEPS / 10
+        print(f"{sensors.shuffle_count} moves in {STEPS} steps")
+        assert bridge.timeouts == 0 and sensors.shuffle_count > STEPS / 10
         assert walks[1] == walks[0]

@@ -123,7 +123,7 @@ def test_while_a_swap_is_verified_what_could_hardly_be_confused_stays_identified
     disturber = Disturber(ANT_CHANNELS, DisturbanceSettings.parse("100,swap=2"), 1, episode=None)
 
     def watch(policy, disturber):
-        known.append(policy.monitor.identified.mean())
+        known.append(policy.monitor.identified_channel_mask.mean())
 
     play_episode(policy, ant, ANT_CHANNELS, disturber, EpisodeStart(1, 1, 0), None, watch)
     shares = np.array(known[100:]).reshape(9, 100)

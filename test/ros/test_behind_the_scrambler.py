@@ -81,8 +81,8 @@ class Ticks:
             if self._scrambler is not None:
                 self._scrambler.store_message(topic, message)
         if self._scrambler is not None:
-            self._scrambler.disturb_step(stamp_ns, stamp_of(self.step))
-            self._scrambler.publish_step()
+            self._scrambler.disturb_messages_of_step(stamp_ns, stamp_of(self.step))
+            self._scrambler.publish_disturbed_messages()
         came = 1 + (tilt and self._tilt_read)
         self._stand.until(
             lambda: sum(one.messages for one in table.list_source_statuses(0)) == before + came,
@@ -168,8 +168,8 @@ def test_the_scrambler_of_its_own_repeats_no_old_readings_to_the_policy(stand):
         nonlocal now_ns
         before = len(sent)
         for _ in range(count):
-            scrambler.disturb_step(now_ns, now_ns)
-            scrambler.publish_step()
+            scrambler.disturb_messages_of_step(now_ns, now_ns)
+            scrambler.publish_disturbed_messages()
             now_ns += STEP_NS
         return len(sent) - before
 

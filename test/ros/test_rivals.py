@@ -26,8 +26,8 @@ def pairs(senders: TopicSenders, now_ns: int) -> list:
 def test_publishers_that_send_the_same_names_in_turn_are_rivals():
     senders = TopicSenders()
     for step in range(4):
-        senders.record(A, ["hip", "knee"], step * MS)
-        senders.record(B, ["knee", "toe"], step * MS)
+        senders.record_message(A, ["hip", "knee"], step * MS)
+        senders.record_message(B, ["knee", "toe"], step * MS)
     assert pairs(senders, 4 * MS) == [(A, B, ("knee",))]
     assert pairs(senders, 4 * MS + TURN_NS) == []
 
@@ -35,22 +35,22 @@ def test_publishers_that_send_the_same_names_in_turn_are_rivals():
 def test_an_arm_and_its_gripper_are_none():
     senders = TopicSenders()
     for step in range(4):
-        senders.record(A, ["hip"], step * MS)
-        senders.record(B, ["finger"], step * MS)
+        senders.record_message(A, ["hip"], step * MS)
+        senders.record_message(B, ["finger"], step * MS)
     assert pairs(senders, 4 * MS) == []
 
 
 def test_a_publisher_that_takes_over_from_another_is_none():
     senders = TopicSenders()
     for step in range(10):
-        senders.record(A if step < 5 else B, [], step * MS)
+        senders.record_message(A if step < 5 else B, [], step * MS)
     assert pairs(senders, 10 * MS) == []
 
 
 def test_messages_without_names_are_the_same_readings():
     senders = TopicSenders()
     for step in range(6):
-        senders.record((A, B, C)[step % 3], [], step * MS)
+        senders.record_message((A, B, C)[step % 3], [], step * MS)
     assert {(one, other) for one, other, _ in pairs(senders, 6 * MS)} == {(A, B), (A, C), (B, C)}
 
 
@@ -64,7 +64,7 @@ def test_messages_without_names_are_the_same_readings():
 def test_whoever_sends_what_nothing_grows_and_nothing_fails(messages):
     senders = TopicSenders()
     for step, (publisher, names) in enumerate(messages):
-        senders.record(publisher, names, step * MS)
+        senders.record_message(publisher, names, step * MS)
         senders.find_rivals(step * MS)
     assert len(senders._last) <= 20 and len(senders._between_ns) <= 20 * 20
 

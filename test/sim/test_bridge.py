@@ -318,7 +318,7 @@ def test_a_policy_gone_silent_leaves_the_episodes_that_had_finished(serve, respo
 class Tap:
     """Publishes nothing by itself, on a topic of the node that the bridge is made with."""
 
-    topic, shuffles = "/scrambled", 0
+    topic, shuffle_count = "/scrambled", 0
 
     def __getattr__(self, name):
         return lambda *arguments: None

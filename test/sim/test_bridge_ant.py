@@ -92,7 +92,7 @@ def test_over_ros_the_ant_walks_as_in_process_to_the_last_bit(model, in_process)
     with policy_node(WIRING, model):
         summary = walk()
     assert [one.return_ for one in summary.episodes] == [in_process]
-    assert summary.timeouts == 0 and summary.episodes[0].steps == 1000
+    assert summary.timeout_count == 0 and summary.episodes[0].steps == 1000
 
 
 def test_late_lost_and_repeated_messages_a_stop_and_a_worn_robot_are_those_of_evaluation(
@@ -111,7 +111,7 @@ def test_late_lost_and_repeated_messages_a_stop_and_a_worn_robot_are_those_of_ev
     with policy_node(tmp_path / "scrambled.yaml", model):
         summary = walk(disturbance)
     (over_ros,) = summary.episodes
-    assert alone.steps > 300 and summary.timeouts == 0
+    assert alone.steps > 300 and summary.timeout_count == 0
     assert (over_ros.return_, over_ros.steps) == (alone.total, alone.steps)
     assert over_ros.walked_m == alone.walked_m
 

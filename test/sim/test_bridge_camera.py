@@ -124,7 +124,7 @@ def over_ros(task: str, folder: Path, scramble: DisturbanceSettings) -> None:
             summary = simulate(node, settings)
         finally:
             node.destroy_node()
-    assert summary.timeouts == 0 and summary.episodes[0].steps == STEPS
+    assert summary.timeout_count == 0 and summary.episodes[0].steps == STEPS
 
 
 @pytest.mark.parametrize("scramble", [DisturbanceSettings(), DisturbanceSettings(Shuffle(True))])
@@ -200,7 +200,7 @@ def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tm
         for name, patch in zip(seen.ids, seen.values[:, -1], strict=True):
             row, column = map(int, content[name].split(".")[1:])
             np.testing.assert_array_equal(patch, patches[5 * row + column])
-    assert scramble.shuffles == 3
+    assert scramble.shuffle_count == 3
 
 
 @pytest.mark.parametrize("shuffle", ["none", "reset", "reset+1", "2", "reset+5"])
@@ -230,8 +230,8 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
         readings = before.read(0, stamp_ns)
         out.fill_message(readings, over_ros, stamp_ns)
         values, ids = patches.disturb(readings.values, tuple(channels))
-        assert over_ros.has_arrived == alone.has_arrived
-        if over_ros.has_arrived:
+        assert over_ros.has_message_arrived == alone.has_message_arrived
+        if over_ros.has_message_arrived:
             behind.store_message("scrambled", out.message, stamp_ns, 0)
             seen = behind.read(0, stamp_ns)
         found = dict(zip(seen.ids, seen.values, strict=True))

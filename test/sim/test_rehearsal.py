@@ -23,7 +23,7 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, Readings, Wiring, import_message_class, load_wiring
-from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring, list_elements
+from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring, list_wildcard_matches
 from an_control_sim.scrambler.scrambler import Scrambler
 from an_control_sim.scrambler.wiring import TOPIC, derive_scrambled_wiring, write_wiring
 
@@ -105,7 +105,9 @@ def robot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if name == "hard":
         (tmp_path / "hard.yaml").write_text(HARD)
         wiring, messages = load_wiring(tmp_path / "hard.yaml"), hard_messages()
-        derived = derive_scrambled_wiring(wiring, list_elements(first_reading(wiring, messages)))
+        derived = derive_scrambled_wiring(
+            wiring, list_wildcard_matches(first_reading(wiring, messages))
+        )
     else:
         simulation = SHIPPED[name].with_name(f"{name}_sim.yaml")
         wiring, messages = load_wiring(SHIPPED[name]), simulated_messages(simulation)
@@ -161,7 +163,7 @@ class Both:
                 for source in table.wiring.sources:
                     if source.topic == topic:
                         table.store_message(source.name, message, now_ns, now_ns)
-        self._scrambler.disturb_step(now_ns, None if self._lockstep else now_ns)
+        self._scrambler.disturb_messages_of_step(now_ns, None if self._lockstep else now_ns)
         if self._sends:
             scrambled = copy.deepcopy(self._scrambler._output.message)
             self.tables[1].store_message(TOPIC, scrambled, now_ns, now_ns)
@@ -174,7 +176,7 @@ class Both:
         sent: list[Any] = []
         publisher = self._scrambler._publisher
         self._scrambler._publisher = type("Ear", (), {"publish": staticmethod(sent.append)})
-        self._scrambler.publish_step()
+        self._scrambler.publish_disturbed_messages()
         self._scrambler._publisher = publisher
         return bool(sent)
 
@@ -184,7 +186,7 @@ class Both:
         return [
             (
                 table.list_missing_sources(),
-                one.has_share(share),
+                one.has_min_share(share),
                 table.measured is None or table.measured.has_all_positions,
             )
             for table, one in zip(self.tables, readings, strict=True)
@@ -281,7 +283,7 @@ def test_required_sources_ages_and_weights_are_those_of_the_robot(robot):
     required = [(one.name, one.topic, one.max_age_s) for one in wiring.sources if one.required]
     assert [(s.name, s.topic, s.max_age_s) for s in derived.sources if s.required] == required
     entries = {one.id: one for one in wiring.channels}
-    stands_for = list_elements(first_reading(wiring, robot.messages))
+    stands_for = list_wildcard_matches(first_reading(wiring, robot.messages))
     elements = {id_: entry for entry, ids in stands_for.items() for id_ in ids}
     total: dict[str, float] = dict.fromkeys([one.name for one in wiring.sources], 0.0)
     for one in derived.channels:
@@ -327,7 +329,9 @@ def test_what_a_disturbance_adds_is_read_and_does_not_count(node, robot):
 def test_an_id_that_no_field_path_can_name_is_read_all_the_same(tmp_path):
     (tmp_path / "hard.yaml").write_text(HARD.replace("gyro:", '"7":').replace("roll:", '"a[b]":'))
     wiring = load_wiring(tmp_path / "hard.yaml")
-    derived = derive_scrambled_wiring(wiring, list_elements(first_reading(wiring, hard_messages())))
+    derived = derive_scrambled_wiring(
+        wiring, list_wildcard_matches(first_reading(wiring, hard_messages()))
+    )
     write_wiring(derived, tmp_path / "scrambled.yaml")
     table, message = ChannelTable(load_wiring(tmp_path / "scrambled.yaml")), joints()
     message.name, message.position = ["place.x", "a[b]", "7"], [1.0, 2.0, 3.0]
@@ -345,7 +349,7 @@ def test_an_entry_that_finds_no_element_is_expected_as_on_the_robot(tmp_path):
     )
     write_wiring(derived, tmp_path / "scrambled.yaml")
     on_robot, behind = ChannelTable(wiring), ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
-    assert on_robot.expected == behind.expected == len(wiring.channels)
+    assert on_robot.expected_count == behind.expected_count == len(wiring.channels)
 
 
 def test_the_policy_that_sim_starts_may_compile_for_minutes():
@@ -399,7 +403,9 @@ def test_another_wiring_decides_otherwise_so_that_the_comparison_above_can_fail(
 ):
     (tmp_path / "hard.yaml").write_text(HARD)
     wiring, messages = load_wiring(tmp_path / "hard.yaml"), hard_messages()
-    derived = derive_scrambled_wiring(wiring, list_elements(first_reading(wiring, messages)))
+    derived = derive_scrambled_wiring(
+        wiring, list_wildcard_matches(first_reading(wiring, messages))
+    )
     other = Robot(wiring, change(derived), messages)
     with pytest.raises(AssertionError):
         test_silent_sources_and_missing_channels_give_the_same_decision_at_the_same_tick(

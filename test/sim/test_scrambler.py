@@ -82,7 +82,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     scrambler.store_message("joints", joints)
     scrambler.store_message("/ant/feet", feet)
     scrambler.store_message("nobody_reads_this", feet)
-    scrambler.disturb_step(1_000_000_000)
+    scrambler.disturb_messages_of_step(1_000_000_000)
     ids = (*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1")
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
     pure = Disturber(ids, settings, 7)
@@ -91,7 +91,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     assert scrambler._output.message.name == list(names)
     assert list(scrambler._output.message.position) == expected.astype(float).tolist()
     assert scrambler._output.message.header.stamp.sec == 1
-    assert scrambler.shuffles == 1
+    assert scrambler.shuffle_count == 1
     node.destroy_node()
 
 
@@ -124,7 +124,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.store_message(topic, message)
-        scrambler.disturb_step(1_000_000_000)
+        scrambler.disturb_messages_of_step(1_000_000_000)
         return channels(scrambler._output.message)
 
     plain = shown()
@@ -161,7 +161,7 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.store_message(topic, message)
-        scrambler.disturb_step(1_000_000_000)
+        scrambler.disturb_messages_of_step(1_000_000_000)
         return channels(scrambler._output.message)
 
     def order(*entries: str) -> str:
@@ -212,7 +212,7 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
     scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
     for topic, message in zip(("joints", "feet"), messages(1), strict=True):
         scrambler.store_message(topic, message)
-    scrambler.disturb_step(1_000_000_000)
+    scrambler.disturb_messages_of_step(1_000_000_000)
     scrambler.move_signals({"a.position": "b.position"})
     scrambler.reset(1)
     assert scrambler.order["a.position"] == "b.position"
@@ -244,9 +244,9 @@ def test_behind_it_each_of_the_robots_channels_can_be_rewired_and_is_expected_fr
     robot = load_wiring(find_share_path("config/ant.yaml"))
     derived = derive_scrambled_wiring(robot)
     assert [one.id for one in derived.channels] == [*(one.id for one in robot.channels), "*"]
-    assert derived.rewirable["channels.roll.field"] == "position[roll]"
+    assert derived.rewirable_settings["channels.roll.field"] == "position[roll]"
     table = ChannelTable(derived)
-    assert table.ids == tuple(one.id for one in robot.channels) and table.expected == 28
+    assert table.ids == tuple(one.id for one in robot.channels) and table.expected_count == 28
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])

@@ -46,7 +46,7 @@ def do(panel: RewiringPanel, change: WiringChange) -> None:
 
 
 def wires(panel: RewiringPanel) -> dict[str, tuple[str, str]]:
-    return {one.slot: (one.signal, one.channel) for one in panel.wires}
+    return {one.slot: (one.signal, one.channel) for one in panel.slot_wirings}
 
 
 def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
@@ -74,16 +74,16 @@ def test_after_any_announced_drags_each_channel_reads_its_own_signal():
         signal, slot = rng.choice(IDS), rng.choice(IDS)
         if wires(panel)[slot][0] != signal:
             do(panel, panel.plan_connection(signal, slot, announced=True))
-        do(panel, panel.plan_shuffle(rng, announced=True))
+        do(panel, panel.plan_signal_shuffle(rng, announced=True))
         assert all(signal == channel for signal, channel in wires(panel).values())
     assert panel.signals == list(IDS)
 
 
 def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
     panel = scrambled()
-    do(panel, panel.plan_cut("a"))
-    do(panel, panel.plan_noise("b"))
-    do(panel, panel.plan_copy("c", "a"))
+    do(panel, panel.plan_disconnection("a"))
+    do(panel, panel.plan_noise_on_slot("b"))
+    do(panel, panel.plan_signal_copy("c", "a"))
     assert wires(panel) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
     do(panel, panel.plan_connection("a", "b", announced=True))
     assert wires(panel) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
@@ -92,13 +92,13 @@ def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
 def test_undo_takes_everything_back_in_turn_and_restoring_too():
     panel, rng, seen = scrambled(), random.Random(2), []
     for make in (
-        lambda: panel.plan_shuffle(rng, announced=True),
+        lambda: panel.plan_signal_shuffle(rng, announced=True),
         lambda: (
-            panel.plan_connection(panel.wires[0].signal, "c", announced=False)
-            if wires(panel)["c"][0] != panel.wires[0].signal
-            else panel.plan_cut("c")
+            panel.plan_connection(panel.slot_wirings[0].signal, "c", announced=False)
+            if wires(panel)["c"][0] != panel.slot_wirings[0].signal
+            else panel.plan_disconnection("c")
         ),
-        lambda: panel.plan_cut("b"),
+        lambda: panel.plan_disconnection("b"),
         panel.plan_restoring_file_wiring,
     ):
         seen.append(wires(panel))
@@ -122,7 +122,7 @@ def test_a_robot_that_is_started_again_takes_nothing_back():
 
 def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
     panel = scrambled()
-    do(panel, panel.plan_cut("a"))
+    do(panel, panel.plan_disconnection("a"))
     panel.set_signal_order(None)
     assert panel.undo_count == 0
     do(panel, WiringChange(parameters={"channels.a.field": "position[b]"}))
@@ -141,7 +141,7 @@ def test_a_change_of_slots_or_channels_that_have_gone_is_refused():
 def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
     panel = plain()
     assert panel.signals == ["imu: roll(orientation)", "legs: position[hip]"]
-    assert panel.why_not_unannounced == NO_SCRAMBLER and not panel.why_not_announced
+    assert panel.unannounced_refusal_reason == NO_SCRAMBLER and not panel.announced_refusal_reason
     change = panel.plan_connection("legs: position[hip]", "roll", announced=True)
     assert not change.order and dict(change.parameters) == {
         "channels.roll.source": "legs", "channels.roll.field": "position[hip]",
@@ -152,7 +152,7 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
     do(panel, panel.plan_restoring_file_wiring())
     assert wires(panel)["roll"] == ("imu: roll(orientation)", "roll")
     for refused in (
-        lambda: panel.plan_cut("roll"),
+        lambda: panel.plan_disconnection("roll"),
         lambda: panel.plan_connection("imu: roll(orientation)", "hip", announced=False),
     ):
         with pytest.raises(RefusedChangeError, match="scrambler"):
@@ -168,8 +168,8 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
             "'x' is not an input slot",
         ),
         (lambda panel: panel.plan_connection("a", "a", announced=False), "carries a already"),
-        (lambda panel: panel.plan_copy("noise", "a"), "'noise' is not a signal"),
-        (lambda panel: panel.plan_cut("x"), "'x' is not an input slot"),
+        (lambda panel: panel.plan_signal_copy("noise", "a"), "'noise' is not a signal"),
+        (lambda panel: panel.plan_disconnection("x"), "'x' is not an input slot"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(refused, named):
@@ -182,7 +182,7 @@ def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
     panel.set_signal_order({one: one for one in IDS})
     panel.set_policy_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
                     "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
-    assert "wildcard" in panel.why_not_announced and not panel.why_not_unannounced
+    assert "wildcard" in panel.announced_refusal_reason and not panel.unannounced_refusal_reason
     do(panel, panel.plan_connection("a", "b", announced=False))
     with pytest.raises(RefusedChangeError, match="wildcard"):
         panel.plan_connection("a", "c", announced=True)

@@ -41,8 +41,8 @@ def test_numbers_and_booleans_are_numeric_and_text_is_not() -> None:
     numeric = ("boolean", "octet", "float", "double", "int8", "uint64")
     assert all(FieldType(base).is_numeric for base in numeric)
     assert not any(FieldType(base).is_numeric for base in ("string", "wstring<3>", "a_msgs/B"))
-    assert FieldType("geometry_msgs/Vector3").message == "geometry_msgs/msg/Vector3"
-    assert FieldType("double").message is None
+    assert FieldType("geometry_msgs/Vector3").message_type == "geometry_msgs/msg/Vector3"
+    assert FieldType("double").message_type is None
 
 
 @pytest.mark.parametrize(

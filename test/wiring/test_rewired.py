@@ -14,7 +14,7 @@ ANT = load_wiring(find_share_path("config/ant.yaml"))
 
 
 def test_what_can_be_rewired_is_keyed_as_in_the_file() -> None:
-    values = ANT.rewirable
+    values = ANT.rewirable_settings
     assert values["sources.joints.topic"] == "joint_states"
     assert values["channels.hip_1.position.source"] == "joints"
     assert values["channels.hip_1.position.field"] == "position[hip_1]"
@@ -30,7 +30,9 @@ def test_changes_are_taken_together_and_the_old_wiring_stays() -> None:
     }
     new = ANT.with_changes(changes)
     assert new.find_source("imu").topic == "other/imu" and ANT.find_source("imu").topic == "imu"
-    assert {k: v for k, v in new.rewirable.items() if ANT.rewirable[k] != v} == changes
+    assert {
+        k: v for k, v in new.rewirable_settings.items() if ANT.rewirable_settings[k] != v
+    } == changes
     assert (new.command, new.rate_hz, new.file) == (ANT.command, ANT.rate_hz, ANT.file)
     assert [c.scale for c in new.channels] == [c.scale for c in ANT.channels]
 

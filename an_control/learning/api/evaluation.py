@@ -15,8 +15,8 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import explain_disabled_monitor, find_model, resolve_monitor
-from an_control.monitor.recovery import resolve_recovery
+from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control.system.files import describe_read_error
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
@@ -142,11 +142,11 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     options.check_options()
     if options.markdown is not None:
         check_table_marks(options.markdown, (options.title,))
-    options = replace(options, model=Path(find_model(options.model)))
+    options = replace(options, model=Path(find_model_path(options.model)))
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
     protocols = _parse_protocols(options, model)
-    recovery = resolve_recovery(model, options.recovery)
+    recovery = resolve_recovery_threshold(model, options.recovery)
     env = _make_environment(options, task, model)
     for note in _collect_warnings(options, model, protocols):
         progress(RunProgress("note", note=note))
@@ -161,7 +161,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         kept = (
             None
             if options.state is None
-            else KeptResults(options.state, _collect_deciding_options(options, task))
+            else KeptResults(options.state, _collect_options_affecting_results(options, task))
         )
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
@@ -339,7 +339,7 @@ def _play_and_report(
     return player.play(protocol, episodes, report_progress)
 
 
-def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
+def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
     """Return those options, except the protocols, on which the returns in a table depend.
 
     Args:

@@ -256,7 +256,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     channels = len(task.channels)
     form, start = _make_parametrisation(options, channels, len(task.actuators), model)
     if options.hints:
-        form, start = _extend_by_hints(form, start, channels)
+        form, start = _add_identity_hints(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
@@ -393,7 +393,7 @@ def _make_parametrisation(
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _extend_by_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
+def _add_identity_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
     """Extend a parametrisation by hints, vectors that tell sensory neurons their channels.
 
     Args:

@@ -140,7 +140,7 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
         with folder.lock():
-            return run.make_unfinished_parts()
+            return run.run_unfinished_parts()
 
 
 @dataclass
@@ -196,7 +196,7 @@ class _Run:
             past = state.get("made_of", {}), state.get("given_s", {})
             self._state = _RunState(state["watched"], rows, *past)
 
-    def make_unfinished_parts(self) -> LearnResult:
+    def run_unfinished_parts(self) -> LearnResult:
         """Make the parts that are not finished, write the model card and return the result."""
         from an_control.learning.evaluation.scores import format_scores
         from an_control.learning.runs.card import summarise_returns, write_card
@@ -370,7 +370,7 @@ class _Run:
         made.time_limits_s["table"] = seconds
         for case in REFERENCES[len(made.rows) :]:
             self._add_row(scoring.play_row(case, seconds, bounds))
-        cases = [*REFERENCES, *scoring.select_cases(made.rows)]
+        cases = [*REFERENCES, *scoring.select_meaningful_cases(made.rows)]
         for case in cases[len(made.rows) :]:
             done, share = len(made.rows), len(made.rows) / len(cases)
             row = RunProgress("step", "row", done, len(cases), share, note=case.name, part="table")
@@ -378,7 +378,7 @@ class _Run:
                 raise RunStoppedError(self._out)
             self._add_row(scoring.play_row(case, seconds, bounds))
         random, learned, *_ = made.rows
-        if learned.mean <= random.mean:
+        if learned.mean_return <= random.mean_return:
             self._notes.append(
                 "teacher: no better than the random policy, so there are no scores;"
                 " increasing --teacher-minutes may help"

@@ -43,10 +43,10 @@ from an_control.learning.teacher.teachers import (
     convert_units,
     hash_model,
 )
-from an_control.learning.training_disturbances import drop_unsupported
+from an_control.learning.training_disturbances import drop_unsupported_disturbances
 from an_control.load import make_policy
 from an_control.policy import Model
-from an_control_sim.gym.environments import describe_task, find_choices, make_environment
+from an_control_sim.gym.environments import describe_task, get_choice_group_sizes, make_environment
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import Units
 
@@ -114,7 +114,7 @@ class Dagger:
         else:  # a function, which takes the environment's numbers
             units = find_units(folder, environment)
         self._env = make_environment(environment, units)
-        choices = find_choices(self._env)
+        choices = get_choice_group_sizes(self._env)
         self._teacher = convert_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
@@ -122,7 +122,7 @@ class Dagger:
         self._hashes = collect_run_hashes(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
-        self._faults = drop_unsupported(self._env, settings.faults)
+        self._faults = drop_unsupported_disturbances(self._env, settings.faults)
         streams, collection = settings.streams.disturb, settings.collection.disturb
         disturbances = (*self._faults, *streams, *collection)
         self._task = replace(

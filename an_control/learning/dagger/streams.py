@@ -240,7 +240,7 @@ class RolloutSettings:
             rng: Source of all random numbers.
         """
         drawn = draw_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
-        drawn = drawn.merged_with(draw_merged_disturbances(self.disturb, rng))
+        drawn = drawn.with_overrides_from(draw_merged_disturbances(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
@@ -497,7 +497,7 @@ class DaggerStreams:
         Args:
             observations: Readings (T, N) of the episode.
         """
-        drawn = draw_one_disturbance(self._faults, self._rng).merged_with(
+        drawn = draw_one_disturbance(self._faults, self._rng).with_overrides_from(
             draw_merged_disturbances(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape

@@ -265,7 +265,7 @@ class Cma:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Not used.
         """
-        self._strategy.tell(self._asked, list(-rank_failed_last(fitness)))
+        self._strategy.tell(self._asked, list(-rank_with_failed_last(fitness)))
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
@@ -429,7 +429,7 @@ class Pgpe:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Finished share (0..1) of the run, on which the learning rate depends.
         """
-        ranks = compute_centred_ranks(rank_failed_last(fitness))
+        ranks = compute_centred_ranks(rank_with_failed_last(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
@@ -472,7 +472,7 @@ def make_optimiser(
     return Cma(start, sigma, population, diagonal=name == "cma-diagonal")
 
 
-def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
+def rank_with_failed_last(fitness: np.ndarray) -> np.ndarray:
     """Return the fitness (P,) with each NaN replaced by a value just below all other values."""
     failed = ~np.isfinite(fitness)
     if failed.all():

@@ -39,7 +39,7 @@ from an_control.learning.es.optimisers import (
     Optimiser,
     OptimiserName,
     make_optimiser,
-    rank_failed_last,
+    rank_with_failed_last,
 )
 from an_control.learning.es.parametrisation import Authors, PolicyForm
 from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
@@ -212,7 +212,7 @@ class Race:
         Returns:
             Indices of the contenders that are kept, the best first.
         """
-        ranks = rank_failed_last(np.array(scores))
+        ranks = rank_with_failed_last(np.array(scores))
         ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
         self.count, self.turn = math.ceil(self.count / 2), 0
         self._ends = self._ends[1:]
@@ -505,10 +505,10 @@ class Search:
     @property
     def progress(self) -> float:
         """Return the finished share (0..1) of the run."""
-        return 1.0 if self._reached else min(1.0, self._used_share)
+        return 1.0 if self._reached else min(1.0, self._used_share_of_limits)
 
     @property
-    def _used_share(self) -> float:
+    def _used_share_of_limits(self) -> float:
         """Return the used share of the run's time or generations; it may exceed 1."""
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
@@ -676,7 +676,7 @@ class Search:
             "stall": self._stall.make_checkpoint(),
             "restarts": self._restarts,
             "begun": self._begun,
-            "share": self._used_share,
+            "share": self._used_share_of_limits,
             "seconds": self._seconds,
             "reached": self._reached,
             "generation": self.generation,
@@ -696,9 +696,11 @@ class Search:
         self._seconds = state["seconds"]
         self._reached = state["reached"]
         self.generation, self._played = state["generation"], state["played"]
-        before = state.get("share", self._used_share)  # runs from before 2026-11-24 have none
+        before = state.get(
+            "share", self._used_share_of_limits
+        )  # runs from before 2026-11-24 have none
         if before:  # the run may have another length now
-            ratio = self._used_share / before
+            ratio = self._used_share_of_limits / before
             self._begun *= ratio
             self._race.rescale_bounds(ratio)
             self._stall.rescale_shares(ratio)

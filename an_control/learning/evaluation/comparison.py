@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance import describe_walks
+from an_control.disturbance import describe_walked_distances
 from an_control.learning.evaluation.evaluate import summarise_results
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular, write_file
@@ -163,7 +163,7 @@ def format_row_lines(
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
     if row["walked_m"]:
-        text["stops"] = describe_walks(row["walked_m"], walk_m)
+        text["stops"] = describe_walked_distances(row["walked_m"], walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
     return [f"{name:<9} {words}" for name, words in text.items()]
 
@@ -251,7 +251,9 @@ def describe_missing_marks(path: Path, titles: Iterable[str]) -> str:
     if not path.exists():
         return ""
     text = read_regular(path).decode()
-    lacking = [BEGIN_MARK.format(title) for title in titles if not _split_at_table(text, title)]
+    lacking = [
+        BEGIN_MARK.format(title) for title in titles if not _split_text_around_table(text, title)
+    ]
     return f"{path}: has no {' and no '.join(lacking)} ... {END_MARK}" if lacking else ""
 
 
@@ -278,12 +280,12 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
         return
     content = read_regular(path).decode()
     for title, text in tables.items():
-        before, after = _split_at_table(content, title)
+        before, after = _split_text_around_table(content, title)
         content = f"{before}{text}\n{after}"
     write_file(path, content)
 
 
-def _split_at_table(text: str, title: str) -> tuple[str, ...]:
+def _split_text_around_table(text: str, title: str) -> tuple[str, ...]:
     """Split a Markdown text into the part before a table and the part after it.
 
     Args:

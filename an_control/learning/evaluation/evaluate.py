@@ -96,7 +96,7 @@ def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
         )
 
 
-def play_compiled(
+def play_compiled_episodes(
     model: Model,
     env: gymnasium.Env[Any, Any],
     channels: Sequence[str],
@@ -138,7 +138,7 @@ def play_compiled(
 def can_play_compiled(
     model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings
 ) -> bool:
-    """Return whether `play_compiled` supports this model, environment and disturbance.
+    """Return whether `play_compiled_episodes` supports this model, environment and disturbance.
 
     Compiled code plays many episodes at once, but exists only for some of these combinations.
     """
@@ -230,5 +230,5 @@ class ProtocolPlayer:
         plain = plain and policy.monitor_report is None and not self._recovery
         of, disturbance = (self._env, self.channels, episodes, self._seed), protocol.disturbance
         if plain and not self.stepwise and can_play_compiled(model, self._env, disturbance):
-            return play_compiled(model, *of, disturbance)
+            return play_compiled_episodes(model, *of, disturbance)
         return play_episodes(policy, *of, protocol, report, watch)

@@ -216,7 +216,7 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
     return planar.reshape(*keys.shape[:2], 2)
 
 
-def average_around_permutations(
+def average_rewards_around_permutations(
     results: Sequence[PlayedEpisode],
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Average the reward at each step before and after permutations of the signals.
@@ -256,7 +256,7 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
     Returns:
         The figure; None if no protocol has permutations.
     """
-    curves = {name: average_around_permutations(results) for name, results in runs.items()}
+    curves = {name: average_rewards_around_permutations(results) for name, results in runs.items()}
     shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
     if not shown:
         return None

@@ -92,7 +92,7 @@ class ScoreRow:
         return np.array(self.returns)
 
     @property
-    def mean(self) -> float:
+    def mean_return(self) -> float:
         """Return the mean of the row's returns."""
         return float(self.return_array.mean())
 
@@ -108,8 +108,8 @@ class ScoreRow:
             random: Row of the random policy.
             teacher: Row of the teacher.
         """
-        way = teacher.mean - random.mean
-        return (self.mean - random.mean) / way if way > 0.0 else math.nan
+        way = teacher.mean_return - random.mean_return
+        return (self.mean_return - random.mean_return) / way if way > 0.0 else math.nan
 
 
 class ScorePlayer:
@@ -133,7 +133,7 @@ class ScorePlayer:
         self.failures = FailureCounter()
         """Counter of the episodes that failed, which are left out of the rows."""
 
-    def select_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
+    def select_meaningful_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
         """Return the rows of the table that are meaningful for this task, not yet played.
 
         Args:
@@ -252,10 +252,10 @@ def format_scores(rows: Sequence[ScoreRow]) -> str:
     """
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows
-    way = teacher.mean - random.mean
+    way = teacher.mean_return - random.mean_return
     for row in rows:
         score = row.compute_score(random, teacher)
         shown = "-" if math.isnan(score) else f"{score:.1%} +- {row.standard_error / way:.1%}"
-        returns = f"{row.mean:.1f} +- {row.standard_error:.1f}"
+        returns = f"{row.mean_return:.1f} +- {row.standard_error:.1f}"
         lines.append(f"| {row.name} | {returns} | {shown} | {len(row.returns)} |")
     return "\n".join(lines)

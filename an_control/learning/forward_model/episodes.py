@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present
+from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present_mask
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.learning.training_disturbances import (
     Fault,
@@ -175,7 +175,7 @@ class MissingChannels:
     def _draw_missing_channels(self) -> None:
         """Draw the channels that are missing from now on."""
         share = self._share.draw(self._rng)
-        self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
+        self._present = draw_present_mask(self._rng, len(self._ids), share, min_missing=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the policy's action (A,) without the readings of the missing channels.

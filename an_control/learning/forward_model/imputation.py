@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.disturbance import draw_present
+from an_control.disturbance import draw_present_mask
 from an_control.learning.forward_model.episodes import EpisodeTrace, select_long_traces
 from an_control.learning.forward_model.networks import (
     F32,
@@ -105,7 +105,7 @@ class ImputationTraining(NetworkTraining):
         self._batch.advance_rows(estimate.detach().numpy())
         return total / acts.shape[1]
 
-    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+    def compute_metrics(self, losses: list[float]) -> dict[str, float]:
         """Return the mean loss of the last 500 updates.
 
         Args:
@@ -285,7 +285,7 @@ class _ImputationBatch:
     def _draw_missing_channels(self, row: int) -> None:
         """Draw the channels that are missing from now on in one row of the batch."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
-        self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
+        self._missing[row] = ~draw_present_mask(self._rng, count, share, min_missing=1)
 
 
 class _ImputationNetwork(nn.Module):
@@ -378,7 +378,7 @@ class IdentityTraining(NetworkTraining):
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
         return self._network.compute_loss(*self._draw_trace_pieces(self._traces, sd, ticks, rng))
 
-    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+    def compute_metrics(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the share of test pieces that are identified correctly.
 
         Args:

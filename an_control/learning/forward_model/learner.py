@@ -104,7 +104,7 @@ class ForwardModelLearner:
     @property
     def steps(self) -> int:
         """Return the number of steps of the whole run, each of up to 1,000 updates."""
-        return self._extra + _convert_updates_to_steps(self._updates)
+        return self._extra + _count_steps_of_updates(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class ForwardModelLearner:
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
-            self._extra += _convert_updates_to_steps(state["updates"][: state["stage"]])
+            self._extra += _count_steps_of_updates(state["updates"][: state["stage"]])
             if state["training"] is not None:
-                self._extra += _convert_updates_to_steps([state["training"]["done"]])
+                self._extra += _count_steps_of_updates([state["training"]["done"]])
             self._cut_at, self.starts_again = 0.0, True
             return
         forward = (
@@ -300,7 +300,7 @@ class ForwardModelLearner:
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 
 
-def _convert_updates_to_steps(updates: Sequence[int]) -> int:
+def _count_steps_of_updates(updates: Sequence[int]) -> int:
     """Return how many steps of the run some updates take.
 
     Args:

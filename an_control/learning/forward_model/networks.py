@@ -109,7 +109,7 @@ class NetworkTraining(ABC):
         """Draw the next batch and return its loss, a scalar tensor."""
 
     @abstractmethod
-    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+    def compute_metrics(self, losses: list[float]) -> dict[str, float]:
         """Return the figures for the metrics by name.
 
         Args:
@@ -155,7 +155,7 @@ class NetworkTraining(ABC):
             losses.append(loss.item())
             self.done += 1
             self._cpu_s += time.process_time() - begun
-        return self.compute_figures(losses) if losses else {}
+        return self.compute_metrics(losses) if losses else {}
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues."""
@@ -236,7 +236,7 @@ class PredictionTraining(NetworkTraining):
     name = "predict"
 
     def __init__(self, traces: Sequence[EpisodeTrace], settings: ForwardModelSettings) -> None:
-        before, actions, after, episode = collect_steps(traces)
+        before, actions, after, episode = join_steps_of_traces(traces)
         self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True for channels that read both 0 and 1 and nothing else."""
@@ -258,7 +258,7 @@ class PredictionTraining(NetworkTraining):
         rows = self._train[torch.randint(0, len(self._train), (self._batch,))]
         return self._compute_loss_of_rows(rows)
 
-    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+    def compute_metrics(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the loss on the held-out episodes.
 
         Args:
@@ -335,15 +335,15 @@ def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -
     Returns:
         The costs (N,).
     """
-    calm = collect_steps([trace for trace in traces if not trace.disturbed] or traces)
+    calm = join_steps_of_traces([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
-    Costs(forward, MONITOR.costs).add_ticks(costs, after - before, seen.change, after, seen)
+    Costs(forward, MONITOR.costs).add_tick_costs(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)
     return usual
 
 
-def collect_steps(
+def join_steps_of_traces(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Join the steps of all episodes into one table of S steps.

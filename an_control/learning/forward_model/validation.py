@@ -24,7 +24,7 @@ from an_control.learning.forward_model.episodes import EpisodeTrace, record_trac
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.training_disturbances import (
     Fault,
-    drop_unsupported,
+    drop_unsupported_disturbances,
     make_disturber,
     make_sorted_ids,
 )
@@ -85,26 +85,26 @@ def validate_monitor(
         return record_traces(env, model, settings, ticks, rng)
 
     trained = record_disturbed_traces(NOMINAL) + record_disturbed_traces(NOMINAL)
-    for fault in drop_unsupported(env, dict.fromkeys(faults, 0.0)):
+    for fault in drop_unsupported_disturbances(env, dict.fromkeys(faults, 0.0)):
         trained += record_disturbed_traces(fault.settings)
     robots = [
         record_disturbed_traces(one.settings)
-        for one in drop_unsupported(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
+        for one in drop_unsupported_disturbances(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
     ]
     unmoved, count = record_disturbed_traces(NOMINAL), trained[0].readings.shape[1]
-    limits = measure_limits(model, trained, [trace for robot in robots for trace in robot])
+    limits = measure_fit_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
     forward = replace(model.forward, validation=unproven)
     watched = make_policy(replace(model, forward=forward), "match")
     assert isinstance(watched, MonitoredPolicy)
     monitor, alike = watched.monitor, ForwardModel(model).alike
     for held in (slice(None), slice(count // 2), slice(count // 2, None)):
-        robots.append([halve_rate(trace, held) for trace in unmoved])
+        robots.append([halve_sensor_rate(trace, held) for trace in unmoved])
     traces = unmoved + [trace for robot in robots for trace in robot]
-    false = sum(count_false_moves(monitor, alike, trace) for trace in traces)
+    false = sum(count_false_reassignments(monitor, alike, trace) for trace in traces)
     played = sum(len(trace.actions) for trace in traces)
     hours = played * (model.task.step_s or 1.0) / 3600.0
-    found = measure_found_share(monitor, alike, record_disturbed_traces(NOMINAL), rng)
+    found = measure_identified_share(monitor, alike, record_disturbed_traces(NOMINAL), rng)
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))
 
@@ -163,7 +163,7 @@ class _UnmonitoredDriver:
         self.policy.previous_action = action
 
 
-def halve_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
+def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
     """Return a recorded episode in which some channels update only in every second tick.
 
     Args:
@@ -175,7 +175,9 @@ def halve_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
     return trace._replace(readings=readings)
 
 
-def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: EpisodeTrace) -> int:
+def count_false_reassignments(
+    monitor: IdentityMonitor, alike: np.ndarray, trace: EpisodeTrace
+) -> int:
     """Count the permutations that the monitor reports in an episode in which signals stay in place.
 
     Args:
@@ -192,7 +194,7 @@ def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: Episod
     return moves
 
 
-def measure_found_share(
+def measure_identified_share(
     monitor: IdentityMonitor,
     alike: np.ndarray,
     traces: Sequence[EpisodeTrace],
@@ -250,7 +252,7 @@ def _track_assignments(
         yield monitor.slots
 
 
-def measure_limits(
+def measure_fit_limits(
     model: Model, trained_traces: Sequence[EpisodeTrace], other_traces: Sequence[EpisodeTrace]
 ) -> FitLimits:
     """Measure the limits within which a forward model counts as explaining a robot's readings.
@@ -275,7 +277,7 @@ def measure_limits(
         *(one for one in other_traces if _explains_trace(forward, costs, one, max_excess)),
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
-    min_gain = max(MONITOR.fit.min_gain, extrapolate_gain(gains))
+    min_gain = max(MONITOR.fit.min_gain, estimate_rarely_reached_gain(gains))
     slow = max(_count_slow_sensors(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
@@ -291,7 +293,7 @@ def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     return most
 
 
-def extrapolate_gain(gains: np.ndarray) -> float:
+def estimate_rarely_reached_gain(gains: np.ndarray) -> float:
     """Estimate the gain that the ticks of an episode reach only once in `1 / RARE` ticks.
 
     The estimate extrapolates an exponential tail that is fitted to the largest gains.
@@ -372,7 +374,7 @@ def _compute_reassignment_gains(
         single = slice(tick, tick + 1)
         reads = readings[tick + 1 : tick + 2]
         now = Prediction(*(part[single] for part in prediction))
-        costs.add_ticks(found, reads, expected[single], reads, now)
+        costs.add_tick_costs(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
             moved = costs.penalise_moves(found, everyone)

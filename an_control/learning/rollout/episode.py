@@ -33,7 +33,7 @@ from an_control_sim.gym.environments import (
     has_patch_observations,
     make_environment,
 )
-from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
+from an_control_sim.gym.failure import BrokenEnvironmentError, make_broken_environment_error
 from an_control_sim.gym.units import Units
 from an_control_sim.gym.varied_robot import vary_robot
 
@@ -71,11 +71,11 @@ class EpisodeDisturbance(typing.Protocol):
         """
 
     @property
-    def shuffles(self) -> int:
+    def shuffle_count(self) -> int:
         """Return how often the signals were permuted among the input slots so far."""
 
     @property
-    def has_arrived(self) -> bool:
+    def has_message_arrived(self) -> bool:
         """Return whether readings arrived in this tick, or the message with them was lost."""
 
     def draw_stop(self, step_s: float) -> Stop | None:
@@ -172,7 +172,7 @@ class LiveEpisode:
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
-        steps, moves = 0, 0 if disturbance is None else disturbance.shuffles
+        steps, moves = 0, 0 if disturbance is None else disturbance.shuffle_count
         while not self.done:
             seen = self.observation
             if self.stop is not None and steps == self.stop.begin and self.sent is not None:
@@ -181,8 +181,8 @@ class LiveEpisode:
                 yield Tick(seen, seen, (), False, not self._blind)
             else:
                 values, ids = disturbance.disturb(seen, channels)
-                before, moves = moves, disturbance.shuffles
-                arrived = disturbance.has_arrived and not self._blind
+                before, moves = moves, disturbance.shuffle_count
+                arrived = disturbance.has_message_arrived and not self._blind
                 yield Tick(seen, values, ids, moves > before, arrived)
             steps += 1
             if len(rewards) != steps:
@@ -343,7 +343,7 @@ def play_episode(
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))
-        forgets = protocol is not None and protocol.is_state_cleared(tick.moved)
+        forgets = protocol is not None and protocol.should_clear_state(tick.moved)
         if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
         action = episode.sent
@@ -357,7 +357,7 @@ def play_episode(
     return PlayedEpisode(
         episode.total,
         len(episode.rewards),
-        disturber.shuffles,
+        disturber.shuffle_count,
         bool(episode.fell),
         episode.info.get("distance_m"),
         time.perf_counter() - begin,
@@ -403,7 +403,7 @@ def play_pickled_model(
             except Exception as error:  # an environment may raise anything
                 failure = str(error)
                 if not isinstance(error, BrokenEnvironmentError):
-                    failure = str(make_failure(environment, "an episode", error))
+                    failure = str(make_broken_environment_error(environment, "an episode", error))
                 _get_cached_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from an_control.disturbance import Change, DisturbanceSettings, Shuffle
-from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_shuffle_and_words
+from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, parse_shuffle_and_other_words
 from an_control.policy import Monitor
 
 MemoryMode = Literal["kept", "reset", "zeroed"]
@@ -78,13 +78,13 @@ class EvaluationProtocol:
         Raises:
             ValueError: A word is not known; the message names it and the allowed words.
         """
-        shuffle, words = split_shuffle_and_words(text)
+        shuffle, words = parse_shuffle_and_other_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._with_changed_word(word)
+            protocol = protocol._with_option_from_text(word)
         return protocol
 
-    def _with_changed_word(self, word: str) -> EvaluationProtocol:
+    def _with_option_from_text(self, word: str) -> EvaluationProtocol:
         """Return the protocol changed by one word of its text, such as `monitor=off`.
 
         Raises:
@@ -102,10 +102,10 @@ class EvaluationProtocol:
         if name == "until" and value.isdecimal():
             return replace(self, until=int(value))
         if name in WORDS:
-            return replace(self, disturbance=self.disturbance.with_changed_word(word))
+            return replace(self, disturbance=self.disturbance.with_setting_from_text(word))
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
-    def is_state_cleared(self, rewired: bool) -> bool:
+    def should_clear_state(self, rewired: bool) -> bool:
         """Return whether the state of the policy's sensory neurons is cleared before a step.
 
         Args:

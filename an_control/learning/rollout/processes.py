@@ -78,7 +78,7 @@ class ProcessEngine:
 
         Processes that die are replaced and their tasks played again.
         """
-        left = split_tasks(
+        left = split_into_tasks(
             self._environment, self._channels, models, starts, disturbance, self.workers
         )
         parts: list[tuple[RolloutTask, WorkerResult]] = []
@@ -158,7 +158,9 @@ class DaskEngine:
         Dask gives the tasks of lost workers to others.
         """
         workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
-        tasks = split_tasks(self._environment, self._channels, models, starts, disturbance, workers)
+        tasks = split_into_tasks(
+            self._environment, self._channels, models, starts, disturbance, workers
+        )
         futures = [
             self._client.submit(play_pickled_model, *task.arguments, pure=False) for task in tasks
         ]
@@ -169,7 +171,7 @@ class DaskEngine:
         return join_outcomes(list(zip(tasks, played, strict=True)), len(models), len(starts))
 
 
-def split_tasks(
+def split_into_tasks(
     environment: str,
     channels: tuple[str, ...],
     models: Sequence[Model],
@@ -281,7 +283,7 @@ def make_rollout_engine(
     Raises:
         ValueError: Environment or policies do not support the engine.
     """
-    batch = find_batch(env)
+    batch = find_compiled_physics(env)
     cores = os.cpu_count() or 1
     if dask is not None or name == "dask":
         from an_control.learning.rollout.processes import DaskEngine
@@ -308,7 +310,7 @@ def make_rollout_engine(
     return ProcessEngine(environment, channels, workers or cores)
 
 
-def find_batch(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
+def find_compiled_physics(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
     """Return the compiled physics of an environment, or None if it has none.
 
     It is the environment's own, or ours for gymnasium's classic control. Environments with scaled

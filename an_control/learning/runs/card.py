@@ -114,7 +114,7 @@ def write_card(
         f"# {title}",
         "",
         f"A policy of kind `{model.kind}` for `{model.task.environment}`,"
-        f" {model.parameters} numbers in its arrays.",
+        f" {model.parameter_count} numbers in its arrays.",
         "",
         "| trained | |",
         "|---|---|",

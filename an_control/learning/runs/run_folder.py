@@ -220,7 +220,7 @@ class RunFolder:
         Args:
             metrics: The metrics of each step so far, by name.
         """
-        known = (self._known or {}).get("versions") or find_versions()
+        known = (self._known or {}).get("versions") or find_package_versions()
         self.write_file(
             "config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n"
         )
@@ -351,7 +351,7 @@ def _shorten_value(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 
 
-def find_versions() -> dict[str, str]:
+def find_package_versions() -> dict[str, str]:
     """Return the versions of Python, this package, and packages that affect a run's results."""
     found = {"an_control": an_control.__version__, "python": platform.python_version()}
     for name in PACKAGES:

@@ -118,7 +118,7 @@ class RunLoop:
         self.metrics = folder.read_metrics(self.done)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether all steps of the run are finished."""
         return self.done >= self.learner.steps
 
@@ -157,7 +157,7 @@ class RunLoop:
         board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
         try:
-            while more and not self.finished and (stop_after is None or self.done < stop_after):
+            while more and not self.is_finished and (stop_after is None or self.done < stop_after):
                 line = self._run_step()
                 if board is None:
                     self.folder.write_settings(self.metrics)
@@ -201,7 +201,7 @@ class RunLoop:
         progress(self._make_report("begin"))
         self.run(report_progress)
         progress(self._make_report("end"))
-        if stopped and not self.finished:
+        if stopped and not self.is_finished:
             raise RunStoppedError(self.folder.path)
 
     def _make_report(

@@ -35,7 +35,7 @@ from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import (
     describe_task,
-    find_choices,
+    get_choice_group_sizes,
     has_patch_observations,
     make_environment,
 )
@@ -212,7 +212,7 @@ class TeacherLearner:
             )
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe_task(self._env, name, environment)
-        self._choices = find_choices(self._env)
+        self._choices = get_choice_group_sizes(self._env)
         self._started = start is not None
         self._hashes = collect_run_hashes(
             folder, start_hash=None if start is None else start.digest
@@ -245,7 +245,7 @@ class TeacherLearner:
         """Return the finished share (0..1) of the run."""
         if self.end_reason:
             return 1.0
-        return self._used_share
+        return self._used_share_of_limits
 
     @property
     def minutes_left(self) -> float:
@@ -255,7 +255,7 @@ class TeacherLearner:
         return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
     @property
-    def _used_share(self) -> float:
+    def _used_share_of_limits(self) -> float:
         """Return the used share (0..1) of the run's limits of time and steps."""
         return self._compute_share_of_limits(self._done, self._seconds)
 
@@ -285,7 +285,8 @@ class TeacherLearner:
             return f"reached {limits.minutes:g} minutes"
         limited = limits.steps is not None or limits.minutes is not None
         patient = (
-            limited and self._used_share - self._compute_share_of_limits(*self._marked) < PATIENCE
+            limited
+            and self._used_share_of_limits - self._compute_share_of_limits(*self._marked) < PATIENCE
         )
         if all(one.is_stalled for one in self._contenders) and not patient:
             return f"no better validation since step {self._contenders[0].marked_at}"

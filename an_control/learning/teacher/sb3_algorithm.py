@@ -158,7 +158,7 @@ def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
     return ((weight, bias - weight @ normalisation.mean), *others)
 
 
-def compute_choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
     """Return for each logit the mean of all logits of the same group of options.
 
     Args:
@@ -191,8 +191,8 @@ def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Lay
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
-        weight - compute_choice_means(weight, choices),
-        bias - compute_choice_means(bias, choices),
+        weight - compute_mean_logits_of_groups(weight, choices),
+        bias - compute_mean_logits_of_groups(bias, choices),
     )
     return (*hidden, (weight / largest, bias / largest))
 
@@ -360,7 +360,7 @@ class LibraryAlgorithm:
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias
-        return float(np.abs(logits - compute_choice_means(logits.T, choices).T).max())
+        return float(np.abs(logits - compute_mean_logits_of_groups(logits.T, choices).T).max())
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues, without the replay buffer.

@@ -296,7 +296,7 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     network = model.network
     assert network is not None
     layout = network.layout
-    if network.states or layout.history.length > 1 or layout.computes:
+    if network.states or layout.history.length > 1 or layout.has_computed_terms:
         raise ValueError(
             f"teacher {text}: reads states, a history, the previous action or a phase; a teacher"
             " must act on one observation alone"

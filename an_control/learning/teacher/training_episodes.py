@@ -18,7 +18,7 @@ from an_control.learning.training_disturbances import (
     make_disturber,
     make_sorted_ids,
 )
-from an_control_sim.gym.environments import find_choices
+from an_control_sim.gym.environments import get_choice_group_sizes
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.spaces import encode_choices
 
@@ -84,7 +84,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        self._choices = find_choices(env)
+        self._choices = get_choice_group_sizes(env)
         if self._choices:
             self.action_space = _make_choice_space(self._choices)
         self._burst = burst

@@ -122,7 +122,7 @@ class ConvolutionHead:
     def reset(self) -> np.ndarray:
         """Start an episode; return the action (A,) that counts as the previous one."""
         self._units = np.zeros(self._sizes.memory, F32)
-        return np.array(self._sizes.start, F32)
+        return np.array(self._sizes.initial_action, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32.

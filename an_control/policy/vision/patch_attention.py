@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.exact_sums import ROUND_OUTPUT, compute_shifter, round_weights
+from an_control.policy.exact_sums import ROUND_OUTPUT, compute_rounding_number, round_weights
 from an_control.policy.model_file import Model
 from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, make_positional_table
 from an_control.policy.sizes import VisionSizes
@@ -97,7 +97,7 @@ class PatchAttention:
         self._scores = np.empty((block, patches))
         self._values = np.ones((patches, message + 1))
         bits = count_attention_bits(patches)
-        self._to_values = compute_shifter(np.float64(2.0**-bits))
+        self._to_values = compute_rounding_number(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -215,5 +215,7 @@ def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
         largest_sum: The largest sum of the magnitudes of the whole numbers.
     """
     largest = max(float(np.abs(weights).max()), 2.0**-100)
-    shift = compute_shifter(np.float64(2.0 ** (np.frexp(largest * largest_sum * 2.0)[1] - 53.0)))
+    shift = compute_rounding_number(
+        np.float64(2.0 ** (np.frexp(largest * largest_sum * 2.0)[1] - 53.0))
+    )
     return np.asarray((weights + shift) - shift)

@@ -109,7 +109,7 @@ class Bridge:
         ]
         self.exchange = Exchange(
             [one.topic_name for one in self._commands],
-            self.robot.commands.stamped,
+            self.robot.commands.topics_have_stamps,
             self._outputs.publish_messages,
             self.run.spin,
             self._command_timeout_s,
@@ -138,11 +138,11 @@ class Bridge:
                 `tap`, or another simulator still publishes the same topics.
         """
         self._wait_for_rivals_to_end()
-        if self._link.is_named or not self._realtime:
+        if self._link.is_name_known or not self._realtime:
             self._link.wait_until_connected(set(self._outputs.topics), shadow=self._realtime)
             self._wait_for_rivals_to_end()
         if self.tap is not None:
-            self._link.require_reader(self.tap.topic)
+            self._link.check_policy_subscribes(self.tap.topic)
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
@@ -264,7 +264,7 @@ class Bridge:
 
         After the run has started, an error is logged if the text has changed.
         """
-        rivals = describe_rival_publishers(self.node, self._outputs.own_topics)
+        rivals = describe_rival_publishers(self.node, self._outputs.exclusively_published_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals

@@ -66,7 +66,7 @@ class CommandReader:
         return [(one.topic, type(one.message)) for one in self._messages]
 
     @property
-    def stamped(self) -> list[bool]:
+    def topics_have_stamps(self) -> list[bool]:
         """For each topic, whether its messages have a stamp that identifies the step."""
         return [one.is_stamped for one in self._messages]
 

@@ -306,7 +306,7 @@ def _draft_simulation(
         lines += [f"  {topic.topic}:    # {topic.about}", f"    type: {JOINT_STATE}"]
         lines += ["    fields:", f"      name: [{names}]"]
         lines += [
-            f"      {field}: {quote_scalar(format_expression(places, size))}"
+            f"      {field}: {quote_scalar(format_index_expression(places, size))}"
             for field, places in topic.fields.items()
         ]
     lines += ["", "command:", f"  topic: {COMMANDS}", f"  type: {JOINT_STATE}", "  field: effort"]
@@ -335,10 +335,10 @@ def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
     return ", ".join(inner.sensors())
 
 
-def format_expression(places: Sequence[int], size: int) -> str:
+def format_index_expression(places: Sequence[int], size: int) -> str:
     """Format indices of an observation as an expression of the simulation file.
 
-    >>> format_expression((0, 2, 4), 6)
+    >>> format_index_expression((0, 2, 4), 6)
     'observation[0:5:2]'
 
     Args:

@@ -15,7 +15,7 @@ from an_control.disturbance import (
     DisturbanceSettings,
     Disturber,
     derive_episode_seed,
-    describe_walks,
+    describe_walked_distances,
 )
 from an_control.system.statistics import format_mean
 from an_control_sim.bridge.bridge import Bridge
@@ -134,7 +134,7 @@ def _run_episode(
     episodes: int,
     seed: int,
     progress: ProgressCallback | None,
-    drawn: Disturber,
+    disturber: Disturber,
 ) -> EpisodeResult:
     """Run one episode and return its result.
 
@@ -144,11 +144,11 @@ def _run_episode(
         episodes: The number of episodes, for progress reports.
         seed: The seed of the run.
         progress: Called during and after the episode.
-        drawn: Draws the disturbance of each episode.
+        disturber: Draws the disturbance of each episode.
     """
-    drawn.reset(episode)
-    stop = drawn.draw_stop(bridge.robot.simulation.step_s)
-    bridge.robot.vary_robot(drawn.settings)
+    disturber.reset(episode)
+    stop = disturber.draw_stop(bridge.robot.simulation.step_s)
+    bridge.robot.vary_robot(disturber.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(derive_episode_seed(seed, episode), episode)
     robot, report = bridge.robot, progress or (lambda progress: None)
@@ -171,7 +171,7 @@ def _run_episode(
     result = EpisodeResult(
         return_=return_,
         steps=steps,
-        shuffles=bridge.tap.shuffles if bridge.tap is not None else 0,
+        shuffles=bridge.tap.shuffle_count if bridge.tap is not None else 0,
         distance_m=robot.distance_m,
         timeouts=bridge.timeouts - timeouts,
         unmatched=bridge.exchange.unmatched - unmatched,
@@ -206,12 +206,12 @@ class RunSummary:
         return np.array([one.return_ for one in self.episodes])
 
     @property
-    def mean(self) -> float:
+    def mean_return(self) -> float:
         """The mean return."""
         return float(self.returns.mean()) if self.episodes else float("nan")
 
     @property
-    def sd(self) -> float:
+    def return_sd(self) -> float:
         """The standard deviation of the returns (of the population, ddof 0)."""
         return float(self.returns.std()) if self.episodes else float("nan")
 
@@ -222,12 +222,12 @@ class RunSummary:
         return sum(one.steps for one in self.episodes) / wall_s if wall_s else float("nan")
 
     @property
-    def timeouts(self) -> int:
+    def timeout_count(self) -> int:
         """The number of steps in which the safe command was applied."""
         return sum(one.timeouts for one in self.episodes)
 
     @property
-    def unmatched(self) -> int:
+    def unmatched_command_count(self) -> int:
         """The number of commands that fit no step; see `Exchange.unmatched`."""
         return sum(one.unmatched for one in self.episodes)
 
@@ -254,7 +254,9 @@ class RunSummary:
             return ["no episode finished"]
         count = len(self.episodes)
         episodes = f"{count} episode{'s' * (count > 1)}"
-        lines = [f"return    {format_mean(self.mean, self.sd, count)} over {episodes}"]
+        lines = [
+            f"return    {format_mean(self.mean_return, self.return_sd, count)} over {episodes}"
+        ]
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:
             lines.append(f"distance  {np.mean(distances):.1f} m")
@@ -268,13 +270,13 @@ class RunSummary:
         if self.policy is not None:
             lines += self.policy.format_lines()
         if walked := self.walked_distances_m:
-            lines.append(f"stops     {describe_walks(walked, self.walk_m)}")
-        if self.timeouts:
-            lines.append(f"timeouts  {self.timeouts} steps under the safe command")
-        if self.unmatched:
+            lines.append(f"stops     {describe_walked_distances(walked, self.walk_m)}")
+        if self.timeout_count:
+            lines.append(f"timeouts  {self.timeout_count} steps under the safe command")
+        if self.unmatched_command_count:
             lines.append(
-                f"unmatched {self.unmatched} commands without a step or steps without a command:"
-                " steps may have used the command of another step"
+                f"unmatched {self.unmatched_command_count} commands without a step or steps without"
+                " a command: steps may have used the command of another step"
             )
         return lines
 
@@ -293,8 +295,8 @@ class RunSummary:
                 }
                 for one in self.episodes
             ],
-            "mean": self.mean,
-            "sd": self.sd,
+            "mean": self.mean_return,
+            "sd": self.return_sd,
             "steps_per_s": self.steps_per_s,
             "policy": None if self.policy is None else self.policy.as_dict(),
             "latency_p50_s": self.compute_latency_quantile_s(0.5),

@@ -129,9 +129,9 @@ class Exchange:
         """Process arrived messages, and wait for commands that belong to finished steps."""
         self._open = False
         until_s = self._clock() + self._timeout_s
-        while self._find_missing() and self._spin(until_s):
+        while self._find_unanswered_topics() and self._spin(until_s):
             pass
-        for topic in self._find_missing():
+        for topic in self._find_unanswered_topics():
             self._awaited[topic] = False
             self._count_unmatched(f"no command on {self._topics[topic]} came for a step, even late")
         if all(self._stamped):
@@ -141,7 +141,7 @@ class Exchange:
             heard = self._heard
             self._spin(self._clock() + GLANCE_S)
 
-    def _find_missing(self) -> list[int]:
+    def _find_unanswered_topics(self) -> list[int]:
         """Return the indices of the topics on which a command without a stamp is still missing."""
         return [
             topic

@@ -83,7 +83,7 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
-    def is_named(self) -> bool:
+    def is_name_known(self) -> bool:
         """Whether the name of the policy node is known, so that its services can be called."""
         return self._client is not None
 
@@ -113,7 +113,7 @@ class PolicyLink:
                     f"{', '.join(sorted(sensor_topics))}"
                 )
 
-    def require_reader(self, topic: str) -> None:
+    def check_policy_subscribes(self, topic: str) -> None:
         """Check that the policy subscribes to a topic.
 
         If the name of the policy node is not known, a subscription of any node is enough.
@@ -121,15 +121,15 @@ class PolicyLink:
         Raises:
             BridgeError: There is no such subscription.
         """
-        if self.is_named:
-            read, who = topic in self._find_subscriptions(), self.name
+        if self.is_name_known:
+            read, who = topic in self._find_subscribed_topics(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
             while not self._node.count_subscribers(topic) and self._spin(until_s):
                 pass
             read = self._node.count_subscribers(topic) > 0
         if not read:
-            does = "does not read" if self.is_named else "reads"
+            does = "does not read" if self.is_name_known else "reads"
             raise BridgeError(
                 f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
                 f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
@@ -223,7 +223,7 @@ class PolicyLink:
             sensor_topics: The topics of the readings.
             shadow: Whether a node in shadow mode is enough.
         """
-        topics = self._find_subscriptions()
+        topics = self._find_subscribed_topics()
         ready = all(
             self._node.count_publishers(topic) or (shadow and topic in topics)
             for topic in self._command_topics
@@ -238,7 +238,7 @@ class PolicyLink:
             self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
         return time.monotonic() >= self._settled_s
 
-    def _find_subscriptions(self) -> set[str]:
+    def _find_subscribed_topics(self) -> set[str]:
         """Return the topics that the policy subscribes to, as far as the ROS graph knows them."""
         if self._client is None:
             return set()

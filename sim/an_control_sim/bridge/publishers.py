@@ -40,7 +40,7 @@ class SensorTopic:
         self.message = message_class()
         self._config, self._where = config, (file, f"publish.{config.topic}.fields")
         types = list_field_types(message_class)
-        stamped = "header" in types and types["header"].message == "std_msgs/msg/Header"
+        stamped = "header" in types and types["header"].message_type == "std_msgs/msg/Header"
         self._stamp = self.message.header.stamp if stamped else None
         self._picture = "encoding" in types and {"height", "width", "step", "data"} <= set(types)
         self._writers: list[tuple[Callable[[Any, Mapping[str, Any]], Any], Writer]] = []

@@ -40,10 +40,10 @@ def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
         table.read(0)
     finally:
         robot.close()
-    return derive_scrambled_wiring(wiring, list_elements(table))
+    return derive_scrambled_wiring(wiring, list_wildcard_matches(table))
 
 
-def list_elements(table: ChannelTable) -> dict[str, list[str]]:
+def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
     """Return the ids of the channels that each wildcard entry of a wiring has matched so far.
 
     Args:
@@ -72,12 +72,12 @@ class MessageTap(Protocol):
     topic: str
 
     @property
-    def shuffles(self) -> int:
+    def shuffle_count(self) -> int:
         """How often sensor signals were permuted among the channels in this episode."""
 
     @property
     def is_message_dropped(self) -> bool:
-        """Whether the message of this step is dropped, so that `publish_step` does nothing."""
+        """Whether this step's message is dropped, so that nothing is published."""
 
     def reset(self, episode: int) -> None:
         """Start the episode with this index."""
@@ -85,8 +85,8 @@ class MessageTap(Protocol):
     def store_message(self, topic: str, message: Any) -> None:
         """Store the newest message of a topic."""
 
-    def disturb_step(self, stamp_ns: int) -> None:
+    def disturb_messages_of_step(self, stamp_ns: int) -> None:
         """Disturb the readings of the step with this stamp."""
 
-    def publish_step(self) -> None:
-        """Publish the disturbed readings that `disturb_step` has made."""
+    def publish_disturbed_messages(self) -> None:
+        """Publish the disturbed readings that `disturb_messages_of_step` has made."""

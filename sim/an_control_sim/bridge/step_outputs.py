@@ -50,7 +50,7 @@ class StepOutputs:
         return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
 
     @property
-    def own_topics(self) -> list[str]:
+    def exclusively_published_topics(self) -> list[str]:
         """The full names of the topics that only one simulator may publish."""
         return [self._clock_publisher.topic_name, *self.topics]
 
@@ -67,7 +67,7 @@ class StepOutputs:
         if self._tap is not None:
             for topic, message, _ in self._sensor_topics:
                 self._tap.store_message(topic, message)
-            self._tap.disturb_step(stamp_ns)
+            self._tap.disturb_messages_of_step(stamp_ns)
         if self._camera is not None:
             self._camera.publish_picture(step, stamp_ns)
 
@@ -79,7 +79,7 @@ class StepOutputs:
             if publisher.get_subscription_count():
                 publisher.publish(message)
         if self._tap is not None:
-            self._tap.publish_step()
+            self._tap.publish_disturbed_messages()
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:

@@ -44,7 +44,7 @@ from gymnasium import spaces
 
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, discard_native_output
-from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
+from an_control_sim.gym.failure import BrokenEnvironmentError, make_broken_environment_error
 from an_control_sim.gym.spaces import (
     READINGS,
     ReadingConversion,
@@ -277,7 +277,9 @@ def open_environment(
         raise ValueError(f"environment {environment!r}: {text}") from error
     except Exception as error:
         _print_traceback(error)
-        raise ValueError(str(make_failure(environment, "making it", error))) from error
+        raise ValueError(
+            str(make_broken_environment_error(environment, "making it", error))
+        ) from error
     redirect_mujoco_warnings_to_stderr()
     inner = env.unwrapped
     if limited and (env.spec is None or env.spec.max_episode_steps is None):
@@ -499,7 +501,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.env = self._reopen()
         except ValueError as reopening:
             raise BrokenEnvironmentError(str(reopening)) from error
-        raise make_failure(self._environment, what, error) from error
+        raise make_broken_environment_error(self._environment, what, error) from error
 
 
 def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
@@ -508,7 +510,7 @@ def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def find_choices(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+def get_choice_group_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
     """Return the number of actions in each group, of which one is chosen by its largest number.
 
     A bit is a group of one action. The result is () if any action is a number of a Box, which
@@ -567,7 +569,7 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
         channels=tuple(channels),
         actuators=tuple(actuators),
         step_s=get_step_length_s(env),
-        units=adapted.units.pairs,
+        units=adapted.units.scale_offset_pairs,
     )
 
 

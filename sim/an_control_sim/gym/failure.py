@@ -12,7 +12,12 @@ from typing import Any
 
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 
-__all__ = ["BrokenEnvironmentError", "FailureCounter", "make_failure", "shorten_text"]
+__all__ = [
+    "BrokenEnvironmentError",
+    "FailureCounter",
+    "make_broken_environment_error",
+    "shorten_text",
+]
 
 MAX_IN_A_ROW = 20
 """Number of consecutive failed episodes after which a run is ended."""
@@ -22,7 +27,9 @@ readings."""
 _OURS = str(Path(__file__).parents[1])
 
 
-def make_failure(environment: str, what: str, error: BaseException) -> BrokenEnvironmentError:
+def make_broken_environment_error(
+    environment: str, what: str, error: BaseException
+) -> BrokenEnvironmentError:
     """Make the BrokenEnvironmentError for an error that an environment raised.
 
     Args:

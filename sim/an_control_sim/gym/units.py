@@ -45,7 +45,7 @@ class Units:
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
     @property
-    def pairs(self) -> tuple[tuple[float, float], ...]:
+    def scale_offset_pairs(self) -> tuple[tuple[float, float], ...]:
         """The pair (scale, offset) of each reading, in the form that a model's task has."""
         return tuple(zip(self.scale, self.offset, strict=True))
 

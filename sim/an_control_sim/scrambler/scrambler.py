@@ -250,14 +250,14 @@ class Scrambler:
         return self._table
 
     @property
-    def shuffles(self) -> int:
+    def shuffle_count(self) -> int:
         """How often the sensor signals were permuted among the channels in this episode."""
-        return self._disturber.shuffles
+        return self._disturber.shuffle_count
 
     @property
     def is_message_dropped(self) -> bool:
-        """Whether the message of this tick is dropped, so that `publish_step` does nothing."""
-        return not self._disturber.has_arrived
+        """Whether this tick's message is dropped, so that nothing is published."""
+        return not self._disturber.has_message_arrived
 
     @property
     def settings(self) -> DisturbanceSettings:
@@ -320,7 +320,7 @@ class Scrambler:
         Returns:
             The disturbed readings (m,) and the ids (m,) of their channels.
         """
-        return self._disturber.disturb(*self._routing.route(values, ids))
+        return self._disturber.disturb(*self._routing.map_signals_to_channels(values, ids))
 
     def reset(self, episode: int) -> None:
         """Start the episode with this index, with permutations and missing channels of its own."""
@@ -342,8 +342,10 @@ class Scrambler:
             stamp_ns = stamp_of(message)
             self._table.store_message(source, message, stamp_ns, stamp_ns or 0)
 
-    def disturb_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb the readings of one tick (control step), to be published by `publish_step`.
+    def disturb_messages_of_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
+        """Disturb the readings of one tick (control step).
+
+        `publish_disturbed_messages` publishes them.
 
         Args:
             stamp_ns: The stamp of the tick.
@@ -361,10 +363,10 @@ class Scrambler:
             if readings.ids is not self._ids:
                 self._add_channels(readings.ids)
             self._output.fill_message(readings, self, stamp_ns)
-        version = self._episode, self._disturber.shuffles, self._routing.version
+        version = self._episode, self._disturber.shuffle_count, self._routing.version
         self._order_topic.publish_if_changed(version, lambda: self.order)
 
-    def publish_step(self) -> None:
+    def publish_disturbed_messages(self) -> None:
         """Publish the prepared message; it may be published again for the same step."""
         if not (self.is_message_dropped or self._idle):
             self._publisher.publish(self._output.message)
@@ -432,7 +434,7 @@ def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -
             value = f"{one.name}: {getattr(settings, one.name)}"
             where = "in lockstep" if one.name == "lose" else "for the scrambler alone"
             raise ValueError(
-                f"{value} (allowed {where}: {one.plain_default}; the simulator does it)"
+                f"{value} (allowed {where}: {one.default_as_plain_value}; the simulator does it)"
             )
 
 
@@ -507,7 +509,7 @@ class ScramblerNode(QuietNode):
         if ready_ns is not None:
             self._send_step(ready_ns)
         elif self._lockstep.is_repeated(stamp_ns):
-            self._scrambler.publish_step()
+            self._scrambler.publish_disturbed_messages()
 
     def _send_step_if_overdue(self) -> None:
         """Send the readings of a step if the wait for messages from all sources has ended."""
@@ -518,14 +520,14 @@ class ScramblerNode(QuietNode):
     def _send_step(self, stamp_ns: int) -> None:
         """Disturb and send the readings of a step in lockstep."""
         self._lockstep.record_action()
-        self._scrambler.disturb_step(stamp_ns)
-        self._scrambler.publish_step()
+        self._scrambler.disturb_messages_of_step(stamp_ns)
+        self._scrambler.publish_disturbed_messages()
 
     def _send_newest_messages(self) -> None:
         """Disturb and send the newest readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
-        self._scrambler.disturb_step(stamp_ns, now_ns=time.monotonic_ns())
-        self._scrambler.publish_step()
+        self._scrambler.disturb_messages_of_step(stamp_ns, now_ns=time.monotonic_ns())
+        self._scrambler.publish_disturbed_messages()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
         """Start the next episode on request of a client, with another disturbance."""

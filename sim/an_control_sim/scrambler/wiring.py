@@ -55,7 +55,7 @@ def derive_scrambled_wiring(
     }
     oldest_s = max(ages.values()) if all(ages.values()) else 0.0
     type_ = "sensor_msgs/msg/Image" if wiring.images else "sensor_msgs/msg/JointState"
-    measuring = {one.source for one in wiring.command.measured}
+    measuring = {one.source for one in wiring.command.measured_configs}
     kept = [one for one in wiring.sources if one.required or one.name in measuring]
     return replace(
         wiring,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.disturbance import draw_present
+from an_control.disturbance import draw_present_mask
 from an_control.learning.dagger.image_patches.episodes import (
     PatchEpisode,
     draw_background,
@@ -136,7 +136,7 @@ class PatchBatches:
             labels.append(self._mirror_actions(row, episode.labels[step]))
             previous = episode.actions[np.maximum(step - 1, 0)]
             if row.step == 0:
-                previous[0] = student.start
+                previous[0] = student.initial_action
             actions.append(self._mirror_actions(row, previous))
             counts.append(at <= last)
             row.step += settings.piece
@@ -178,7 +178,7 @@ class PatchBatches:
             0 if at_start else int(rng.integers(len(acted))),
             seen,
             acted,
-            ~draw_present(rng, patches, drawn.missing.draw(rng)),
+            ~draw_present_mask(rng, patches, drawn.missing.draw(rng)),
             draw_background(width, rng) if rng.random() < settings.backgrounds else None,
             bool(settings.mirrored) and rng.random() < 0.5,
         )

@@ -175,7 +175,7 @@ def record_episode(
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)
-                policy_acts = delivery.has_arrived or settings.learns_repeated_frames
+                policy_acts = delivery.has_message_arrived or settings.learns_repeated_frames
             own = policy.step_array(patches, ids) if policy_acts else actions[-1].copy()
             if teacher.is_helping or len(actions) < begin:
                 helped += 1
@@ -242,7 +242,7 @@ def draw_seen_frames(
     seen, acted = [], []
     for step, numbers in enumerate(frames):
         shown, _ = delivery.disturb(numbers.reshape(1, stack, 1, 1), CHANNEL)
-        if repeats or delivery.has_arrived:
+        if repeats or delivery.has_message_arrived:
             seen.append(shown.reshape(stack))
             acted.append(step)
     return np.array(seen), np.array(acted)

@@ -99,7 +99,7 @@ class PatchDaggerSettings:
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
         """Draw the disturbances of one episode, or of one replay of it in a training batch."""
-        return draw_one_disturbance(self.faults, rng).merged_with(
+        return draw_one_disturbance(self.faults, rng).with_overrides_from(
             draw_merged_disturbances(self.disturb, rng)
         )
 

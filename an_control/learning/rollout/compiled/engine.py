@@ -165,7 +165,7 @@ class FusedEngine:
                 )
             disturber = disturbers[start.run]
             disturber.reset(start.episode)
-            plan = disturber.plan_episode(self.batch.steps)
+            plan = disturber.plan_episode_disturbances(self.batch.steps)
             signals.append(plan.signals)
             present.append(plan.present)
             noise.append(plan.noise)

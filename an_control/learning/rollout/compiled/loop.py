@@ -22,10 +22,10 @@ from an_control.learning.rollout.compiled.policies import (
     apply_attention,
     apply_head,
     apply_tanh,
+    compute_exact_sum_shift,
     compute_gate_drive,
     compute_gate_inputs,
     compute_head_input,
-    compute_rounding_shift,
     compute_small_attention,
     compute_small_gates,
     copy_candidate_weights,
@@ -243,7 +243,7 @@ def run_rollouts(
         for b in range(BATCH):
             grid = max(size[b], ORDINARY) * count[b]
             if grid != grids[b]:
-                grids[b], shift[b] = grid, compute_rounding_shift(grid)
+                grids[b], shift[b] = grid, compute_exact_sum_shift(grid)
 
         if attends:
             compute_gate_inputs(form, rows, action, common, drive)

@@ -326,7 +326,7 @@ def sum_weighted_readings(form, score, shown, present, count, shift, sums, mass)
         shown: Readings (N, B).
         present: 1 for slots with a reading, 0 for missing ones (N, B).
         count: Number of slots with a reading (B,).
-        shift: Rounding shift of each column (B,), see `compute_rounding_shift`.
+        shift: Rounding shift of each column (B,), see `compute_exact_sum_shift`.
         sums: Output: the sums (M, B).
         mass: Output: sums of the attention weights, for a softmax (M, B).
     """
@@ -436,11 +436,11 @@ def _count_later_weights(widths):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_rounding_shift(grid):
+def compute_exact_sum_shift(grid):
     """Return a number that rounds terms to a grid when it is added and subtracted again.
 
-    Terms rounded like this sum exactly in any order. The policy's `compute_sum_shifter` does the
-    same.
+    Terms rounded like this sum exactly in any order. The policy's `compute_exact_sum_shift` does
+    the same.
 
     Args:
         grid: Bound of the sum of the terms.
