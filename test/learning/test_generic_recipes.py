@@ -62,6 +62,22 @@ def test_rounds_record_steps_however_long_an_episode_is(tmp_path):
     learner.close()
 
 
+def test_of_starts_only_the_first_steps_are_recorded_and_their_returns_do_not_count(tmp_path):
+    plan = Collection(
+        episode_steps=100, clean=1, noisy=0, perturbed=0, on_policy=1, rewired=0, mixed=0,
+        starts=1, start_steps=20,
+    )  # fmt: skip
+    learner = dagger(tmp_path, small(collection=plan, min_return=-1e9))
+    teacher, student = learner.step(), learner.step()
+    assert [teacher["episodes"], student["episodes"]] == [3, 3 + 5]
+    recorded = learner._recordings.read_episodes(1)
+    assert [len(one.labels) for one in recorded] == [40, 40, 40, 20, 20, 20, 20, 20]
+    whole = [one.total for one in recorded[:3]]
+    assert np.isnan([one.total for one in recorded[3:]]).all()
+    assert student["return"] == pytest.approx(np.mean(whole))
+    learner.close()
+
+
 def test_a_run_with_a_time_limit_ends_by_it_and_keeps_its_best_student(tmp_path):
     settings = small(rounds=1000, minutes=1 / 60, validation_episodes=1)
     learner = dagger(tmp_path, settings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
@@ -212,7 +212,7 @@ class Dagger:
             self._average.update_parameters(self._student)
         line |= {
             "episodes": len(recorded),
-            "return": float(np.mean([episode.total for episode in recorded])),
+            "return": _compute_mean_return(recorded),
         }
         if self.settings.validation_episodes:
             if not self._round:
@@ -444,7 +444,7 @@ class Dagger:
         if unit:
             left *= unit
         while left > 0:
-            what = rollout.draw_disturbance(self._faults, rng), rollout.reshuffle
+            what = rollout.draw_disturbance(self._faults, rng), rollout.reshuffle, rollout.steps
             try:
                 episode = record_episode(self._env, self._teacher, make_driver(), rng, *what)
             except BrokenEnvironmentError as failure:
@@ -503,5 +503,15 @@ class Dagger:
         min_return = self.settings.min_return
         if not self._round or min_return is None:
             return recorded
-        kept = [episode for episode in recorded if episode.total >= min_return]
+        kept = [
+            episode
+            for episode in recorded
+            if math.isnan(episode.total) or episode.total >= min_return
+        ]
         return kept or [max(recorded, key=lambda episode: episode.total)]
+
+
+def _compute_mean_return(recorded: Sequence[DaggerEpisode]) -> float:
+    """Return the mean return of the episodes that were recorded to their end; NaN without any."""
+    returns = [episode.total for episode in recorded if not math.isnan(episode.total)]
+    return float(np.mean(returns)) if returns else math.nan

@@ -137,6 +137,11 @@ class Collection:
     """Episodes that the student drives, disturbed and reshuffled while they run."""
     mixed: int = 6
     """Like `rewired`, with the teacher driving for a share of the time."""
+    starts: int = 0
+    """Like `on_policy`, but only the first `start_steps` steps, in which the student identifies its
+    channels. Long episodes have few such steps."""
+    start_steps: Positive = 50
+    """Number of steps that are recorded of each of the `starts`."""
     perturbed_noise: float = 0.15
     """Maximum standard deviation of the action noise in perturbed and mixed episodes."""
     noisy_noise: float = 0.4
@@ -162,7 +167,8 @@ class Collection:
             progress: Finished share (0..1) of the rounds after the first one.
 
         Returns:
-            (number of episodes, their disturbances) for mixed, rewired and on-policy episodes.
+            (number of episodes, their disturbances) for mixed, rewired and on-policy episodes, and
+            for those of which only the start is recorded.
         """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)
@@ -170,6 +176,7 @@ class Collection:
             (self.mixed, replace(how, teacher_share=teaching, noise=self.perturbed_noise)),
             (self.rewired, how),
             (self.on_policy, RolloutSettings()),
+            (self.starts, RolloutSettings(steps=self.start_steps)),
         ]
 
 

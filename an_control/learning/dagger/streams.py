@@ -50,7 +50,7 @@ class DaggerEpisode(NamedTuple):
         observations: Readings (T, N) in the environment's order; NaN where one is missing.
         previous: Action (T, A) that was sent before each step.
         labels: The teacher's action (T, A) at each step.
-        total: The episode's return.
+        total: The episode's return; NaN if only its first steps were recorded.
     """
 
     observations: np.ndarray
@@ -79,8 +79,9 @@ def record_episode(
     rng: np.random.Generator,
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
     reshuffle: float = 0.0,
+    steps: int = 0,
 ) -> DaggerEpisode:
-    """Record one episode to its end, with the teacher's action as the label of each step.
+    """Record one episode, or its first steps, with the teacher's action as each step's label.
 
     The recorded observations are undisturbed; the driver sees the disturbed readings.
 
@@ -91,6 +92,10 @@ def record_episode(
         rng: Source of all random numbers of the episode.
         disturbance: Disturbances of readings, commands and robot in this episode.
         reshuffle: Probability per step that all signals are permuted among the input slots.
+        steps: Number of steps after which the recording ends; 0: it ends with the episode.
+
+    Returns:
+        The recorded episode; its return is NaN if `steps` limits it.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
@@ -115,7 +120,10 @@ def record_episode(
             disturbed.shuffle()
         assert episode.sent is not None
         previous = episode.sent
-    return DaggerEpisode(np.array(observations), np.array(actions), np.array(labels), episode.total)
+        if len(labels) == steps:
+            break
+    total = math.nan if steps else episode.total
+    return DaggerEpisode(np.array(observations), np.array(actions), np.array(labels), total)
 
 
 class NoisyTeacher:
@@ -229,6 +237,8 @@ class RolloutSettings:
     """Whether one of the run's `faults` may be drawn for the episode too."""
     shuffled: bool = True
     """Whether the channels are shuffled at the start of the episode."""
+    steps: int = 0
+    """Number of steps after which the recording ends; 0: it ends with the episode."""
 
     def draw_disturbance(
         self, faults: Mapping[Fault, float], rng: np.random.Generator
