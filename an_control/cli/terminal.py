@@ -198,7 +198,7 @@ class ProgressLine:
         """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Show a report, such as the metrics of a step if a new line is due."""
+        """Show a report of the run. The metrics of a step are shown only if a new line is due."""
         if progress.event == "note":
             self.print_note(progress.note)
         elif progress.event == "begin":

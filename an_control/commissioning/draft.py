@@ -259,7 +259,10 @@ def _draft_commands(
         if one.type in BASE_COMMANDS:
             before = BASE_COMMANDS[one.type]
             found.append(
-                (lines, [_draft_actuator(path, before + path) for path in BASE_VELOCITIES])
+                (
+                    lines,
+                    [_draft_actuator_with_comment(path, before + path) for path in BASE_VELOCITIES],
+                )
             )
         elif found:  # the base's topic, where no joint was heard: leave the other to a comment
             continue
@@ -267,14 +270,14 @@ def _draft_commands(
             near = _select_joint_topics(topics, one.name)
             field = "field", _choose_command_field(near, one.type), "SET THIS: what it commands"
             names = _list_joint_names(near) or ["actuator"]
-            found.append(((*lines, field), [_draft_actuator(name) for name in names]))
+            found.append(((*lines, field), [_draft_actuator_with_comment(name) for name in names]))
     if found:
         return found
     topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
     lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
     field = "field", _choose_command_field(topics, lines[1][1]), "position, velocity or effort"
     names = _list_joint_names(topics) or ["actuator"]
-    return [((*lines, field), [_draft_actuator(name) for name in names])]
+    return [((*lines, field), [_draft_actuator_with_comment(name) for name in names])]
 
 
 def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[SurveyedTopic]:
@@ -310,7 +313,7 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
     return "position" if "position" in measured and "effort" not in measured else field
 
 
-def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
+def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
     """Draft an actuator whose scale, limits and safe value the user must set.
 
     Args:

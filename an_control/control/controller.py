@@ -139,7 +139,7 @@ class ActingPolicy:
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: reset the acting policy, and a new model that still watches."""
+        """Start a new episode: reset the acting policy, and a new model that does not act yet."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()

@@ -274,7 +274,7 @@ class Imputation:
         return self._insert_estimates(policy_input, assignment)
 
     def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """Return the policy's input (N,) with the newest signals in place of missing ones.
+        """Return the policy's input (N,) with the newest estimates in place of missing readings.
 
         Args:
             policy_input: (N,) the input, NaN where missing.

@@ -171,7 +171,7 @@ class IdentityMonitor:
                 estimate = self._estimate_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
                 estimate = self._skip_tick
-            elif self._is_message_repeated(assignment):
+            elif self._can_replace_repeated_message(assignment):
                 estimate = self._replace_repeated_message
             else:
                 estimate = self._estimate_complete_tick
@@ -361,7 +361,7 @@ class IdentityMonitor:
         self._partial.suspend()
         return assignment, self._imputation.skip_tick(tick.readings, assignment)
 
-    def _is_message_repeated(self, assignment: Assignment) -> bool:
+    def _can_replace_repeated_message(self, assignment: Assignment) -> bool:
         """Return whether this tick's message repeats the last one and can be replaced.
 
         It can be replaced by the expected readings if the assignment (which input slot feeds which

@@ -26,7 +26,9 @@ MIN_LOG_SCALE, MAX_LOG_SCALE = -6.0, 3.0
 
 @dataclass(frozen=True)
 class CostSettings:
-    """Numbers for the cost of a reading as a channel: its negative log-likelihood in nats.
+    """Numbers for the cost of assigning a reading to a channel.
+
+    The cost is the negative log-likelihood, in nats, of the reading under the channel's prediction.
 
     They were chosen on the Ant, which has contacts and constant channels.
     """

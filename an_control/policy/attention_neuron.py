@@ -56,7 +56,7 @@ class PolicyEngine(ABC):
         self._set_state(np.zeros((0, len(self._fresh)), dtype))
 
     def _set_state(self, state: np.ndarray) -> None:
-        """Replace the array of states (N, S), and the stored array of the indices of all rows."""
+        """Replace the array of states (N, S), and the array of its row indices 0 to N - 1."""
         self._state, self._all = state, np.arange(len(state))
 
     def drop_neurons(self) -> None:

@@ -254,8 +254,8 @@ def predict_readings(memory, previous, memory_rows, expecting_rows):
     """Advance the head's memory by a tick, and return the readings (n,) that it expects.
 
     Args:
-        memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
-            (m and x in `reference`), then the H GRU units. The units are changed.
+        memory: (2n + H,) of the n queries first the weights, then the readings of the previous
+            tick (m and x in `reference`), and last the H units of the GRU, which are overwritten.
         previous: (A,) the previous action.
         memory_rows: The weights of the memory, see `packed_weights.pack_memory`.
         expecting_rows: The weights of the expectation, see `packed_weights.pack_memory`.

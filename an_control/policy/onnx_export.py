@@ -147,7 +147,7 @@ class Graph:
         self._nodes.append(self._onnx.helper.make_node("Identity", [single], [name]))
 
     def add_column_slice(self, value: str, first: int, end: int) -> str:
-        """Return the name of some columns of a matrix.
+        """Add a node that slices columns out of a matrix, and return the name of its output.
 
         Args:
             value: The name of the matrix.

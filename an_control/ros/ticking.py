@@ -91,7 +91,7 @@ class Ticker(ABC):
 
     @abstractmethod
     def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp, which came earlier, is still to be acted on."""
+        """Return whether a tick is still due for this stamp, of which a message came earlier."""
 
     def reset(self) -> None:
         """Accept any stamp as new, because the node starts to act or an episode starts."""
@@ -154,7 +154,7 @@ class LockstepTicker(Ticker):
             self._tick(ready_ns)
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp, which came earlier, is still to be acted on."""
+        """Return whether a tick is still due for this stamp, of which a message came earlier."""
         return self._stamps.is_awaited(stamp_ns)
 
     def reset(self) -> None:

@@ -104,7 +104,7 @@ class ReceivedMessages:
         self.unread.clear()
         return unread
 
-    def mark_unread(self, earlier: Iterable[StoredMessage]) -> None:
+    def put_back_unread(self, earlier: Iterable[StoredMessage]) -> None:
         """Put earlier messages back, to be read before those that have not been read."""
         self.unread = deque([*earlier, *self.unread], self.unread.maxlen)
 
@@ -271,7 +271,7 @@ class Feed:
         """The part of the table's arrays that holds the source's channels."""
         self.ages = ChannelAges(self.config, self.readers)
         self._last = None
-        self.received.mark_unread(self._kept.messages)
+        self.received.put_back_unread(self._kept.messages)
         return stop
 
     def with_config(self, config: SourceConfig) -> Feed:
@@ -289,7 +289,7 @@ class Feed:
         """Copy messages and state from the object of another source with the same message type."""
         self.fresh = old.fresh
         self.received = old.received.copy(self._kept.max_unread)
-        self.received.mark_unread(old._kept.messages)
+        self.received.put_back_unread(old._kept.messages)
         for mine, theirs in zip(self.readers, old.readers, strict=False):
             if mine not in self.growing:
                 mine.copy_state(theirs)
@@ -395,7 +395,7 @@ class Feed:
         received = self.received
         if len(received.unread) > 1:
             newest = self._kept.select_newest_of_each_shape(received.take_unread())
-            received.mark_unread(newest)
+            received.put_back_unread(newest)
         changed = False
         for stored in received.unread if self._kept.names or self.growing else ():
             self.error = ""

@@ -129,7 +129,7 @@ def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings)
     Args:
         task: The task, which has the number of inputs.
         memory: The kind of recurrent network.
-        draw: The settings, of which layers and heads of a transformer are used.
+        draw: The settings. Only the numbers of layers and heads are read, for a transformer.
     """
     sizes = RecurrenceSizes(memory.kind, units=0)
     step = 1

@@ -1132,7 +1132,14 @@ def _compute_median_effect(effects: np.ndarray) -> float:
 def _copy_changed_values(
     candidate: CandidateWiring, other: CandidateWiring, what: str, members: Sequence[int]
 ) -> CandidateWiring:
-    """Return `candidate` with the values of `other` for these members in one respect."""
+    """Return a copy of `candidate` that takes over one kind of values from `other`.
+
+    Args:
+        candidate: The candidate to copy.
+        other: The candidate whose values are taken over.
+        what: The kind of values, a key of `FIELDS`.
+        members: The indices of the channels or motors concerned.
+    """
     changed = {}
     for name in FIELDS[what]:
         values = getattr(candidate, name).copy()

@@ -280,9 +280,8 @@ def plot_missing_channels(
 ) -> Figure | None:
     """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
-    Protocols that differ only in the share of missing channels make one curve. If none of them has
-    a share of 0, the curve starts with the result of the first protocol, provided that no channels
-    are missing in it.
+    Protocols that differ only in the share of missing channels make one curve. A curve without a
+    point at share 0 gets one from the first protocol in `runs`, if no channels are missing there.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the

@@ -88,7 +88,7 @@ class ImputationTraining(NetworkTraining):
         if "imputation.0.bias" in arrays:
             self._load_arrays(arrays)
         else:
-            self._network.start_linear(*self._batch.fit_linear(LINEAR_TICKS))
+            self._network.set_to_linear_model(*self._batch.fit_linear(LINEAR_TICKS))
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -302,7 +302,9 @@ class _ImputationNetwork(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
-    def start_linear(self, channels: np.ndarray, weights: np.ndarray, biases: np.ndarray) -> None:
+    def set_to_linear_model(
+        self, channels: np.ndarray, weights: np.ndarray, biases: np.ndarray
+    ) -> None:
         """Let the first 2 M units of each hidden layer pass on linear estimates, exactly.
 
         A unit and its opposite do so together, as silu(x) - silu(-x) = x.

@@ -277,7 +277,7 @@ def measure_fit_limits(
         *(one for one in other_traces if _explains_trace(forward, costs, one, max_excess)),
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
-    min_gain = max(MONITOR.fit.min_gain, estimate_rarely_reached_gain(gains))
+    min_gain = max(MONITOR.fit.min_gain, estimate_chance_gain_limit(gains))
     slow = max(_count_slow_sensors(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
@@ -293,7 +293,7 @@ def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     return most
 
 
-def estimate_rarely_reached_gain(gains: np.ndarray) -> float:
+def estimate_chance_gain_limit(gains: np.ndarray) -> float:
     """Estimate the gain that the ticks of an episode reach only once in `1 / RARE` ticks.
 
     The estimate extrapolates an exponential tail that is fitted to the largest gains.
