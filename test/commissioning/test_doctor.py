@@ -111,13 +111,16 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
     recording, _ = robot.play(seed=3, ticks=TICKS)
     still = replace(recording, actions=np.zeros_like(recording.actions))
     diagnosis = diagnose(still, robot.forward)
-    assert {"motor forward", "motor turn"} <= set(diagnosis.unseen)
+    for kind in ("motor reversed", "motor dead"):
+        assert {("forward",), ("turn",)} == {
+            one.members for one in diagnosis.unseen if one.kind == kind
+        }
     assert "cannot be seen here: motor forward" in " ".join(report.list_notes(diagnosis, None))
 
 
 def test_a_delay_that_would_not_show_is_listed(robot):
     diagnosis, _ = examined(robot)
-    late = {name for name, hint in diagnosis.unseen.items() if "delay" in hint}
+    late = {name for one in diagnosis.unseen if one.kind == "delay" for name in one.members}
     assert any(name.startswith("scan.") for name in late), "rays that hardly change"
 
 
