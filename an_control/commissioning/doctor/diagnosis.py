@@ -7,6 +7,7 @@ the recording cannot decide is listed as such and never guessed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -52,6 +53,8 @@ class DoctorSettings:
     """Number of ticks on which the best hypotheses are compared and their numbers are fitted."""
     finalists: int = 8
     """Number of hypotheses that are refined."""
+    finalists_of_kind: int = 3
+    """Number of hypotheses of one kind that are refined."""
     max_mistakes: int = 8
     """Maximum number of mistakes in one recording."""
     min_gain: float = 25.0
@@ -78,7 +81,7 @@ class DoctorSettings:
     """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
     certain_sigma: float = 5.0
     """Standard errors above 0 from which on a mean gain is certain."""
-    min_moving: float = 0.3
+    min_moving: float = 0.05
     """Share of the ticks in which a channel must change before a number of it is fitted."""
     min_fitted_gain: float = 0.75
     """Mean nats a tick that a mistake with a fitted number must explain; also one of a sensor that
@@ -99,6 +102,9 @@ class DoctorSettings:
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
     min_effect: float = 0.3
     """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
+    max_effect_change: float = 0.03
+    """Maximum increase of the mean difference between the motors' relative effects and 1 by the
+    correction of a channel."""
     dead_effect: float = 0.35
     """Maximum relative effect, in either direction, that a dead motor may seem to have."""
     idle_effect: float = 0.2
@@ -144,8 +150,9 @@ class DoctorSettings:
     mistake if all channels together cost no more than usual.
     """
     plain: float = 4.0
-    """Mean nats a tick, over the screened ticks, from which on a mistake that is made on purpose
-    would surely be found."""
+    """Mean nats a tick from which on a mistake that is made on purpose would surely be found. A
+    sensor's mistake that is found after another one needs as much where the robot is not strange.
+    """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
     misfit: float = 0.35
@@ -535,16 +542,24 @@ class _Search:
             if self._is_acceptable(refined[number], evidence[number])
         ]
         accepted = self._put_restoring_first(accepted, refined, restored)
-        for number in list(accepted):
-            if refined[number].is_motor and not self._agrees_with_effects(
-                refined[number], candidate, ticks
-            ):
-                accepted.remove(number)
-            elif number == accepted[0]:
+        agreeing: list[int] = []
+        refused = set()
+        for number in accepted:
+            if agreeing and scores[number] <= settings.near_gain * scores[agreeing[0]]:
                 break
-        if not accepted:
-            return self._find_idle_motor(candidate, ticks, now.surprise.mean())
-        best = accepted[0]
+            if self._agrees_with_effects(refined[number], candidate, ticks, evidence[number]):
+                agreeing.append(number)
+            else:
+                refused.add(number)
+        if not agreeing:
+            return self._find_idle_motor(candidate, ticks, float(now.surprise.mean()))
+        consistent = [
+            self._is_consistent(found.gain, one.penalty)
+            for one, found in zip(refined, evidence, strict=True)
+        ]
+        half = 0.5 * restored[agreeing[0]]
+        sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
+        best = (sound or agreeing)[0]
         first = refined[best]
         if first.kind == "motor dead" and len(first.members) == 1:
             crossed = self._find_swapped_motor(first.members[0], candidate, ticks)
@@ -552,7 +567,9 @@ class _Search:
                 return crossed, []
             return self._judge_idle_motor(first.members[0], candidate)
         rivals = []
-        for other in map(int, order[1:]):
+        for other in map(int, order):
+            if other in refused or consistent[best] > consistent[other]:
+                continue
             if self._is_overlapping(refined[other], refined[best]):
                 continue
             difference = costs[other].cost - costs[best].cost
@@ -563,11 +580,20 @@ class _Search:
     def _select_finalists(
         self, hypotheses: Sequence[Hypothesis], gains: np.ndarray
     ) -> list[Hypothesis]:
-        """Return the likeliest hypotheses, best first, one for each kind and set of members."""
+        """Return the likeliest hypotheses, best first, one for each kind and set of members.
+
+        At most `finalists_of_kind` are of one kind, because a number that is not fitted yet, such
+        as an offset, explains less than it will.
+        """
         chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
+        kinds: Counter[str] = Counter()
         for number in np.argsort(gains)[::-1]:
             one = hypotheses[number]
-            chosen.setdefault((one.kind, one.members, one.name), one)
+            key = one.kind, one.members, one.name
+            if key in chosen or kinds[one.kind] >= self._settings.finalists_of_kind:
+                continue
+            chosen[key] = one
+            kinds[one.kind] += 1
             if len(chosen) == self._settings.finalists:
                 break
         return list(chosen.values())
@@ -604,20 +630,26 @@ class _Search:
     def _is_acceptable(self, one: Hypothesis, evidence: Evidence) -> bool:
         """Return whether a hypothesis explains enough to be accepted, and spoils nothing."""
         least, restored = self._settings.min_restored, evidence.restored
+        later = self._found and not one.is_motor and not self._is_strange(evidence.excess)
+        if later and evidence.gain.mean() < self._settings.plain:
+            return False  # a mistake leaves a robot in states that the model does not know
         if one.kind != "unusable" and not one.is_motor and restored < -least:
             return False
         if self._is_significant(evidence.gain, one, max(0.0, evidence.excess)):
             return True
-        if restored < least + one.penalty:
+        if self._is_strange(evidence.excess) and one.kind not in FITTED and not one.is_motor:
+            return restored >= least + one.penalty
+        return self._restores(one, evidence)
+
+    def _restores(self, one: Hypothesis, evidence: Evidence) -> bool:
+        """Return whether a hypothesis restores ticks and loses nothing in the others."""
+        settings = self._settings
+        if evidence.restored < settings.min_restored + one.penalty:
             return False
-        fitted = one.kind in FITTED
-        if self._is_strange(evidence.excess) and not fitted and not one.is_motor:
-            return True
-        weak = fitted or (self._found and not one.is_motor)
-        if weak and evidence.gain.mean() < self._settings.min_fitted_gain:
+        explained, fitted = evidence.excess - evidence.left, one.kind in FITTED
+        if fitted and explained < settings.min_fitted_share * evidence.excess:
             return False
-        explained = evidence.excess - evidence.left
-        if fitted and explained < self._settings.min_fitted_share * evidence.excess:
+        if fitted and evidence.gain.mean() < settings.min_fitted_gain:
             return False
         return self._is_consistent(evidence.gain, one.penalty)
 
@@ -714,9 +746,22 @@ class _Search:
         return float((least_before - least_after).sum()) * length
 
     def _agrees_with_effects(
-        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray, evidence: Evidence
     ) -> bool:
-        """Return whether a hypothesis about motors agrees with their measured effects."""
+        """Return whether a hypothesis agrees with the measured effects of the motors.
+
+        A channel's correction must not make motors that act as expected seem to act otherwise. A
+        motor's must make its effect the expected one. The effect of a motor that is too strong is
+        near that where its command is at a limit; so its gain need not show in the effect if it
+        restores ticks.
+        """
+        if one.kind == "unusable":
+            return True
+        if not one.is_motor:
+            unexpected = [
+                self._measure_unexpected_effect(some, ticks) for some in (candidate, one.candidate)
+            ]
+            return unexpected[1] <= unexpected[0] + self._settings.max_effect_change
         settings, members = self._settings, list(one.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
         usual = _find_usual_effect(np.delete(before, members))
@@ -724,12 +769,23 @@ class _Search:
         if not members:
             return True  # no sensor shows their effects
         before = before[members] / usual
-        if np.abs(before - 1.0).max() < settings.min_effect:
+        usual_before = np.abs(before - 1.0).max() < settings.min_effect
+        if usual_before and not (one.kind == "motor gain" and self._restores(one, evidence)):
             return False
         if one.kind == "motor dead":
             return bool(np.abs(before).max() < settings.dead_effect)
         after = self._likelihood.estimate_motor_effects(one.candidate, ticks)[members] / usual
+        if usual_before:
+            return bool(np.abs(after - 1.0).max() < settings.min_effect)
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
+
+    def _measure_unexpected_effect(self, candidate: CandidateWiring, ticks: np.ndarray) -> float:
+        """Return the mean difference between the relative effects of the motors and 1."""
+        effects = self._likelihood.estimate_motor_effects(candidate, ticks)
+        effects = effects[~np.isnan(effects)]
+        return float(np.abs(effects / _find_usual_effect(effects) - 1.0).sum()) / max(
+            len(effects), 1
+        )
 
     def _find_idle_motor(
         self, candidate: CandidateWiring, ticks: np.ndarray, excess: float
