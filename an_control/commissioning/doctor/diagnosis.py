@@ -542,12 +542,25 @@ class _Search:
             if self._is_acceptable(refined[number], evidence[number])
         ]
         accepted = self._put_restoring_first(accepted, refined, restored)
+        driven = [
+            number
+            for number in accepted
+            if refined[number].is_motor
+            and self._agrees_with_effects(refined[number], candidate, ticks, evidence[number])
+        ]
+        rival = not np.allclose(candidate.gain, 1.0) or any(
+            self._restores(refined[number], evidence[number]) for number in driven
+        )
         agreeing: list[int] = []
         refused = set()
         for number in accepted:
             if agreeing and scores[number] <= settings.near_gain * scores[agreeing[0]]:
                 break
-            if self._agrees_with_effects(refined[number], candidate, ticks, evidence[number]):
+            one = refined[number]
+            if number in driven or (
+                not one.is_motor
+                and not (rival and self._spoils_effects(one.candidate, candidate, ticks))
+            ):
                 agreeing.append(number)
             else:
                 refused.add(number)
@@ -748,20 +761,11 @@ class _Search:
     def _agrees_with_effects(
         self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray, evidence: Evidence
     ) -> bool:
-        """Return whether a hypothesis agrees with the measured effects of the motors.
+        """Return whether a hypothesis about motors agrees with their measured effects.
 
-        A channel's correction must not make motors that act as expected seem to act otherwise. A
-        motor's must make its effect the expected one. The effect of a motor that is too strong is
-        near that where its command is at a limit; so its gain need not show in the effect if it
-        restores ticks.
+        The effect of a motor that is too strong is near the expected one where its command is at a
+        limit. So a gain need not show in the effect if it restores ticks.
         """
-        if one.kind == "unusable":
-            return True
-        if not one.is_motor:
-            unexpected = [
-                self._measure_unexpected_effect(some, ticks) for some in (candidate, one.candidate)
-            ]
-            return unexpected[1] <= unexpected[0] + self._settings.max_effect_change
         settings, members = self._settings, list(one.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
         usual = _find_usual_effect(np.delete(before, members))
@@ -779,13 +783,20 @@ class _Search:
             return bool(np.abs(after - 1.0).max() < settings.min_effect)
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
 
-    def _measure_unexpected_effect(self, candidate: CandidateWiring, ticks: np.ndarray) -> float:
-        """Return the mean difference between the relative effects of the motors and 1."""
-        effects = self._likelihood.estimate_motor_effects(candidate, ticks)
-        effects = effects[~np.isnan(effects)]
-        return float(np.abs(effects / _find_usual_effect(effects) - 1.0).sum()) / max(
-            len(effects), 1
-        )
+    def _spoils_effects(
+        self, corrected: CandidateWiring, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> bool:
+        """Return whether a sensor's correction makes motors seem to act otherwise than expected.
+
+        Such a correction only makes a posture look like a known one. It is refused where a mistake
+        of a motor explains the recording too.
+        """
+        unexpected = []
+        for one in (candidate, corrected):
+            effects = self._likelihood.estimate_motor_effects(one, ticks)
+            effects = effects[~np.isnan(effects)] / _find_usual_effect(effects)
+            unexpected.append(float(np.abs(effects - 1.0).sum()) / max(len(effects), 1))
+        return unexpected[1] > unexpected[0] + self._settings.max_effect_change
 
     def _find_idle_motor(
         self, candidate: CandidateWiring, ticks: np.ndarray, excess: float
@@ -1152,7 +1163,7 @@ class _Search:
             if not self._is_acceptable(one, self._compare_costs(wrong, right)):
                 of = self._recording.actuators if one.is_motor else self._recording.ids
                 found.append(Unseen(one.kind, tuple(of[m] for m in one.members), hint))
-        return tuple(found)
+        return tuple(dict.fromkeys(found))
 
     def _list_tests(self, candidate: CandidateWiring) -> list[tuple[Hypothesis, str]]:
         """Return single mistakes that are made on purpose, with the movement that shows each."""
@@ -1161,19 +1172,18 @@ class _Search:
         for k in usable:
             values = self._recording.raw[:, candidate.slots[k]] * candidate.scale[k]
             spread = float(np.nanstd(values))
-            shifted = candidate.with_offset(
-                k, float(candidate.offset[k]) + OFFSET * (spread or 0.1)
-            )
+            shift = OFFSET * (spread or 0.1)
             hint = "move the robot further and faster in it"
             if spread < STILL:
                 hint = "it did not change: move the robot so that it does"
-            changed = {
-                "sign": candidate.with_scale_factor([k], -1.0),
-                "scale": candidate.with_scale_factor([k], 0.5),
-                "offset": shifted,
-                "delay": candidate.with_delay(k, 1),
-            }
-            tests += [(Hypothesis(kind, (k,), one), hint) for kind, one in changed.items()]
+            changed = [
+                ("sign", candidate.with_scale_factor([k], -1.0)),
+                ("scale", candidate.with_scale_factor([k], 0.5)),
+                ("offset", candidate.with_offset(k, float(candidate.offset[k]) + shift)),
+                ("offset", candidate.with_offset(k, float(candidate.offset[k]) - shift)),
+                ("delay", candidate.with_delay(k, 1)),
+            ]
+            tests += [(Hypothesis(kind, (k,), one), hint) for kind, one in changed]
         for a, b in combinations(usable, 2):
             crossed = candidate.with_permuted_channels([a, b], [b, a])
             tests.append((Hypothesis("swapped", (a, b), crossed), "move the robot further in both"))
