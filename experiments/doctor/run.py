@@ -70,8 +70,6 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
 OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
 """Disturbances of robots whose wiring is right."""
 SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
-HINTS = {"scale": "factor", "delay": "delay"}
-"""Words in those of the doctor's hints that are about one kind of mistake alone."""
 KINDS = (
     *("sign", "sign", "scale", "scale", "offset", "delay", "stuck", "noise only", "swapped"),
     *("swapped", "motor reversed", "motor gain", "motor dead", "motors swapped"),
@@ -183,19 +181,17 @@ def classify_diagnosis(
 
     Returns:
         "found"; "ambiguous" if the mistake is among several alternatives; "wrong"; "unseen" if the
-        doctor says that it cannot judge these channels; "said" if there is only a note; or
-        "missed".
+        doctor says that the recording would not show this kind of mistake of these members;
+        "said" if there is only a note; or "missed".
     """
     right = make_expected_wiring(recording, mistakes)
     if is_wiring_right(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
-    for one in mistakes:
-        for name, hint in diagnosis.unseen.items():
-            alone = next((kind for kind, word in HINTS.items() if word in hint), one.kind)
-            if name.removeprefix("motor ") in one.members and one.kind == alone:
-                return "unseen"
+    unseen = {(one.kind, frozenset(one.members)) for one in diagnosis.unseen}
+    if any((one.kind, frozenset(one.members)) in unseen for one in mistakes):
+        return "unseen"
     return "said" if diagnosis.notes else "missed"
 
 

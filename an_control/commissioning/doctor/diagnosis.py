@@ -7,8 +7,9 @@ the recording cannot decide is listed as such and never guessed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ class DoctorSettings:
     """Number of ticks on which the best hypotheses are compared and their numbers are fitted."""
     finalists: int = 8
     """Number of hypotheses that are refined."""
+    finalists_of_kind: int = 3
+    """Number of hypotheses of one kind that are refined."""
     max_mistakes: int = 8
     """Maximum number of mistakes in one recording."""
     min_gain: float = 25.0
@@ -71,11 +74,14 @@ class DoctorSettings:
     """Nats beyond the penalty that a mistake without a fitted number must gain in restored ticks,
     to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
     ticks that the model can explain, but those decide."""
+    max_lost_share: float = 0.05
+    """Share of its gain that a mistake may lose in other blocks of ticks, to be accepted because
+    its gains do not contradict each other."""
     min_certain_share: float = 0.06
     """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
     certain_sigma: float = 5.0
     """Standard errors above 0 from which on a mean gain is certain."""
-    min_moving: float = 0.3
+    min_moving: float = 0.05
     """Share of the ticks in which a channel must change before a number of it is fitted."""
     min_fitted_gain: float = 0.75
     """Mean nats a tick that a mistake with a fitted number must explain; also one of a sensor that
@@ -96,6 +102,9 @@ class DoctorSettings:
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
     min_effect: float = 0.3
     """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
+    max_effect_change: float = 0.03
+    """Maximum increase of the mean difference between the motors' relative effects and 1 by the
+    correction of a channel."""
     dead_effect: float = 0.35
     """Maximum relative effect, in either direction, that a dead motor may seem to have."""
     idle_effect: float = 0.2
@@ -140,8 +149,9 @@ class DoctorSettings:
     """Excess of the worst channel, in nats a tick, up to which the search stops after a found
     mistake if all channels together cost no more than usual.
     """
-    visible: float = 12.0
-    """Nats by which a reversed channel or motor must be less likely for it to count as observable.
+    plain: float = 4.0
+    """Mean nats a tick from which on a mistake that is made on purpose would surely be found. A
+    sensor's mistake that is found after another one needs as much where the robot is not strange.
     """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
@@ -158,6 +168,10 @@ FITTED = ("offset", "scale", "delay", "unusable")
 NUMBERS = ("offset", "scale", "delay")
 """Kinds of mistakes of a channel that have a number."""
 MAX_LOG_FACTOR = float(np.log(3e4))
+OFFSET = 1.5
+"""Offset that is made on purpose to see whether it would show, in standard deviations."""
+STILL = 1e-6
+"""Standard deviation of readings below which a channel did not change."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +209,17 @@ class Finding:
         )
 
 
+class Unseen(NamedTuple):
+    """A mistake that the recording would not show."""
+
+    kind: str
+    """Kind of mistake; see `Hypothesis.kind`."""
+    members: tuple[str, ...]
+    """Ids of the channels, or names of the actuators if the kind begins with "motor"."""
+    hint: str
+    """The movement that would show it, for a sentence."""
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """Result of the doctor for one recording.
@@ -202,8 +227,7 @@ class Diagnosis:
     Args:
         findings: The mistakes, the most certain first.
         corrected: The candidate wiring that explains the recording best, with all corrections.
-        unseen: For each channel or motor ("motor NAME") whose sign this recording does not show,
-            what movement would show it.
+        unseen: Mistakes that this recording would not show.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
         excess_before: Cost as configured, in nats a tick above the usual one in the model's
@@ -215,7 +239,7 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]
     corrected: CandidateWiring
-    unseen: dict[str, str] = field(default_factory=dict)
+    unseen: tuple[Unseen, ...] = ()
     notes: tuple[str, ...] = ()
     lag: int = 0
     excess_before: float = 0.0
@@ -271,15 +295,17 @@ class _Search:
     def find_mistakes(self) -> Diagnosis:
         """Run the search and return the diagnosis."""
         settings, candidate = self._settings, self._configured
-        self._likelihood = self._estimate_lag(candidate)
+        still = (self._moving == 0.0) & ~self._binary & ~self._fixed
+        if np.count_nonzero(still) > 0.5 * len(still):
+            still = np.zeros_like(still)  # the robot stands
+        stuck = replace(candidate, unusable=~self._heard | still)
+        self._likelihood = self._estimate_lag(stuck)
         ticks = self._likelihood.select_evenly_spread(settings.refined)
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
-        still = (self._moving == 0.0) & ~self._binary & ~self._fixed
-        if np.count_nonzero(still) > 0.5 * len(still):
-            still = np.zeros_like(still)  # the robot stands
-        candidate = replace(candidate, unusable=~self._heard | still)
+        self._likelihood.impute_channels(stuck)
+        candidate = self._judge_still_channels(stuck, ticks) if still.any() else stuck
         self._lost = candidate.unusable
         self._likelihood.impute_channels(candidate)
         before = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
@@ -327,7 +353,7 @@ class _Search:
         best, least, imputed = None, np.inf, None
         for lag in range(MAX_DELAY + 1):
             likelihood = Likelihood(self._forward, self._recording, lag)
-            if not lag and np.isnan(self._recording.raw).any():
+            if not lag and (np.isnan(self._recording.raw).any() or candidate.unusable.any()):
                 likelihood.impute_channels(candidate)
                 imputed = likelihood.imputed
             likelihood.imputed = imputed
@@ -340,6 +366,22 @@ class _Search:
             if cost < least:
                 best, least = likelihood, cost
         return best or Likelihood(self._forward, self._recording)
+
+    def _judge_still_channels(self, stuck: CandidateWiring, ticks: np.ndarray) -> CandidateWiring:
+        """Return `stuck`, or a candidate with usable sensors if one dead motor explains more.
+
+        Args:
+            stuck: Candidate in which the channels that never change are unusable.
+            ticks: (K,) indices of the ticks that are compared.
+        """
+        moving = replace(stuck, unusable=~self._heard)
+        singles = [(m,) for m in range(len(stuck.motors))]
+        dead = [
+            moving.with_motor_gain(members, 0.0)
+            for members in [*singles, *self._motor_groups.values()]
+        ]
+        as_stuck, *as_dead = self._likelihood.compute_total_costs([stuck, *dead], ticks)
+        return moving if min(as_dead, default=np.inf) < as_stuck else stuck
 
     # Faults
 
@@ -487,36 +529,52 @@ class _Search:
             hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
         finalists = self._select_finalists(hypotheses, gains)
         refined = [self._refine_hypothesis(one, candidate, ticks) for one in finalists]
-        now = likelihood.compute_costs([candidate], ticks)[0].sum(1)
-        costs_of = [likelihood.compute_costs([one.candidate], ticks)[0].sum(1) for one in refined]
+        now = self._compute_tick_costs(candidate, ticks)
+        refined_costs = [self._compute_tick_costs(one.candidate, ticks) for one in refined]
+        evidence = [self._compare_costs(now, then) for then in refined_costs]
         scores = [
-            float((now - cost).sum()) - one.penalty
-            for one, cost in zip(refined, costs_of, strict=True)
+            float(found.gain.sum()) - one.penalty
+            for one, found in zip(refined, evidence, strict=True)
         ]
         order = np.argsort(scores)[::-1]
-        excess = float(likelihood.compute_mean_excess_costs(candidate, ticks).sum())
-        restored = [
-            self._compute_restored_nats(now, cost, candidate, one.candidate, excess)
-            for one, cost in zip(refined, costs_of, strict=True)
-        ]
+        restored = [found.restored for found in evidence]
         accepted = [
             number
             for number in map(int, order)
-            if self._is_acceptable(
-                now - costs_of[number], refined[number], max(0.0, excess), restored[number]
-            )
+            if self._is_acceptable(refined[number], evidence[number])
         ]
         accepted = self._sort_restoring_first(accepted, refined, restored)
-        for number in list(accepted):
-            if refined[number].is_motor and not self._agrees_with_effects(
-                refined[number], candidate, ticks
-            ):
-                accepted.remove(number)
-            elif number == accepted[0]:
+        driven = [
+            number
+            for number in accepted
+            if refined[number].is_motor
+            and self._agrees_with_effects(refined[number], candidate, ticks, evidence[number])
+        ]
+        rival = not np.allclose(candidate.gain, 1.0) or any(
+            self._restores(refined[number], evidence[number]) for number in driven
+        )
+        agreeing: list[int] = []
+        refused = set()
+        for number in accepted:
+            if agreeing and scores[number] <= settings.near_gain * scores[agreeing[0]]:
                 break
-        if not accepted:
-            return self._find_idle_motor(candidate, ticks, excess)
-        best = accepted[0]
+            one = refined[number]
+            if number in driven or (
+                not one.is_motor
+                and not (rival and self._spoils_effects(one.candidate, candidate, ticks))
+            ):
+                agreeing.append(number)
+            else:
+                refused.add(number)
+        if not agreeing:
+            return self._find_idle_motor(candidate, ticks, float(now.surprise.mean()))
+        consistent = [
+            self._is_consistent(found.gain, one.penalty)
+            for one, found in zip(refined, evidence, strict=True)
+        ]
+        half = 0.5 * restored[agreeing[0]]
+        sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
+        best = (sound or agreeing)[0]
         first = refined[best]
         if first.kind == "motor dead" and len(first.members) == 1:
             crossed = self._find_swapped_motor(first.members[0], candidate, ticks)
@@ -524,24 +582,34 @@ class _Search:
                 return crossed, []
             return self._judge_idle_motor(first.members[0], candidate)
         rivals = []
-        for other in map(int, order[1:]):
+        for other in map(int, order):
+            if other in refused or consistent[best] > consistent[other]:
+                continue
             if self._is_overlapping(refined[other], refined[best]):
                 continue
-            difference = costs_of[other] - costs_of[best]
-            if scores[other] > settings.near_gain * scores[
-                best
-            ] and not self._is_mean_gain_positive(difference):
+            difference = refined_costs[other].cost - refined_costs[best].cost
+            near = scores[other] > settings.near_gain * scores[best]
+            if near and not self._is_mean_gain_positive(difference):
                 rivals.append(refined[other])
         return refined[best], rivals
 
     def _select_finalists(
         self, hypotheses: Sequence[Hypothesis], gains: np.ndarray
     ) -> list[Hypothesis]:
-        """Return the likeliest hypotheses, best first, one for each kind and set of members."""
+        """Return the likeliest hypotheses, best first, one for each kind and set of members.
+
+        At most `finalists_of_kind` are of one kind, because a number that is not fitted yet, such
+        as an offset, explains less than it will.
+        """
         chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
+        kinds: Counter[str] = Counter()
         for number in np.argsort(gains)[::-1]:
             one = hypotheses[number]
-            chosen.setdefault((one.kind, one.members, one.name), one)
+            key = one.kind, one.members, one.name
+            if key in chosen or kinds[one.kind] >= self._settings.finalists_of_kind:
+                continue
+            chosen[key] = one
+            kinds[one.kind] += 1
             if len(chosen) == self._settings.finalists:
                 break
         return list(chosen.values())
@@ -575,27 +643,50 @@ class _Search:
             return accepted
         return [best, *(number for number in accepted if number != best)]
 
-    def _is_acceptable(
-        self, gain: np.ndarray, one: Hypothesis, excess: float, restored: float
-    ) -> bool:
-        """Return whether a hypothesis explains enough to be accepted, and spoils nothing.
-
-        Args:
-            gain: (K,) nats that it explains in each tick.
-            one: The hypothesis.
-            excess: How many nats a tick the readings cost more than usual.
-            restored: Nats that it gains in restored ticks; negative if it spoils some.
-        """
-        least = self._settings.min_restored
+    def _is_acceptable(self, one: Hypothesis, evidence: Evidence) -> bool:
+        """Return whether a hypothesis explains enough to be accepted, and spoils nothing."""
+        least, restored = self._settings.min_restored, evidence.restored
+        later = (
+            self._found and not one.is_motor and not self._is_behaviour_unexpected(evidence.excess)
+        )
+        if later and evidence.gain.mean() < self._settings.plain:
+            return False  # a mistake leaves a robot in states that the model does not know
         if one.kind != "unusable" and not one.is_motor and restored < -least:
             return False
-        if self._is_significant(gain, one, excess):
+        if self._is_significant(evidence.gain, one, max(0.0, evidence.excess)):
             return True
-        return (
-            self._is_behaviour_unexpected(excess)
+        if (
+            self._is_behaviour_unexpected(evidence.excess)
             and one.kind not in FITTED
-            and restored >= least + one.penalty
-        )
+            and not one.is_motor
+        ):
+            return restored >= least + one.penalty
+        return self._restores(one, evidence)
+
+    def _restores(self, one: Hypothesis, evidence: Evidence) -> bool:
+        """Return whether a hypothesis restores ticks and loses nothing in the others."""
+        settings = self._settings
+        if evidence.restored < settings.min_restored + one.penalty:
+            return False
+        explained, fitted = evidence.excess - evidence.left, one.kind in FITTED
+        if fitted and explained < settings.min_fitted_share * evidence.excess:
+            return False
+        if fitted and evidence.gain.mean() < settings.min_fitted_gain:
+            return False
+        return self._is_consistent(evidence.gain, one.penalty)
+
+    def _is_consistent(self, gain: np.ndarray, penalty: float) -> bool:
+        """Return whether gains (K,) speak for a hypothesis throughout, however unevenly.
+
+        A robot that seldom turns shows a mistake only then: the gains are large in a few blocks, so
+        that their standard error is large too. But a right hypothesis loses nothing in the others.
+        """
+        blocks = self._average_blocks(gain)
+        length = len(gain) // len(blocks)
+        lost = -np.minimum(blocks, 0.0).sum()
+        rest = float(blocks.sum() - blocks.max()) * length - penalty
+        share = self._settings.max_lost_share
+        return rest >= self._settings.min_gain and lost <= share * np.maximum(blocks, 0.0).sum()
 
     def _is_behaviour_unexpected(self, excess: float) -> bool:
         """Return whether the model does not expect what this robot does, as after a fall."""
@@ -643,42 +734,49 @@ class _Search:
         relation = np.corrcoef(before[known], after[known])[0, 1]
         return bool(abs(relation) < self._settings.white)
 
-    def _compute_restored_nats(
-        self,
-        now: np.ndarray,
-        then: np.ndarray,
-        candidate: CandidateWiring,
-        corrected: CandidateWiring,
-        excess: float,
-    ) -> float:
+    def _compute_tick_costs(self, candidate: CandidateWiring, ticks: np.ndarray) -> _TickCosts:
+        """Return the cost of each tick (K,) under a candidate."""
+        costs = self._likelihood.compute_costs([candidate], ticks)[0]
+        surprise = self._likelihood.subtract_usual_costs(costs, candidate)
+        return _TickCosts(costs.sum(1), surprise.sum(1))
+
+    def _compare_costs(self, now: _TickCosts, then: _TickCosts) -> Evidence:
+        """Return what speaks for a candidate that costs `then` against one that costs `now`."""
+        return Evidence(
+            now.cost - then.cost,
+            float(now.surprise.mean()),
+            float(then.surprise.mean()),
+            self._compute_restored_nats(now.surprise, then.surprise),
+        )
+
+    def _compute_restored_nats(self, before: np.ndarray, after: np.ndarray) -> float:
         """Return the nats gained in ticks that the model then explains as in its validation.
 
         Args:
-            now: (K,) cost of each tick under a candidate, in nats.
-            then: (K,) cost of each tick with a correction.
-            candidate: The candidate.
-            corrected: The candidate with the correction.
-            excess: Excess of the candidate in nats a tick.
+            before: (K,) nats of each tick above the usual ones, under a candidate.
+            after: The same with a correction.
 
         Returns:
             The nats; negative if the correction spoils ticks that were explained.
         """
         settings = self._settings
         length = settings.restored_ticks
-        count = len(now) // length
+        count = len(before) // length
         level = settings.restored_excess * len(self._recording.ids)
-        usual = float(now.mean()) - excess
-        scaled = float(np.log(np.abs(corrected.scale / candidate.scale)).sum())
-        before, after = (
+        least_before, least_after = (
             np.minimum(values[: count * length].reshape(count, length).mean(1), level)
-            for values in (now - usual, then - usual + scaled)
+            for values in (before, after)
         )
-        return float((before - after).sum()) * length
+        return float((least_before - least_after).sum()) * length
 
     def _agrees_with_effects(
-        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray, evidence: Evidence
     ) -> bool:
-        """Return whether a hypothesis about motors agrees with their measured effects."""
+        """Return whether a hypothesis about motors agrees with their measured effects.
+
+        The effect of a motor that is too strong is near the expected one where its command is at a
+        limit. So a gain need not show in the effect if it restores ticks.
+        """
         settings, members = self._settings, list(one.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
         usual = _compute_median_effect(np.delete(before, members))
@@ -686,12 +784,30 @@ class _Search:
         if not members:
             return True  # no sensor shows their effects
         before = before[members] / usual
-        if np.abs(before - 1.0).max() < settings.min_effect:
+        usual_before = np.abs(before - 1.0).max() < settings.min_effect
+        if usual_before and not (one.kind == "motor gain" and self._restores(one, evidence)):
             return False
         if one.kind == "motor dead":
             return bool(np.abs(before).max() < settings.dead_effect)
         after = self._likelihood.estimate_motor_effects(one.candidate, ticks)[members] / usual
+        if usual_before:
+            return bool(np.abs(after - 1.0).max() < settings.min_effect)
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
+
+    def _spoils_effects(
+        self, corrected: CandidateWiring, candidate: CandidateWiring, ticks: np.ndarray
+    ) -> bool:
+        """Return whether a sensor's correction makes motors seem to act otherwise than expected.
+
+        Such a correction only makes a posture look like a known one. It is refused where a mistake
+        of a motor explains the recording too.
+        """
+        unexpected = []
+        for one in (candidate, corrected):
+            effects = self._likelihood.estimate_motor_effects(one, ticks)
+            effects = effects[~np.isnan(effects)] / _compute_median_effect(effects)
+            unexpected.append(float(np.abs(effects - 1.0).sum()) / max(len(effects), 1))
+        return unexpected[1] > unexpected[0] + self._settings.max_effect_change
 
     def _find_idle_motor(
         self, candidate: CandidateWiring, ticks: np.ndarray, excess: float
@@ -774,12 +890,18 @@ class _Search:
             gain: (K,) gains in nats, tick by tick.
             sigma: Standard errors above 0; by default `DoctorSettings.min_sigma`.
         """
-        block = max(MIN_BLOCK, min(self._settings.block, len(gain) // FEWEST_BLOCKS))
-        count = len(gain) // block
-        blocks = gain[: count * block].reshape(count, block).mean(1)
+        blocks = self._average_blocks(gain)
+        count = len(blocks)
         error = float(blocks.std(ddof=1)) / np.sqrt(count)
         least = (sigma or self._settings.min_sigma) * (1.0 + 4.0 / count)
         return float(blocks.mean()) > least * error
+
+    def _average_blocks(self, gain: np.ndarray) -> np.ndarray:
+        """Return the means of gains (K,) over blocks of ticks, whose correlation is small."""
+        block = max(MIN_BLOCK, min(self._settings.block, len(gain) // FEWEST_BLOCKS))
+        count = len(gain) // block
+        means: np.ndarray = gain[: count * block].reshape(count, block).mean(1)
+        return means
 
     def _refine_hypothesis(
         self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
@@ -904,29 +1026,26 @@ class _Search:
         self, found: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
         """Return the candidate without changes that explain nothing beside the others."""
-        cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
-        excess = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
+        settings = self._settings
+        costs = self._compute_tick_costs(candidate, ticks)
         for one in found:
             if one.what == "gain":
                 continue  # judged by its effect
             members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
             for some in members:
                 without = self._revert_change(candidate, one, some)
-                gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
+                evidence = self._compare_costs(self._compute_tick_costs(without, ticks), costs)
+                gain = evidence.gain
                 if some == one.members:
-                    needed = float(
-                        gain.sum()
-                    ) >= self._settings.min_gain and self._is_mean_gain_positive(gain)
-                    spoilt = self._compute_restored_nats(
-                        cost, cost + gain, candidate, without, excess
+                    needed = float(gain.sum()) >= settings.min_gain and (
+                        self._is_mean_gain_positive(gain) or self._is_consistent(gain, 0.0)
                     )
-                    strange = self._is_behaviour_unexpected(excess) and one.what != "unusable"
-                    needed |= strange and -spoilt >= self._settings.min_restored
+                    needed |= evidence.restored >= settings.min_restored and one.what != "unusable"
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
                 if not needed:
                     candidate = without
-                    cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
+                    costs = self._compute_tick_costs(candidate, ticks)
         return candidate
 
     def _list_changes(
@@ -1038,45 +1157,61 @@ class _Search:
 
     def _explain_unjudged_parts(
         self, candidate: CandidateWiring, ticks: np.ndarray
-    ) -> dict[str, str]:
-        """Return for each channel and motor that the recording cannot judge what would show it.
+    ) -> tuple[Unseen, ...]:
+        """Return the mistakes that this recording would not show.
 
-        A mistake is made on purpose: the readings must become so much less likely that the doctor
-        would find it.
+        Each mistake is made on purpose. It is listed if the search would not accept its correction,
+        also if the recording is even likelier with it.
         """
-        recording, settings = self._recording, self._settings
-        clear, fitted = settings.visible, settings.min_fitted_gain * len(ticks)
-        tests: list[tuple[str, str, CandidateWiring, float, str]] = []
-        for k, id_ in enumerate(recording.ids):
-            if not self._heard[k]:
-                tests.append((id_, "reversed", candidate, clear, "it was never read"))
-            elif not candidate.unusable[k]:
-                still = self._span[candidate.slots[k]] * abs(candidate.scale[k]) < 1e-6
-                hint = "move the robot further in it"
-                if still:
-                    hint = "it did not change: move the robot so that it does"
-                turned, halved = (candidate.with_scale_factor([k], one) for one in (-1.0, 0.5))
-                late = candidate.with_delay(k, 1)
-                tests += [
-                    (id_, "reversed", turned, clear, hint),
-                    (id_, "with another factor", halved, fitted,
-                     "a factor of 2 would not show: move the robot further in it"),
-                    (id_, "with less delay", late, fitted,
-                     "a delay of a tick would not show: move the robot faster"),
-                ]  # fmt: skip
-        for m, name in enumerate(recording.actuators):
-            if candidate.gain[m]:
-                turned = candidate.with_motor_gain([m], -1.0)
-                hint = "drive the robot so that it is used more"
-                tests.append((f"motor {name}", "reversed", turned, clear, hint))
-        costs = self._likelihood.compute_total_costs([candidate, *(one[2] for one in tests)], ticks)
-        found: dict[str, str] = {}
-        for (name, what, _, least, hint), worse in zip(tests, costs[1:] - costs[0], strict=True):
-            if worse < -clear:
-                hint = f"{what} it would be likelier, but not surely: record for longer"
-            if worse < least:
-                found.setdefault(name, hint)
-        return found
+        never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
+        found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
+        tests = self._list_tests(candidate)
+        few = self._likelihood.select_evenly_spread(self._settings.screened)
+        costs = self._likelihood.compute_total_costs(
+            [candidate, *(one[0].candidate for one in tests)], few
+        )
+        plain = (costs[1:] - costs[0]) / len(few) > self._settings.plain
+        right = self._compute_tick_costs(candidate, ticks)
+        for (one, hint), is_plain in zip(tests, plain, strict=True):
+            if is_plain:
+                continue
+            wrong = self._compute_tick_costs(one.candidate, ticks)
+            if not self._is_acceptable(one, self._compare_costs(wrong, right)):
+                of = self._recording.actuators if one.is_motor else self._recording.ids
+                found.append(Unseen(one.kind, tuple(of[m] for m in one.members), hint))
+        return tuple(dict.fromkeys(found))
+
+    def _list_tests(self, candidate: CandidateWiring) -> list[tuple[Hypothesis, str]]:
+        """Return single mistakes that are made on purpose, with the movement that shows each."""
+        tests = []
+        usable = np.flatnonzero(self._heard & ~candidate.unusable).tolist()
+        for k in usable:
+            values = self._recording.raw[:, candidate.slots[k]] * candidate.scale[k]
+            spread = float(np.nanstd(values))
+            shift = OFFSET * (spread or 0.1)
+            hint = "move the robot further and faster in it"
+            if spread < STILL:
+                hint = "it did not change: move the robot so that it does"
+            changed = [
+                ("sign", candidate.with_scale_factor([k], -1.0)),
+                ("scale", candidate.with_scale_factor([k], 0.5)),
+                ("offset", candidate.with_offset(k, float(candidate.offset[k]) + shift)),
+                ("offset", candidate.with_offset(k, float(candidate.offset[k]) - shift)),
+                ("delay", candidate.with_delay(k, 1)),
+            ]
+            tests += [(Hypothesis(kind, (k,), one), hint) for kind, one in changed]
+        for a, b in combinations(usable, 2):
+            crossed = candidate.with_permuted_channels([a, b], [b, a])
+            tests.append((Hypothesis("swapped", (a, b), crossed), "move the robot further in both"))
+        driven = [m for m in range(len(candidate.gain)) if candidate.gain[m]]
+        hint = "drive the robot so that it is used more"
+        for m in driven:
+            for kind, gain in (("motor reversed", -1.0), ("motor dead", 0.0), ("motor gain", 0.4)):
+                tests.append((Hypothesis(kind, (m,), candidate.with_motor_gain([m], gain)), hint))
+        for a, b in combinations(driven, 2):
+            crossed = candidate.with_permuted_motors([a, b], [b, a])
+            tests.append((Hypothesis("motors swapped", (a, b), crossed), hint))
+        return tests
 
     def _make_notes(self, excess: float, found: bool) -> list[str]:
         """Return remarks on the lag of all readings and on an excess that no mistake explains."""
@@ -1099,6 +1234,28 @@ class _Search:
                 " test"
             )
         return notes
+
+
+class _TickCosts(NamedTuple):
+    """Costs (K,) of ticks under one candidate, in nats."""
+
+    cost: np.ndarray
+    surprise: np.ndarray
+    """How far the costs are above those in the model's validation, without unusable channels."""
+
+
+class Evidence(NamedTuple):
+    """What speaks for a hypothesis; see `_Search._compare_costs`."""
+
+    gain: np.ndarray
+    """(K,) nats that it explains in each tick."""
+    excess: float
+    """Mean nats a tick above the usual ones without it."""
+    left: float
+    """The same with it."""
+    restored: float
+    """Nats that it gains in ticks that the model then explains as in its validation; negative if it
+    spoils such ticks."""
 
 
 class _Change(NamedTuple):

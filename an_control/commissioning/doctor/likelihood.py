@@ -223,9 +223,14 @@ class Likelihood:
         Returns:
             (N,) nats in a tick above the cost in the model's validation; 0 for unusable channels.
         """
-        usable = ~candidate.unusable
-        costs = self.compute_costs([candidate], ticks)[0].mean(0) + np.log(np.abs(candidate.scale))
-        found: np.ndarray = np.where(usable, costs - self.forward.usual_costs, 0.0)
+        costs = self.compute_costs([candidate], ticks)[0]
+        found: np.ndarray = self.subtract_usual_costs(costs, candidate).mean(0)
+        return found
+
+    def subtract_usual_costs(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
+        """Return costs (K, N) above those in the model's validation; 0 for unusable channels."""
+        above = costs + np.log(np.abs(candidate.scale)) - self.forward.usual_costs
+        found: np.ndarray = np.where(candidate.unusable, 0.0, above)
         return found
 
     @one_blas_thread
@@ -338,6 +343,8 @@ class Likelihood:
         steps = [np.abs(np.diff(now[:, k])).mean() / max(now[:, k].std(), 1e-9) for k in own]
         position, rate = own[int(np.argmin(steps))], own[int(np.argmax(steps))]
         values = now[:, position]
+        if np.ptp(values) == 0.0:
+            return 0.0  # a motor that is reversed moves its joint to an end stop first
         width = HELD * float(np.ptp(values))
         ordered = np.sort(values)
         near = np.searchsorted(ordered, ordered + 2 * width) - np.arange(len(ordered))

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from an_control.commissioning.doctor.diagnosis import Diagnosis
+from an_control.commissioning.doctor.diagnosis import Diagnosis, Unseen
 from an_control.commissioning.doctor.repair import Repair
 
 SHOWN = 4
 """Maximum number of names in a cell of the table."""
+WORDS = {
+    "sign": "a wrong sign",
+    "scale": "a factor of 2",
+    "offset": "an offset",
+    "delay": "a delay of a tick",
+    "motor reversed": "a wrong sign",
+    "motor dead": "no effect",
+    "motor gain": "less than half of its effect",
+}
+"""How the kinds of mistakes that would not show are named."""
 
 
 def make_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
@@ -44,14 +55,36 @@ def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
         repair: The corrected file, None if there is none.
     """
     said = [f"doctor: {note}" for note in diagnosis.notes]
-    by_hint: dict[str, list[str]] = {}
-    for name, hint in diagnosis.unseen.items():
-        by_hint.setdefault(hint, []).append(name)
-    for hint, names in by_hint.items():
-        said.append(f"doctor: not detectable in this recording: {', '.join(names)}: {hint}")
+    said += [
+        f"doctor: not detectable in this recording: {text}"
+        for text in _list_unseen(diagnosis.unseen)
+    ]
     if repair is not None:
         said += [f"doctor: not in the corrected file: {text}" for text in repair.left]
     return said
+
+
+def _list_unseen(unseen: Sequence[Unseen]) -> list[str]:
+    """Return the mistakes that would not show, with the movement that shows them.
+
+    Channels with the same mistakes and hint share a line, and so do all exchanges.
+    """
+    kinds: dict[tuple[str, str], list[str]] = {}
+    exchanged: dict[str, None] = {}
+    for one in unseen:
+        names = [f"motor {name}" if one.kind.startswith("motor") else name for name in one.members]
+        if len(names) > 1:
+            exchanged |= dict.fromkeys(names)
+        else:
+            kinds.setdefault((names[0], one.hint), []).append(WORDS.get(one.kind, one.kind))
+    groups: dict[tuple[str, str], list[str]] = {}
+    for (name, hint), mistakes in kinds.items():
+        groups.setdefault((", ".join(mistakes), hint), []).append(name)
+    found = [f"{', '.join(said)}: {words}: {hint}" for (words, hint), said in groups.items()]
+    if exchanged:
+        listed = ", ".join(exchanged)
+        found.append(f"{listed}: exchanges of some of these: move the robot further in them")
+    return found
 
 
 def _format_names(members: tuple[str, ...]) -> str:
