@@ -107,11 +107,17 @@ def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     name = os.fspath(path)
     if not name.isidentifier() or Path(path).is_file():
         return path
-    shipped = find_share_path("models")
-    names = sorted(one.stem for one in shipped.glob("*.safetensors"))
-    if name not in names:
+    found = find_shipped_model(name)
+    if found is None:
+        names = sorted(one.stem for one in find_share_path("models").glob("*.safetensors"))
         raise ModelError(f"{path}: neither a file nor a shipped model ({', '.join(names)})")
-    return shipped / f"{name}.safetensors"
+    return found
+
+
+def find_shipped_model(name: str) -> Path | None:
+    """Return the path of the shipped model of this name, or None if there is none."""
+    path = find_share_path("models") / f"{name}.safetensors"
+    return path if name.isidentifier() and path.is_file() else None
 
 
 def make_policy(

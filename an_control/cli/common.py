@@ -105,19 +105,16 @@ def find_models(verb: Command) -> Command:
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `ModelFile` are looked up. A file
-            of that name is preferred.
-
-    Raises:
-        ModelError: There is neither a file nor a shipped model of this name.
+            of that name is preferred. A path that is neither stays as it is.
     """
     hints = get_type_hints(type(verb), include_extras=True)
     found = {}
     for field in fields(verb):  # type: ignore[arg-type]
         path = getattr(verb, field.name)
         if path is not None and _is_model_file(hints[field.name]) and not path.exists():
-            from an_control.load import find_model_path
+            from an_control.load import find_shipped_model
 
-            found[field.name] = Path(find_model_path(str(path)))
+            found[field.name] = find_shipped_model(str(path)) or path
     return replace(verb, **found) if found else verb  # type: ignore[type-var]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tyro
 
 from an_control.cli.common import ModelFile, OutputFile, write_json
+from an_control.load import find_model_path
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.onnx_file import ForeignNetwork
 
@@ -44,7 +45,7 @@ class InfoCommand:
 
     def run(self) -> int:
         """Print the contents of the model file and return the exit status."""
-        model = read_model(self.model)
+        model = read_model(find_model_path(self.model))
         shown = {
             "model": str(self.model),
             "kind": model.kind,

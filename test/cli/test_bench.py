@@ -36,7 +36,7 @@ def test_inference_shows_every_engine_and_number_of_channels(saved, tmp_path, ca
     command = ["bench", "inference", "--seconds", "0.02", "--model", str(model)]
     assert main([*command, "--json", str(result)]) == 0
     out = capsys.readouterr().out
-    assert "10,000" in out and "numpy: each channel from" in out
+    assert "10,000" in out and "numpy: time per added channel, 1000 to 10000" in out
     shown = json.loads(result.read_text())
     assert shown["bench"] == "inference" and shown["model"] == str(model)
     for row in shown["rows"]:

@@ -115,7 +115,9 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
         assert {("forward",), ("turn",)} == {
             one.members for one in diagnosis.unseen if one.kind == kind
         }
-    assert "cannot be seen here: motor forward" in " ".join(report.list_notes(diagnosis, None))
+    assert "not detectable in this recording: motor forward" in " ".join(
+        report.list_notes(diagnosis, None)
+    )
 
 
 def test_a_delay_that_would_not_show_is_listed(robot):
@@ -125,13 +127,15 @@ def test_a_delay_that_would_not_show_is_listed(robot):
 
 
 def test_a_sign_that_shows_only_while_the_robot_turns_is_found(robot):
-    recording, _ = robot.play([Mistake("sign", ("goal.y",))], seed=2109, ticks=TICKS)
+    recording, _ = robot.record_run([Mistake("sign", ("goal.y",))], seed=2109, ticks=TICKS)
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("sign", ("goal.y",))
 
 
 def test_a_dead_drive_is_not_taken_for_the_sensors_that_it_no_longer_changes(robot):
-    recording, _ = robot.play([Mistake("motor dead", ("forward",), 0.0)], seed=2107, ticks=TICKS)
+    recording, _ = robot.record_run(
+        [Mistake("motor dead", ("forward",), 0.0)], seed=2107, ticks=TICKS
+    )
     diagnosis = diagnose(recording, robot.forward)
     (found,) = diagnosis.findings
     assert (found.kind, found.members) == ("motor dead", ("forward",))
@@ -141,7 +145,7 @@ def test_a_dead_drive_is_not_taken_for_the_sensors_that_it_no_longer_changes(rob
 def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
     names = "scan.left.1", "scan.left.0"
     mistake = Mistake("swapped", names, 0.0, names[::-1])
-    recording, _ = robot.play([mistake], seed=2116, ticks=TICKS)
+    recording, _ = robot.record_run([mistake], seed=2116, ticks=TICKS)
     diagnosis = diagnose(recording, robot.forward)
     assert diagnosis.findings == ()
     swapped = [set(one.members) for one in diagnosis.unseen if one.kind == "swapped"]
@@ -150,7 +154,7 @@ def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
 
 
 def test_a_stuck_sensor_of_a_fallen_robot_is_not_taken_for_late_readings(ant):
-    recording, _ = ant.play([Mistake("stuck", ("ankle_4.position",))], seed=2108, ticks=TICKS)
+    recording, _ = ant.record_run([Mistake("stuck", ("ankle_4.position",))], seed=2108, ticks=TICKS)
     diagnosis = diagnose(recording, ant.forward)
     assert diagnosis.lag == 0
     assert [one.members for one in diagnosis.findings] == [("ankle_4.position",)]

@@ -1,6 +1,7 @@
 """The Ant is recorded under a policy node, to learn from."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,17 @@ pytest.importorskip("mcap")
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from rclpy.logging import LoggingSeverity, set_logger_level
+
 from an_control.learning.recordings import read_task_and_traces
 from experiments.recordings import driving
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """The node that records quiets the whole process's log."""
+    yield
+    set_logger_level("", LoggingSeverity.INFO)
 
 
 def test_driving_is_recorded_as_episodes_with_rewards(

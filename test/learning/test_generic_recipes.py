@@ -201,7 +201,7 @@ def test_a_recipes_faults_are_read_by_their_words(tmp_path):
 
     assert read('{"delay=0..2,lose=0.1": 0.5}') == {"delay=0..2,lose=0.1": 0.5}
     for bad, said in (
-        ("{late=1: 0.5}", "allowed: announced"),
+        ("{late=1: 0.5}", "allowed: missing=NUMBER, .* as in evaluate"),
         ("{copies=2: 0.5}", "copies.*allowed: missing, freeze"),
         ("{delay=1: 2}", "from 0 to 1"),
         ("{delay=1: 0.7, delay=2: 0.7}", "is not allowed; allowed: up to 1"),
@@ -246,7 +246,7 @@ def test_a_late_round_that_unlearns_is_undone_and_its_episodes_are_kept(tmp_path
     found = iter([0.0, 10.0, 100.0, 99.0, 50.0, 101.0])
     monkeypatch.setattr(
         Dagger,
-        "_validate",
+        "_measure_validation_returns",
         lambda self, student, number=0: np.full(10, 90.0 if number else next(found)),
     )
     learner, students, lines = dagger(tmp_path, small(rounds=5, collection=SHORT)), [], []
@@ -300,7 +300,7 @@ def test_a_late_round_in_which_a_few_episodes_fail_by_chance_is_not_undone(tmp_p
 def test_a_run_that_undid_a_round_continues_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Dagger,
-        "_validate",
+        "_measure_validation_returns",
         lambda self, student, number=0: np.full(10, [0.0, 9.0, 8.0, 1.0, 2.0, 3.0][self._round]),
     )
     arrays = []

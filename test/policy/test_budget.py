@@ -58,9 +58,9 @@ def play(policy, readings, before_tick=lambda tick: None):
     budget, spent, actions = policy.monitor._budget, [], []
     next_tick = type(budget).start_tick.__get__(budget)
 
-    def counted(*, fits):
+    def counted(*, model_fits):
         spent.append(budget.spent_s)
-        next_tick(fits=fits)
+        next_tick(model_fits=model_fits)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "start_tick", counted)

@@ -219,7 +219,7 @@ class Knowing:
     assignment = Assignment.make_nominal(28)
 
     def __init__(self, *channels):
-        self.identified = np.isin(np.arange(28), channels)
+        self.identified_channel_mask = np.isin(np.arange(28), channels)
 
     def reset(self): ...
 
@@ -245,7 +245,7 @@ def test_the_attention_learns_of_those_channels_that_the_monitor_has_identified(
 class Mistaken:
     """Stands for a monitor that confuses two signals from tick 5 to 8, and from 12 to 15."""
 
-    identified = np.zeros(5, bool)
+    identified_channel_mask = np.zeros(5, bool)
 
     def __init__(self):
         self.assignment, self.ticks = Assignment.make_nominal(5), 0

@@ -45,7 +45,7 @@ PAGE = 4096
 class MovingSensors:
     """A tap that publishes each sensor on one of two topics and announces it when one moves."""
 
-    lost = False
+    is_message_dropped = False
 
     def __init__(self, node: Node, pid: int) -> None:
         self._node, self._pid = node, pid
