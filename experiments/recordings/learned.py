@@ -97,7 +97,6 @@ def make_watched_steps(name: str, bag: str) -> list[ExperimentStep]:
 WATCHED = f"{RUNS}/watched.safetensors"
 STEPS = (
     make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
-    *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
     *make_watched_steps("ordered", "teacher"),
     make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
     *make_watched_steps("ordered_pushed", "pushed"),
@@ -108,6 +107,7 @@ STEPS = (
         f" --folder {RUNS}/monitor",
     ),
     make_evaluation_step(WATCHED, "watched_returns", "none", "reset+100", "reset+25"),
+    *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
 )
 BARS = (
     Bar("monitor, all signals moved every 100 steps", "watched", "reset+100", "watched", 0.95),
