@@ -202,7 +202,7 @@ def test_a_recipes_faults_are_read_by_their_words(tmp_path):
     assert read('{"delay=0..2,lose=0.1": 0.5}') == {"delay=0..2,lose=0.1": 0.5}
     for bad, said in (
         ("{late=1: 0.5}", "allowed: missing=NUMBER, .* as in evaluate"),
-        ("{copies=2: 0.5}", "copies.*allowed: missing, freeze"),
+        ("{copies=2: 0.5}", "copies=2.*allowed: missing=NUMBER, freeze"),
         ("{delay=1: 2}", "from 0 to 1"),
         ("{delay=1: 0.7, delay=2: 0.7}", "is not allowed; allowed: up to 1"),
     ):

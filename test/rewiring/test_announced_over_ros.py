@@ -133,7 +133,8 @@ def policy_process() -> Iterator[int]:
     """The node on the first topics of all sensors; its process id."""
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r", "__ns:=/ant"]
     values = {"wiring": WIRING, "model": MODEL, "mode": "lockstep", "autostart": "true"}
-    values |= {"lockstep_wait_s": 2.0 * COMMAND_S}
+    # The black box holds the wiring of each of the last 30 s: up to 64 MiB that are no leak.
+    values |= {"lockstep_wait_s": 2.0 * COMMAND_S, "black_box_s": 0.0}
     for source in load_wiring(WIRING).sources:
         values[f"sources.{source.name}.topic"] = f"{source.topic}_0"
     for name, value in values.items():

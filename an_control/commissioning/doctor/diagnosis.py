@@ -643,7 +643,7 @@ class _Search:
             return accepted
         return [best, *(number for number in accepted if number != best)]
 
-    def _is_acceptable(self, one: Hypothesis, evidence: Evidence) -> bool:
+    def _is_acceptable(self, one: Hypothesis, evidence: CostEvidence) -> bool:
         """Return whether a hypothesis explains enough to be accepted, and spoils nothing."""
         least, restored = self._settings.min_restored, evidence.restored
         later = (
@@ -663,7 +663,7 @@ class _Search:
             return restored >= least + one.penalty
         return self._restores(one, evidence)
 
-    def _restores(self, one: Hypothesis, evidence: Evidence) -> bool:
+    def _restores(self, one: Hypothesis, evidence: CostEvidence) -> bool:
         """Return whether a hypothesis restores ticks and loses nothing in the others."""
         settings = self._settings
         if evidence.restored < settings.min_restored + one.penalty:
@@ -740,9 +740,9 @@ class _Search:
         surprise = self._likelihood.subtract_usual_costs(costs, candidate)
         return _TickCosts(costs.sum(1), surprise.sum(1))
 
-    def _compare_costs(self, now: _TickCosts, then: _TickCosts) -> Evidence:
+    def _compare_costs(self, now: _TickCosts, then: _TickCosts) -> CostEvidence:
         """Return what speaks for a candidate that costs `then` against one that costs `now`."""
-        return Evidence(
+        return CostEvidence(
             now.cost - then.cost,
             float(now.surprise.mean()),
             float(then.surprise.mean()),
@@ -770,7 +770,7 @@ class _Search:
         return float((least_before - least_after).sum()) * length
 
     def _agrees_with_effects(
-        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray, evidence: Evidence
+        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray, evidence: CostEvidence
     ) -> bool:
         """Return whether a hypothesis about motors agrees with their measured effects.
 
@@ -1244,7 +1244,7 @@ class _TickCosts(NamedTuple):
     """How far the costs are above those in the model's validation, without unusable channels."""
 
 
-class Evidence(NamedTuple):
+class CostEvidence(NamedTuple):
     """What speaks for a hypothesis; see `_Search._compare_costs`."""
 
     gain: np.ndarray
