@@ -479,7 +479,7 @@ def describe_monitor(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
     values = {
         "setting": report.setting,
         "rewires detected": report.rewires,
-        "surprise [nats]": f"{report.surprise:.1f}",
+        "excess NLL [nats]": f"{report.surprise:.1f}",
         "readings late [ticks]": report.late_ticks,
     }
     carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}

@@ -348,7 +348,7 @@ FIGURES: tuple[PageFigure, ...] = (
         for page, path, *models in (
             ("README.md", "docs/how-to/watch/ant.gif", "ant"),
             ("docs/index.md", "how-to/watch/ant.gif", "ant"),
-            ("docs/tutorial/ant.md", "../how-to/watch/cartpole.png", "cartpole"),
+            ("docs/tutorial/ant.md", "../how-to/watch/ant.png", "ant"),
             ("docs/how-to/watch.md", "watch/car_racing.png", "car_racing"),
             ("docs/how-to/watch.md", "watch/own_robot.png", "mobile_base"),
         )

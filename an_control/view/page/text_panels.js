@@ -44,7 +44,7 @@ export function showMonitor(parts, wires, scrambled) {
   figures.replaceChildren(
     ...[
       ["moves noticed", "rewires detected"],
-      ["surprise, nats", "surprise [nats]"],
+      ["excess NLL, nats", "excess NLL [nats]"],
       ["readings late, ticks", "readings late [ticks]"],
       ["setting", "setting"],
     ].map(([label, key]) => {
