@@ -73,13 +73,14 @@ def compute_exp(x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance_lstm(values, columns, drive, hidden, state):
+def advance_lstm_neurons(values, columns, drive, hidden, state):
     """Advance LSTM neurons by one tick, in place.
 
     Args:
         values: (N,) the readings.
         columns: (N,) the index of each channel's row in `state`.
-        drive: (1 + F, 4d) the input sum that all channels share, then the weights of each input.
+        drive: (1 + F, 4d) the first row is the sum of the inputs that all channels share. The other
+            rows are the weights of the inputs that each neuron gets from its channel.
         hidden: (d, 4d) the weights of the neurons' own outputs.
         state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
             changed.
@@ -120,14 +121,15 @@ def advance_lstm(values, columns, drive, hidden, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance_stack(values, columns, drive, state):
+def advance_stacked_neurons(values, columns, drive, state):
     """Advance neurons on stacked readings by one tick, in place.
 
     Args:
         values: (N,) the readings.
         columns: (N,) the index of each channel's row in `state`.
-        drive: (1 + k, d) the input sum that all channels share, then the weights of each input.
-        state: (rows, d + k) for each neuron its outputs h, then the k newest readings; changed.
+        drive: (1 + k, d) the first row is the sum of the inputs that all channels share. The other
+            rows are the weights of the inputs that each neuron gets from its channel.
+        state: (rows, d + k) for each neuron its outputs h, then its k newest readings; changed.
     """
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
@@ -150,17 +152,17 @@ def advance_stack(values, columns, drive, state):
 
 
 @njit(inline="always", error_model="numpy")
-def reset_neurons_on_jump(values, columns, state, stored):
+def reset_neurons_on_jump(values, columns, state, stored_readings):
     """Reset all neurons if most readings change abruptly, as after a rewiring; see `reference`.
 
     Args:
         values: (N,) the readings.
         columns: (N,) the index of each channel's row in `state`.
         state: The rows of the neurons; changed.
-        stored: A pair: the index of the first stored reading in a row, and the number of stored
-            readings.
+        stored_readings: A pair that says which numbers of a row are earlier readings: the index of
+            the first one, and how many there are.
     """
-    last, usual = stored[0], state.shape[1] - 1
+    last, usual = stored_readings[0], state.shape[1] - 1
     excess = 0.0
     for n in range(len(values)):
         own = state[columns[n]]
@@ -171,7 +173,7 @@ def reset_neurons_on_jump(values, columns, state, stored):
         own[usual] += (jump + jump - own[usual]) * USUAL
     if excess > JUMP_LIMIT * len(values):
         state[:, :usual] = 0.0
-        state[:, last : last + stored[1]] = np.nan
+        state[:, last : last + stored_readings[1]] = np.nan
 
 
 @njit(inline="always", error_model="numpy")
@@ -250,15 +252,17 @@ def add_two_products(out, other, rows, x, y):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def predict_readings(memory, previous, memory_rows, expecting_rows):
-    """Advance the head's memory by a tick, and return the readings (n,) that it expects.
+def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
+    """Advance the GRU of the head's memory by a tick; return the readings (n,) that it expects.
 
     Args:
-        memory: (2n + H,) of the n queries first the weights, then the readings of the previous
-            tick (m and x in `reference`), and last the H units of the GRU, which are overwritten.
+        memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
+            `reference`), then their readings (x), then the H units of the GRU. The units are
+            changed.
         previous: (A,) the previous action.
-        memory_rows: The weights of the memory, see `packed_weights.pack_memory`.
-        expecting_rows: The weights of the expectation, see `packed_weights.pack_memory`.
+        memory_rows: The weights of the GRU, see `packed_weights.pack_memory`.
+        expecting_rows: The weights from the memory to the expected readings, see
+            `packed_weights.pack_memory`.
     """
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
@@ -280,16 +284,16 @@ def predict_readings(memory, previous, memory_rows, expecting_rows):
 
 
 @njit(inline="always", error_model="numpy")
-def update_memory(memory, units, sums, mass, expected, outlier_weight):
-    """Correct the expected readings by the present ones, and store the result in `memory`.
+def correct_expected_readings(memory, units, sums, mass, expected, outlier_weight):
+    """Correct the memory's expected readings by the present ones; store the results in `memory`.
 
     Args:
-        memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
-            (m and x in `reference`), then the H GRU units. The weights and the readings are
-            changed.
+        memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
+            `reference`), then their readings (x), then the H units of the GRU. The weights and the
+            readings are changed.
         units: The number H of GRU units.
-        sums: (n,) the sum over channels of attention times reading, for each query.
-        mass: (n,) the sum over channels of attention, for each query.
+        sums: (n,) for each query the sum over channels of attention times reading.
+        mass: (n,) for each query the sum over channels of attention.
         expected: (n,) the readings that the memory expects.
         outlier_weight: (n,) how much less a reading counts the farther it is from the expected one.
     """
@@ -376,16 +380,17 @@ def apply_softmax(scores):
 
 @njit(inline="always", error_model="numpy")
 def update_evidence(prediction, value, expected, evidence, score):
-    """Update the evidence that a channel is the one each query stands for, in place.
+    """Update the evidence about which query's channel a channel is, in place.
 
-    The new evidence is also added to the channel's scores.
+    Each query stands for one channel of the model. The new evidence is also added to the channel's
+    attention scores.
 
     Args:
         prediction: (4, n) the weights of prediction attention, see `reference`.
         value: The channel's reading.
         expected: (n,) the reading that is expected at each query.
         evidence: (n,) the channel's evidence for each query; changed.
-        score: The channel's score for each query; changed.
+        score: (n,) the channel's score for each query; changed.
     """
     for q in range(len(expected)):
         error = value - expected[q]
@@ -486,7 +491,7 @@ class NumbaEngine(PolicyEngine):
             previous: (A,) the previous action.
         """
         gate_rows, *_, form = self._weights
-        _advance_without_action(values, columns, previous, self._state, gate_rows, form)
+        _advance_neurons_without_action(values, columns, previous, self._state, gate_rows, form)
 
     def step(
         self,
@@ -522,7 +527,7 @@ class NumbaEngine(PolicyEngine):
 
 @njit(inline="always", error_model="numpy")
 def _compute_input_weights(form, previous, gate_rows):
-    """Return an array (1 + F, U) with the sums that all neurons share, and the weights of inputs.
+    """Return the neurons' input weights (1 + F, U) under the previous action.
 
     The first row is the sum of the bias and of the weighted previous action, which is the same for
     all neurons. The other rows are the weights of the F inputs that each neuron gets from its
@@ -566,7 +571,7 @@ def _compute_attention(
     scores = np.empty(queries, F32), np.empty(queries, F32)
     prediction = expecting_rows[len(expecting_rows) - 4 :]
     evidence = state.shape[1] - queries - (1 if form.reset_on_jump else 0)
-    for first in range(0, values.shape[0], 2):  # two at a time, as in `advance_lstm`
+    for first in range(0, values.shape[0], 2):  # two at a time, as in `advance_lstm_neurons`
         count = min(2, values.shape[0] - first)
         for q in range(queries):
             scores[0][q] = scores[1][q] = score_bias[q]
@@ -592,7 +597,7 @@ def _compute_attention(
 
 @njit(inline="always", error_model="numpy")
 def _sum_weighted_readings(values, attention, shift):
-    """Return for each query the sum over channels of attention times reading, and of attention.
+    """Return two sums (M,) over channels: of attention times reading, and of attention.
 
     Args:
         values: (N,) the readings.
@@ -612,7 +617,7 @@ def _sum_weighted_readings(values, attention, shift):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_head_input(form, channels, sums, mass, message):
+def _compute_message(form, channels, sums, mass, message):
     """Compute the attention message from the sums over channels, in place.
 
     Args:
@@ -620,7 +625,7 @@ def _compute_head_input(form, channels, sums, mass, message):
         channels: The number of channels.
         sums: (M,) the sums of attention times reading; normalised in place.
         mass: (M,) the sums of attention; normalised in place.
-        message: Receives the message.
+        message: The array that receives the message.
     """
     routed = len(message) // 2
     if form.softmax:
@@ -652,21 +657,23 @@ def _advance_neurons(form, values, columns, previous, gate_rows, state):
     drive = _compute_input_weights(form, previous, gate_rows)
     if form.recurrent:
         first = 1 + form.inputs + len(previous)
-        advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
+        advance_lstm_neurons(
+            values, columns, drive, gate_rows[first : first + form.recurrent], state
+        )
     else:
-        advance_stack(values, columns, drive, state)
+        advance_stacked_neurons(values, columns, drive, state)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _raise_evidence(state, columns, first, queries, min_nats):
-    """Raise the evidence in a neuron's row of the state to at least `min_nats`, in place.
+    """Raise one query's evidence in each of some neurons to at least `min_nats`, in place.
 
     Args:
         state: The rows of the neurons.
-        columns: (K,) the indices of the rows.
+        columns: (K,) the indices of the neurons' rows.
         first: The index, in a row, of the evidence for the first query.
-        queries: (K,) the query of each row.
-        min_nats: The evidence is raised to this value where it is lower.
+        queries: (K,) the index of the query for each of these neurons.
+        min_nats: The value to which the evidence is raised where it is lower.
     """
     for i in range(len(columns)):
         place = first + queries[i]
@@ -674,15 +681,15 @@ def _raise_evidence(state, columns, first, queries, min_nats):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_without_action(values, columns, previous, state, gate_rows, plain_form):
+def _advance_neurons_without_action(values, columns, previous, state, gate_rows, plain_form):
     """Advance neurons by one tick without computing an action, in place.
 
     Args:
-        values: (N,) float32 the readings.
-        columns: (N,) the index of each channel's row in `state`.
+        values: (K,) float32 the readings.
+        columns: (K,) the index of each reading's row in `state`.
         previous: (A,) float32 the previous action.
-        gate_rows: The neurons' weights, see `PackedWeights`.
         state: The rows of the neurons; changed.
+        gate_rows: The neurons' weights, see `PackedWeights`.
         plain_form: The fields of `KernelOptions` as a tuple.
     """
     _advance_neurons(KernelOptions(*plain_form), values, columns, previous, gate_rows, state)
@@ -736,15 +743,15 @@ def _compute_tick(
     _advance_neurons(form, values, columns, previous, gate_rows, state)
     expected = score_rows[0]  # a placeholder, not read without a memory
     if form.memory:
-        expected = predict_readings(memory, previous, memory_rows, expecting_rows)
+        expected = advance_memory_and_predict(memory, previous, memory_rows, expecting_rows)
     _compute_attention(
         form, values, columns, state, score_rows, expecting_rows, expected, attention
     )
     sums, mass = _sum_weighted_readings(values, attention, shift)
-    _compute_head_input(form, len(values), sums, mass, message)
+    _compute_message(form, len(values), sums, mass, message)
     if form.memory:
         weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
-        update_memory(memory, form.memory, sums, mass, expected, weight)
+        correct_expected_readings(memory, form.memory, sums, mass, expected, weight)
         known = memory[len(message) // 2 :].astype(head.dtype)
         return compute_action(known, head, widths, form.relu, form.clip)
     return compute_action(message.astype(head.dtype), head, widths, form.relu, form.clip)

@@ -144,14 +144,14 @@ class Reference(PolicyEngine):
             self._reset_on_jump(values, columns)
         outputs = self._advance_neurons(values, columns, previous)
         if self._sizes.memory:
-            self._predict_readings(previous)
+            self._advance_memory_and_predict(previous)
         if self._sizes.attention == "pma":
             assert self._set is not None
             pooled, attention = self._set.pool_channels(outputs)
             self._attention, self._message = attention.T, pooled.ravel()
         else:
             self._attention = self._compute_attention(outputs, values, columns)
-            self._message = self._sum_readings(values, shift)
+            self._message = self._compute_attention_message(values, shift)
         if self._sizes.memory:
             return self._head(self._correct_expected_readings())
         if self._recurrence is not None:
@@ -174,13 +174,13 @@ class Reference(PolicyEngine):
     def _advance_neurons(
         self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
     ) -> np.ndarray:
-        """Advance the neurons by one tick and return their outputs (N, d).
+        """Advance some neurons by one tick and return their outputs (N, d).
 
-        Equation 1 of the paper: the rows of K, f_k(o_t[i], a_{t-1}).
+        This is equation 1 of the paper: the rows of K, f_k(o_t[i], a_{t-1}).
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of each channel's neuron in the state.
+            columns: (N,) the index of each reading's neuron in the state.
             previous: (A,) the previous action.
         """
         d, state = self._sizes.neuron, self._state[columns]
@@ -227,9 +227,9 @@ class Reference(PolicyEngine):
     ) -> np.ndarray:
         """Return the attention weights (N, M) of the channels for the queries.
 
-        Equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)), or a softmax over the
-        queries, the last of which stands for none of the channels; squared if the head has a
-        memory.
+        This is equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)). For softmax
+        attention it is a softmax over the queries instead, the last of which stands for none of the
+        channels. If the head has a memory, the weights are squared.
 
         Args:
             outputs: (N, d) the outputs of the neurons.
@@ -248,8 +248,8 @@ class Reference(PolicyEngine):
         shares /= shares.sum(axis=1, keepdims=True)
         return shares**2 if self._sizes.memory else shares
 
-    def _sum_readings(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
-        """Return the attention message: the sum of the readings, weighted by attention.
+    def _compute_attention_message(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
+        """Return the attention message: the sums of the readings, weighted by attention.
 
         This is equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings.
         Under softmax attention the message is the sums W V, followed by the total attention of each
@@ -261,7 +261,8 @@ class Reference(PolicyEngine):
                 rounds the terms so that the sum is exact (see `exact_sums`).
 
         Returns:
-            (M,) the message, or under softmax attention (2n,).
+            (M,) the message, or under softmax attention (2n,), where n is the number of queries
+            that stand for a channel.
         """
         normalise = self._sizes.normalise
         attention = self._attention.astype(np.float64)
@@ -276,7 +277,8 @@ class Reference(PolicyEngine):
     def _reset_on_jump(self, values: np.ndarray, columns: np.ndarray) -> None:
         """Reset all neurons if most readings change abruptly, as after a rewiring.
 
-        The last column of the state is twice the usual change of each reading.
+        It also updates the last column of the state, which is twice the usual change of each
+        reading.
 
         Args:
             values: (N,) the readings.
@@ -290,8 +292,10 @@ class Reference(PolicyEngine):
         if excess > JUMP_LIMIT * len(values):
             self._state[:, :-1] = self._fresh[:-1]
 
-    def _predict_readings(self, previous: np.ndarray) -> None:
-        """Advance the head's memory by one tick; store the reading that it expects at each query.
+    def _advance_memory_and_predict(self, previous: np.ndarray) -> None:
+        """Advance the head's memory by one tick; store the readings (n,) that it expects.
+
+        There is one expected reading for each query, which stands for one channel.
 
         Args:
             previous: (A,) the previous action.
@@ -302,10 +306,10 @@ class Reference(PolicyEngine):
         self.expected = expected + self.weight["expectation.bias"]
 
     def _update_evidence(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the evidence (N, n) that each channel is the one that each query stands for.
+        """Update and return the evidence (N, n) that channel i is the one that query k stands for.
 
-        The evidence fades from tick to tick; it grows if the reading is what the memory expects at
-        that query.
+        The evidence fades from tick to tick. It grows if the channel's reading is what the memory
+        expects at the query.
 
         Args:
             values: (N,) the readings.
@@ -319,7 +323,11 @@ class Reference(PolicyEngine):
         return np.asarray(evidence)
 
     def _correct_expected_readings(self) -> np.ndarray:
-        """Return the head's input (n + H,): expected readings, corrected by the present ones."""
+        """Correct the expected readings by the present ones; return the head's input (n + H,).
+
+        The input is the corrected readings, then the units of the memory. The corrected readings
+        are also stored for the next tick.
+        """
         total, mass = self._message.reshape(2, -1)
         mass = mass + 1.0
         share = np.minimum(mass, 1.0)

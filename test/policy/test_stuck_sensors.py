@@ -34,7 +34,7 @@ def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) 
     for tick in ticks:
         sensors.step(moving(tick, **held))
         if sensors.has_repeated_reading(np.arange(1, SLOTS)):
-            sensors.update_stuck_slots(excess, CONTACT)
+            sensors.update_stuck_slots_and_check_new(excess, CONTACT)
         found.append(np.flatnonzero(sensors.stuck).tolist())
     return found
 
@@ -61,7 +61,7 @@ def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
     for _ in range(50):
         sensors.step(moving(0))
-        assert not sensors.update_stuck_slots(MUCH, CONTACT)
+        assert not sensors.update_stuck_slots_and_check_new(MUCH, CONTACT)
 
 
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
