@@ -60,8 +60,8 @@ class Assignment(NamedTuple):
     def for_next_tick(self) -> Assignment:
         """Return the assignment with which the next tick starts.
 
-        The result has no `detected` and `renames`, because these describe only the tick that has
-        passed. Everything else is unchanged.
+        In it `detected` is False and `renames` is None, because both describe only the tick that
+        has passed. Everything else is unchanged.
         """
         if not self.detected and self.renames is None:
             return self
@@ -82,13 +82,16 @@ class Assignment(NamedTuple):
         )
 
     def with_unpinned_outputs(self) -> Assignment:
-        """Return the assignment in which the policy gets each signal under its own channel id."""
+        """Return a copy in which the policy gets each signal under the signal's own channel id.
+
+        The outputs then follow `slots` at once when these change.
+        """
         if not self.pinned:
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
     def with_slots(self, slots: np.ndarray) -> Assignment:
-        """Return the assignment with other slots.
+        """Return a copy in which other input slots feed the channels.
 
         Args:
             slots: (N,) the input slot that feeds each channel.

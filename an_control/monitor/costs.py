@@ -234,6 +234,8 @@ class Costs:
     def compute_usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
         """Return each channel's usual costs (N,), in nats, summed over ticks.
 
+        The costs that the estimated sensor noise adds are included.
+
         Args:
             prediction: The prediction (T, N) for these ticks.
         """

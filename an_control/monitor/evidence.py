@@ -89,7 +89,9 @@ class Evidence:
         self.identity: np.ndarray | None = None
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
-    def restart(self, move_costs: np.ndarray, usual_costs: np.ndarray | None = None) -> None:
+    def restart_with_move_costs(
+        self, move_costs: np.ndarray, usual_costs: np.ndarray | None = None
+    ) -> None:
         """Remove all records, and start with the costs of a tick in which signals may have moved.
 
         Args:
@@ -128,7 +130,7 @@ class Evidence:
     def start_dead_reckoning(self, expectation: Expectation) -> None:
         """Start dead reckoning, which predicts each tick from the previous prediction.
 
-        It does not use readings, so it does not depend on the assignment of input slots.
+        The predictions use no readings, so they do not depend on the assignment of input slots.
 
         Args:
             expectation: The signals that were expected in the tick in which signals may have moved.
@@ -138,7 +140,7 @@ class Evidence:
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def drop_move_costs(self) -> None:
-        """Remove the costs that `restart` has set, so that only the records count."""
+        """Set the costs from `restart_with_move_costs` to 0, so that only the records count."""
         self.move_costs = np.zeros_like(self.move_costs)
         self._usual_move_costs = np.zeros(len(self.move_costs))
 
@@ -211,9 +213,9 @@ class Evidence:
     def compute_total_costs(self, assignments: np.ndarray) -> np.ndarray:
         """Return how badly each of S assignments fits all stored ticks, as an array (S,) in nats.
 
-        The number of an assignment is a sum of costs over all channels and all records. A record is
-        one stored tick. A cost is the negative log-likelihood of a reading under the forward
-        model's prediction, so the assignment with the lowest sum fits best.
+        The value for an assignment is the sum of its costs over all channels and all stored ticks.
+        A cost is the negative log-likelihood of a reading under the forward model's prediction, so
+        the assignment with the lowest sum fits best.
 
         Args:
             assignments: (S, N) the input slot that feeds each channel, for each assignment.
@@ -255,7 +257,7 @@ class Evidence:
         )
 
     def _compute_assignment_independent_costs(self) -> np.ndarray:
-        """Return the costs (slots, channels) that are alike under all assignments, in nats.
+        """Return the costs (slots, channels), in nats, that are the same for all assignments.
 
         They are those of the tick in which signals may have moved, and those of the identity
         classifier.

@@ -70,15 +70,14 @@ class Imputation:
         self.signals = None
 
     def count_tick_and_check_needs_partial_search(self, missing: np.ndarray) -> bool:
-        """Update the number of consecutive ticks with missing slots; say how to handle this tick.
+        """Count a tick with missing slots; return whether only `PartialSearch` can handle it.
+
+        This is so if slots have been missing for too long for predictions, or if there are no
+        earlier readings to compare with. A tick without missing slots restarts the count.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
                 missing.
-
-        Returns:
-            Whether only `PartialSearch` can handle the tick. This is so if slots have been missing
-            for too long for predictions, or if there are no earlier readings to compare with.
         """
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
         if self.missing_ticks and (self.readings is None or self.missing_ticks > WINDOW):
@@ -140,7 +139,7 @@ class Imputation:
         for readings, action in self._since:
             self._store_estimates(readings[assignment.slots], action)
 
-    def impute_tick(
+    def impute_tick_of_partial_search(
         self,
         readings: np.ndarray,
         action: np.ndarray,
@@ -230,7 +229,7 @@ class Imputation:
         self.signals, self.readings = expected_signals, assignment.arrange_by_slot(expected_signals)
         return self.readings[assignment.outputs]
 
-    def step(
+    def store_and_impute_tick(
         self,
         readings: np.ndarray,
         action: np.ndarray,

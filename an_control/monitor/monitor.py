@@ -162,9 +162,11 @@ class IdentityMonitor:
             (N,) the signal for each channel id, NaN if it is missing and not imputed. If the
             readings are delayed, the predicted present signals.
         """
-        self.delay.compare_another_delay()
+        self.delay.compare_with_another_delay()
         action = self.delay.store_and_get_delayed_action(action)
-        tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
+        tick = MonitorTick(
+            readings, self._sensors.remove_stuck_readings(readings), action, evidence
+        )
         self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings)
         assignment = self.assignment.for_next_tick()
         if (self.fit.model_fits_robot is False) is not self._passes:
@@ -196,7 +198,7 @@ class IdentityMonitor:
             action: (A,) the last action.
         """
         self._search.continue_postponed_search(self.assignment)
-        self.delay.compare_another_delay()
+        self.delay.compare_with_another_delay()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.get_action_behind_next_readings(action)
@@ -242,11 +244,15 @@ class IdentityMonitor:
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
         signals = self._search.blend_signals(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
-            given = imputation.step(readings, tick.action, assignment, signals, likeliest)
+            given = imputation.store_and_impute_tick(
+                readings, tick.action, assignment, signals, likeliest
+            )
             return assignment, given
         signals = self._filter_noise(signals, expectation)
         filtered = assignment.arrange_by_slot(signals)
-        given = imputation.step(filtered, tick.action, assignment, signals, likeliest)
+        given = imputation.store_and_impute_tick(
+            filtered, tick.action, assignment, signals, likeliest
+        )
         imputation.store_unfiltered_readings(readings)
         return assignment, given
 
@@ -269,17 +275,17 @@ class IdentityMonitor:
         known, new = not assignment.lost, search.count_tick_and_check_assignment_is_new()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
-        move = detector.step(costs, prediction, assignment, assignment_is_new=new)
+        move = detector.detect_move(costs, prediction, assignment, assignment_is_new=new)
         if move is not None:
             assignment = assignment.with_unpinned_outputs() if known else assignment
             self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
             found = search.start_move_verification(assignment, move, expectation)
             if found.slots is assignment.slots:
-                self.fit.record_excess(detector.excess, assignment_known=known)
+                self.fit.update_fit_from_excess(detector.excess, assignment_known=known)
             return found
-        self.fit.record_excess(detector.excess, assignment_known=known)
-        found = search.step(
+        self.fit.update_fit_from_excess(detector.excess, assignment_known=known)
+        found = search.update_assignment(
             assignment,
             TickRecord(
                 replace_missing_by_zero(previous_readings),
@@ -325,13 +331,13 @@ class IdentityMonitor:
         readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.update_estimate_and_check_onset(readings)
-            self._update_noise_in_costs()
+            self._pass_noise_to_costs()
         if tick.evidence:
             if partial.explained:
                 continuation = imputation.compare_with_previous_tick(
                     readings, tick.action, assignment
                 )
-            assignment = partial.step(readings, tick.action, assignment, continuation)
+            assignment = partial.update_assignment(readings, tick.action, assignment, continuation)
         else:
             partial.skip_tick()
         assignment = self._mark_assignment_lost(assignment)
@@ -347,7 +353,7 @@ class IdentityMonitor:
             if self.noise.sd:
                 signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
-        given = imputation.impute_tick(
+        given = imputation.impute_tick_of_partial_search(
             readings, tick.action, assignment, readings_explained=partial.explained
         )
         return assignment, given
@@ -368,10 +374,12 @@ class IdentityMonitor:
         return assignment, self._imputation.store_tick_without_evidence(tick.readings, assignment)
 
     def _can_replace_repeated_message(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message repeats the last one and can be replaced.
+        """Return whether this tick's readings repeat those of the last tick and can be replaced.
 
-        It can be replaced by the expected readings if the assignment (which input slot feeds which
-        channel) is known.
+        They can be replaced by the expected readings if the assignment is known.
+
+        Args:
+            assignment: Which input slot feeds which channel, as estimated so far.
         """
         compared = self._sensors.is_repeated_message and self._imputation.readings is not None
         return compared and not assignment.lost
@@ -379,7 +387,9 @@ class IdentityMonitor:
     def _replace_repeated_message(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a repeated message: use the expected readings in its place.
+        """Process a tick whose readings repeat those of the last tick, as if a message came twice.
+
+        The expected readings are used instead.
 
         Args:
             tick: The readings and the action before them.
@@ -409,13 +419,13 @@ class IdentityMonitor:
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.update_estimate_and_check_onset(readings)
-            self._update_noise_in_costs()
+            self._pass_noise_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.compute_excess_costs(reads - signals, reads, prediction)
-            self.fit.record_excess(
+            self.fit.update_fit_from_excess(
                 float((excess - self._costs.compute_noise_costs(prediction)).sum()),
                 assignment_known=False,
             )
@@ -427,7 +437,13 @@ class IdentityMonitor:
         return assignment, readings[assignment.outputs]
 
     def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
-        """Start or stop passing readings unchanged to the policy; return the new assignment."""
+        """Start or stop passing readings unchanged to the policy; return the new assignment.
+
+        The new assignment is marked as lost.
+
+        Args:
+            assignment: Which input slot feeds which channel, as estimated so far.
+        """
         self._passes = not self._passes
         self._detector.reset_to_excess(self.fit.excess)
         if self._passes:
@@ -469,11 +485,11 @@ class IdentityMonitor:
             readings
         ):
             assignment = self._mark_assignment_lost(assignment.with_slots(self._settled.slots))
-        self._update_noise_in_costs()
+        self._pass_noise_to_costs()
         return assignment
 
-    def _update_noise_in_costs(self) -> None:
-        """Pass the estimated sensor noise on to the computation of costs."""
+    def _pass_noise_to_costs(self) -> None:
+        """Use the estimated sensor noise in the computation of all further costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 

@@ -107,7 +107,7 @@ class PartialSearch:
         the search started, and those of them that do not fade."""
         self._ticks = 0
 
-    def step(
+    def update_assignment(
         self,
         readings: np.ndarray,
         action: np.ndarray,
@@ -161,10 +161,10 @@ class PartialSearch:
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.
 
-        If `continuation` is None, signals have moved if the readings of most slots jump. Otherwise
-        two conditions must hold. Another assignment continues the previous readings better. And
-        either the readings of most slots jump, or the readings are surprising although the present
-        assignment is sure.
+        Without a `continuation`, this is so if the readings of most slots jump. With one, two
+        conditions must hold. First, another assignment continues the previous readings better.
+        Second, the readings of most slots jump, or they are surprising although the present
+        assignment was sure.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.
@@ -181,7 +181,7 @@ class PartialSearch:
         ) or self._have_most_slots_jumped(change)
 
     def _have_most_slots_jumped(self, change: np.ndarray) -> bool:
-        """Return whether most slots change more than they did in the recent ticks.
+        """Return whether most slots change their readings much more than in any recent tick.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.

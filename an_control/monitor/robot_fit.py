@@ -83,7 +83,7 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def record_excess(self, excess: float, *, assignment_known: bool) -> None:
+    def update_fit_from_excess(self, excess: float, *, assignment_known: bool) -> None:
         """Update the mean of the excess costs, and whether the model fits the robot, by one tick.
 
         Args:

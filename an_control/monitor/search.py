@@ -77,7 +77,7 @@ class ChangeDetector:
         """Whether the assignment explains the recent readings worse than a right one would."""
         return self.surprise > self._surprising
 
-    def step(
+    def detect_move(
         self,
         costs: np.ndarray,
         prediction: Prediction,
@@ -86,6 +86,8 @@ class ChangeDetector:
         assignment_is_new: bool,
     ) -> Move | None:
         """Return the move that was detected before this tick, or None if none was.
+
+        Without a move, `surprise` and `consistent` are updated.
 
         Args:
             costs: (slots, channels) the costs of the tick in nats.
@@ -150,8 +152,8 @@ class AssignmentSearch:
 
     A record is one stored tick. After `suspend` the first tick calls `start_verification`. Each
     further tick calls `count_tick_and_check_assignment_is_new`, and then `start_move_verification`
-    if a move was detected, or else `step`. On a robot that the model does not fit, a tick calls
-    only `reconsider_assignment`.
+    if a move was detected, or else `update_assignment`. On a robot that the model does not fit, a
+    tick calls only `reconsider_assignment`.
 
     | phase | ends | next |
     |---|---|---|
@@ -202,8 +204,8 @@ class AssignmentSearch:
 
     def suspend(self) -> None:
         """Remove the evidence and stop verifying, until `start_verification` is called."""
-        self._evidence.restart(np.zeros((len(self._all), len(self._all))))
-        self._newest.restart(np.zeros((len(self._all), len(self._all))))
+        self._evidence.restart_with_move_costs(np.zeros((len(self._all), len(self._all))))
+        self._newest.restart_with_move_costs(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
@@ -263,8 +265,8 @@ class AssignmentSearch:
             other_slots: (N,) the input slot of each channel in the other assignment.
             usual_costs: (channels,) the usual costs in such a tick; None for a prior.
         """
-        self._evidence.restart(move_costs, usual_costs)
-        self._newest.restart(np.zeros_like(move_costs))
+        self._evidence.restart_with_move_costs(move_costs, usual_costs)
+        self._newest.restart_with_move_costs(np.zeros_like(move_costs))
         self._surprising = False
         self._age, self._counted = 0, assignment.lost
         self._tried: dict[bytes, int] = {}
@@ -281,7 +283,7 @@ class AssignmentSearch:
         self._ticks += 1
         return self._age <= WINDOW
 
-    def step(
+    def update_assignment(
         self,
         assignment: Assignment,
         record: TickRecord,
@@ -313,7 +315,7 @@ class AssignmentSearch:
         """Return the phase for this tick.
 
         Args:
-            unexplained: Whether the assignment does not explain the readings.
+            unexplained: Whether the present assignment does not explain the recent readings.
         """
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
@@ -325,7 +327,7 @@ class AssignmentSearch:
 
     @property
     def _is_review_due(self) -> bool:
-        """Whether the evidence is due for review in this tick."""
+        """Whether the assignment is reviewed in this tick, as in every `review_ticks`-th one."""
         return self._ticks % self._settings.review_ticks == 0
 
     def _add_record(self, record: TickRecord) -> None:
@@ -362,13 +364,13 @@ class AssignmentSearch:
         return self._choose_best_assignment(assignment, found)
 
     def _iterate_candidates_after_move(
-        self, assignment: Assignment, identity: np.ndarray
+        self, assignment: Assignment, identity_costs: np.ndarray
     ) -> Iterator[Candidate]:
         """Yield assignments that may explain the ticks since signals moved between input slots.
 
         Args:
             assignment: The present assignment, which is yielded first.
-            identity: (slots, channels) the cost in nats of each slot as each channel, by the
+            identity_costs: (slots, channels) the cost in nats of each slot as each channel, by the
                 identity classifier (a network that says which channel's readings a slot has).
         """
         evidence = self._evidence
@@ -377,11 +379,11 @@ class AssignmentSearch:
             yield evidence.evaluate_assignment(self._swapped)
         if self._uses_dead_reckoning:
             yield from self._iterate_refined_candidates(
-                evidence, self._assign(identity + evidence.reckoning)
+                evidence, self._assign(identity_costs + evidence.reckoning)
             )
         elif self._age % 3 == 0:
             yield from self._iterate_refined_candidates(
-                evidence, self._assign(identity + evidence.move_costs)
+                evidence, self._assign(identity_costs + evidence.move_costs)
             )
 
     def _search_all_assignments(self, assignment: Assignment) -> Assignment:
@@ -397,7 +399,7 @@ class AssignmentSearch:
         if self._candidates is None:
             self._counted = False
             self._sought: list[Candidate] = []
-            self._candidates = self._iterate_alternatives(assignment.slots)
+            self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
             if not self._budget.count_affordable_comparisons(self._settings.verify_ticks):
@@ -408,11 +410,11 @@ class AssignmentSearch:
         agreed = [
             one
             for one in others
-            if self._is_supported_by_classifier(newest, assignment.slots, one.slots)
+            if self._is_change_supported_by_classifier(newest, assignment.slots, one.slots)
         ]
         return self._choose_best_assignment(assignment, [present, *agreed])
 
-    def _iterate_alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
+    def _iterate_candidates_for_newest_ticks(self, slots: np.ndarray) -> Iterator[Candidate]:
         """Yield the present assignment, then others that may explain the newest ticks better.
 
         Args:
@@ -443,7 +445,7 @@ class AssignmentSearch:
             ticks = self._settings.verify_ticks
             if self._ticks % ticks or len(self._evidence.records) < ticks:
                 return assignment
-            self._candidates = self._iterate_alternatives(assignment.slots)
+            self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
             other = assignment.with_slots(candidate.slots)
             if (other.slots != assignment.slots).any() and self.is_supported_by_evidence(
@@ -494,7 +496,7 @@ class AssignmentSearch:
             )
             if gained < self._fit.min_gain or not self._fit.explains_move(present, other):
                 return assignment
-        if not self._is_supported_by_classifier(
+        if not self._is_change_supported_by_classifier(
             self._newest.compute_identity_costs(), assignment.slots, slots
         ):
             return assignment
@@ -631,7 +633,7 @@ class AssignmentSearch:
         )
         if not self._is_candidate_accepted(assignment, present, swapped):
             return assignment
-        if not self._is_supported_by_classifier(
+        if not self._is_change_supported_by_classifier(
             self._newest.compute_identity_costs(), assignment.slots, slots
         ):
             return assignment
@@ -677,20 +679,25 @@ class AssignmentSearch:
             return gain >= self._fit.min_trial_gain
         return gain >= self._fit.min_gain and self._fit.explains_move(current, other)
 
-    def _is_supported_by_classifier(
-        self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray
+    def _is_change_supported_by_classifier(
+        self, identity_costs: np.ndarray, slots_before: np.ndarray, slots_after: np.ndarray
     ) -> bool:
         """Return whether the identity classifier supports a change of the assignment.
 
         The classifier is a network that says which channel's readings an input slot has.
 
         Args:
-            identity: (slots, channels) the classifier's costs in nats.
-            before: (N,) the input slot of each channel before the change.
-            slots: (N,) the input slot of each channel after the change.
+            identity_costs: (slots, channels) the classifier's costs in nats.
+            slots_before: (N,) the input slot of each channel before the change.
+            slots_after: (N,) the input slot of each channel after the change.
         """
-        gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
-        return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
+        gain = (
+            identity_costs[slots_before, self._all].sum()
+            - identity_costs[slots_after, self._all].sum()
+        )
+        return bool(
+            gain >= self._settings.min_identity_gain * np.count_nonzero(slots_after != slots_before)
+        )
 
     def _count_affordable_swaps(self, evidence: Evidence) -> int:
         """Return how many swaps of two channels this tick may try; at least one.

@@ -61,7 +61,7 @@ class SensorDelay:
         return self._actions[-self.ticks] if self.ticks else action
 
     def store_tick_for_comparison(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick for the next call of `compare_another_delay`, if delays are compared in it.
+        """Store a tick for `compare_with_another_delay`, if this tick is one to compare.
 
         Args:
             expectation: The signals that were expected in this tick.
@@ -73,7 +73,7 @@ class SensorDelay:
         if now or self._gains.any():
             self._noted = expectation, signals
 
-    def compare_another_delay(self) -> None:
+    def compare_with_another_delay(self) -> None:
         """Compare the present estimate with one other delay, in turn, by the stored tick.
 
         If the other delay has explained the readings better for long enough, it becomes the

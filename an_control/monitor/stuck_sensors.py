@@ -52,7 +52,7 @@ class StuckSensors:
         """(N,) True for slots that are stuck."""
         self._any = False
 
-    def step(self, readings: np.ndarray) -> np.ndarray:
+    def remove_stuck_readings(self, readings: np.ndarray) -> np.ndarray:
         """Return the readings (N,) of a tick with NaN for input slots that are known to be stuck.
 
         A slot whose reading has changed since the last tick is no longer stuck.

@@ -27,7 +27,7 @@ JUMP_LIMIT = 0.18
 class PolicyEngine(ABC):
     """A base class for engines, which compute one tick and keep the states of the neurons.
 
-    The states are an array (N, S) with one row for each channel's neuron. Arguments named `columns`
+    The states are an array (N, S) with one row for each channel's neuron. Arguments named `neurons`
     are indices of such rows. The row of an LSTM neuron holds its d outputs h, its d cells and its
     previous reading. The row of a neuron on stacked readings holds its d outputs and its k newest
     readings. With prediction attention the row also holds the evidence for each query, and with
@@ -63,7 +63,7 @@ class PolicyEngine(ABC):
         """
         self._state, self._all = state, np.arange(len(state))
 
-    def drop_neurons(self) -> None:
+    def remove_all_neurons(self) -> None:
         """Remove the neurons of all channels, but keep the recurrent state.
 
         A neuron is the small network that reads one channel. The recurrent state belongs to the
@@ -79,42 +79,42 @@ class PolicyEngine(ABC):
         """
         self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
 
-    def keep_neurons(self, columns: np.ndarray) -> None:
+    def keep_only_neurons(self, neurons: np.ndarray) -> None:
         """Remove all neurons but those with the given indices, which get the order of the indices.
 
         Args:
-            columns: (K,) the indices of the neurons that stay.
+            neurons: (K,) the indices of the neurons that stay.
         """
-        self._set_state(self._state[columns])
+        self._set_state(self._state[neurons])
 
-    def reset_neurons(self, columns: np.ndarray) -> None:
+    def reset_neurons(self, neurons: np.ndarray) -> None:
         """Reset some neurons to zero state.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
         """
-        self._state[columns] = self._fresh
+        self._state[neurons] = self._fresh
 
     def save_state(self) -> np.ndarray:
         """Return a copy of the neurons' states (N, S), one row for each neuron."""
         return self._state.copy()
 
-    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+    def restore_state(self, neurons: np.ndarray, states: np.ndarray) -> None:
         """Replace the states of some neurons.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             states: (K, S) their new states.
         """
-        self._state[columns] = states
+        self._state[neurons] = states
 
-    def get_neuron_outputs(self, columns: np.ndarray) -> np.ndarray:
+    def get_neuron_outputs(self, neurons: np.ndarray) -> np.ndarray:
         """Return the outputs h (K, d) float64 of some neurons.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
         """
-        return self._state[columns, : self._sizes.neuron].astype(np.float64)
+        return self._state[neurons, : self._sizes.neuron].astype(np.float64)
 
     @abstractmethod
     def reset(self) -> None:
@@ -125,27 +125,27 @@ class PolicyEngine(ABC):
         """
 
     @abstractmethod
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
         """Raise the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             queries: (K,) the index of the query whose evidence is raised in each of these neurons.
             min_nats: The evidence is raised to this value where it is lower.
         """
 
     @abstractmethod
     def advance_neurons(
-        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             previous: (A,) the action before these readings.
         """
 
@@ -153,7 +153,7 @@ class PolicyEngine(ABC):
     def step(
         self,
         values: np.ndarray,
-        columns: np.ndarray | None,
+        neurons: np.ndarray | None,
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
@@ -161,7 +161,7 @@ class PolicyEngine(ABC):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+            neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: A large number, which is added to each term of the attention's sum and subtracted
@@ -240,10 +240,10 @@ class AttentionNeuron(PreviousAction, Policy):
                 channels.
         """
         if ids is not None:
-            columns = [self._column[name] for name in ids if name in self._column]
-            self._engine.reset_neurons(np.array(columns, np.int64))
+            neurons = [self._column[name] for name in ids if name in self._column]
+            self._engine.reset_neurons(np.array(neurons, np.int64))
             return
-        self._engine.drop_neurons()
+        self._engine.remove_all_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
         self._update_id_mapping(())
@@ -261,8 +261,8 @@ class AttentionNeuron(PreviousAction, Policy):
         """
         known = [name for name in states if name in self._column]
         if known:
-            columns = np.array([self._column[name] for name in known], np.int64)
-            self._engine.restore_state(columns, np.array([states[name] for name in known]))
+            neurons = np.array([self._column[name] for name in known], np.int64)
+            self._engine.restore_state(neurons, np.array([states[name] for name in known]))
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
         """Tell the attention which nominal channel's signal arrives under each given id.
@@ -279,9 +279,9 @@ class AttentionNeuron(PreviousAction, Policy):
             return
         if self._identified is None or self._identified[0] is not ids:
             self._identified = ids, *self._find_known_neurons(ids)
-        _, places, columns = self._identified
+        _, places, neurons = self._identified
         whole = len(places) == len(ids)
-        self._engine.raise_evidence(columns, channels if whole else channels[places], min_nats)
+        self._engine.raise_evidence(neurons, channels if whole else channels[places], min_nats)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
@@ -293,8 +293,8 @@ class AttentionNeuron(PreviousAction, Policy):
             values: (N,) their readings.
             previous: (A,) the action before these readings.
         """
-        places, columns = self._find_known_neurons(ids)
-        self._engine.advance_neurons(values[places].astype(np.float32), columns, previous)
+        places, neurons = self._find_known_neurons(ids)
+        self._engine.advance_neurons(values[places].astype(np.float32), neurons, previous)
 
     def _find_known_neurons(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in `ids` of the ids that have a neuron, and these neurons' indices.
@@ -303,8 +303,8 @@ class AttentionNeuron(PreviousAction, Policy):
             ids: Channel ids.
         """
         places = [place for place, name in enumerate(ids) if name in self._column]
-        columns = [self._column[ids[place]] for place in places]
-        return np.array(places, np.int64), np.array(columns, np.int64)
+        neurons = [self._column[ids[place]] for place in places]
+        return np.array(places, np.int64), np.array(neurons, np.int64)
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
         """Move each neuron's state from an old channel id to a new one.
@@ -365,15 +365,15 @@ class AttentionNeuron(PreviousAction, Policy):
             self._idle = np.append(self._idle, np.zeros(len(column) - first, np.int64))
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
-        columns = places[order]
-        complete = len(columns) == len(column)
+        neurons = places[order]
+        complete = len(neurons) == len(column)
         self._ids = ids
         self._identified = None
         self._values = np.empty(len(ids), np.float32)
         self._place = None if (order[1:] > order[:-1]).all() else order
-        self._columns = None if complete else columns
-        self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
-        self._idle[columns] = 0
+        self._columns = None if complete else neurons
+        self._missing = None if complete else np.setdiff1d(np.arange(len(column)), neurons)
+        self._idle[neurons] = 0
         self._ordinary_shift = compute_exact_sum_shift(max(len(ids), 1), ORDINARY)
 
     def _count_and_remove_missing_channels(self) -> None:
@@ -382,7 +382,7 @@ class AttentionNeuron(PreviousAction, Policy):
         late = self._idle > self.keep_ticks
         if late.any():
             stay = np.flatnonzero(~late)
-            self._engine.keep_neurons(stay)
+            self._engine.keep_only_neurons(stay)
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
@@ -412,9 +412,9 @@ class AttentionNeuron(PreviousAction, Policy):
         The key is computed from the neuron's output before an encoder changes it. With PMA (pooling
         by multihead attention) the key is this output itself.
         """
-        columns = np.arange(len(self._column)) if self._columns is None else self._columns
+        neurons = np.arange(len(self._column)) if self._columns is None else self._columns
         terms = (
-            self._engine.get_neuron_outputs(columns)[:, None, :] * self._key
+            self._engine.get_neuron_outputs(neurons)[:, None, :] * self._key
         )  # no matrix product: its
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 

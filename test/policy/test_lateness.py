@@ -46,7 +46,7 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
             lateness.store_tick_for_comparison(forward.compute_expectation(before, followed), seen)
-            lateness.compare_another_delay()
+            lateness.compare_with_another_delay()
         error = np.abs(lateness.predict_present_signals(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
@@ -91,7 +91,7 @@ def test_what_is_missing_says_nothing():
         lateness.store_tick_for_comparison(
             forward.compute_expectation(np.zeros(CHANNELS, np.float32), followed), missing
         )
-        lateness.compare_another_delay()
+        lateness.compare_with_another_delay()
     assert lateness.ticks == 0
 
 

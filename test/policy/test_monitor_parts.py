@@ -88,7 +88,7 @@ def search_with_one_missing(classified, ordered):
     for tick in range(60):
         readings = waves(tick)
         readings[4] = np.nan
-        assignment = search.step(readings, np.zeros(2, np.float32), assignment, None)
+        assignment = search.update_assignment(readings, np.zeros(2, np.float32), assignment, None)
     return assignment.slots.tolist()
 
 
@@ -209,14 +209,14 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
-        assert detector.step(usual, prediction, assignment, assignment_is_new=False) is None
+        assert detector.detect_move(usual, prediction, assignment, assignment_is_new=False) is None
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
     moved = np.full((5, 5), 20.0)
     moved[list(TURNED), range(5)] = -5.0
-    move = detector.step(moved * 0.4, prediction, assignment, assignment_is_new=False)
+    move = detector.detect_move(moved * 0.4, prediction, assignment, assignment_is_new=False)
     assert move is not None and move.slots.tolist() == list(TURNED)
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
-    assert detector.step(moved * 0.4, prediction, assignment, assignment_is_new=True) is None
+    assert detector.detect_move(moved * 0.4, prediction, assignment, assignment_is_new=True) is None
     assert detector.consistent == 0 and detector.surprise > 0.0
 
 
@@ -257,7 +257,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     def fresh():
         costs, budget = Costs(forward, MONITOR.costs), TimeBudget(forward, MONITOR.budget)
         evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
-        evidence.restart(link)
+        evidence.restart_with_move_costs(link)
         return evidence
 
     def drawn(count):

@@ -94,11 +94,11 @@ def _compute_importance(queries, keys):
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
     for j in range(rows):  # maxima of all rows side by side, many times faster
-        _multiply_rows(scores, turned, keys[:, j])
+        _compute_matrix_product(scores, turned, keys[:, j])
         for i in range(rows):
             largest[i] = scores[i] if scores[i] > largest[i] else largest[i]
     for i in range(rows):
-        _multiply_rows(scores, keys, queries[i])
+        _compute_matrix_product(scores, keys, queries[i])
         top = largest[i]
         for j in range(rows):
             scores[j] = compute_exp(scores[j] - top)
@@ -109,7 +109,7 @@ def _compute_importance(queries, keys):
 
 
 @njit(inline="always", error_model="numpy")
-def _multiply_rows(out, rows, x):
+def _compute_matrix_product(out, rows, x):
     """Compute ``out = x @ rows`` for an x of length 4 or more, in place."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     for j in range(len(out)):
