@@ -16,12 +16,12 @@ class Assignment(NamedTuple):
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
     model; there are N of each. Each estimator of the monitor takes an assignment and returns one.
 
-    At first the ids are pinned: the policy gets each signal under the channel id of the slot at
-    which the signal first arrived, which may be another channel's id, also after the signal has
-    moved to another slot. Once a rewiring is detected while the assignment is known, the policy
-    gets each signal under the id of the channel that it belongs to, and the policy's state is
-    renamed accordingly.
-    A permutation-invariant policy acts the same in both cases.
+    At first the outputs are pinned: under each channel id the policy gets the signal that first
+    arrived at the slot of this id, even if the signal belongs to another channel or has moved to
+    another slot. Once a rewiring is detected while the assignment is known, the outputs are
+    unpinned: the policy gets each signal under the id of the channel that the signal belongs to,
+    and the policy's state is renamed accordingly. A permutation-invariant policy acts alike in both
+    cases.
     """
 
     slots: np.ndarray
@@ -57,22 +57,22 @@ class Assignment(NamedTuple):
         """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 
-    def with_next_tick(self) -> Assignment:
-        """Return the assignment for the next tick.
+    def for_next_tick(self) -> Assignment:
+        """Return the assignment with which the next tick starts.
 
-        It is the same assignment without `detected` and `renames`, because these hold for one tick
-        only.
+        In it `detected` is False and `renames` is None, because both describe only the tick that
+        has passed. Everything else is unchanged.
         """
         if not self.detected and self.renames is None:
             return self
         return self._replace(detected=False, renames=None)
 
     def with_lost_mark(self) -> Assignment:
-        """Return the assignment with a mark that it is not known to be right.
+        """Return a copy that is marked as lost, which means that it is not known to be right.
 
-        The slots stay the same. `outputs`, which says which slot's signal the policy gets under
-        each channel id, also stays the same, and is pinned. This means that it does not follow
-        `slots` until a rewiring is detected.
+        The slots stay as they are. The outputs (which slot's signal the policy gets under each
+        channel id) stay too, and become pinned: they do not follow `slots` again before a rewiring
+        is detected.
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
@@ -82,40 +82,48 @@ class Assignment(NamedTuple):
         )
 
     def with_unpinned_outputs(self) -> Assignment:
-        """Return the assignment in which the policy gets each signal under its own channel id."""
+        """Return a copy in which the policy gets each signal under the signal's own channel id.
+
+        The outputs then follow `slots` at once when these change.
+        """
         if not self.pinned:
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
     def with_slots(self, slots: np.ndarray) -> Assignment:
-        """Return the assignment with other slots.
+        """Return a copy in which other input slots feed the channels.
 
         Args:
             slots: (N,) the input slot that feeds each channel.
         """
         return self if slots is self.slots else self._replace(slots=slots)
 
-    def with_outputs_from_slots(self, verifying: bool) -> Assignment:
-        """Return the assignment with the outputs that follow from its input slots.
+    def with_outputs_updated_from_slots(self, move_is_verified: bool) -> Assignment:
+        """Return a copy in which the policy's inputs (`outputs`) follow from `slots`.
+
+        Unpinned outputs become equal to `slots`. Pinned outputs change only while a move is
+        verified: each channel id then follows its signal to the signal's new slot.
 
         Args:
-            verifying: Whether a detected rewiring is being verified. Only then do pinned outputs
-                change: each id follows its signal to its new slot.
+            move_is_verified: Whether a detected move of signals is being verified.
         """
         if not self.pinned:
             outputs = self.slots
-        elif verifying:
+        elif move_is_verified:
             outputs = self.slots[np.argsort(self.previous)[self.previous_outputs]]
         else:
             return self
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
-    def arrange_by_slot(self, signals: np.ndarray) -> np.ndarray:
-        """Return values in the order of input slots, from values in the order of channels.
+    def arrange_by_slot(self, values_by_channel: np.ndarray) -> np.ndarray:
+        """Return values in the order of input slots, given in the order of channels.
 
         Args:
-            signals: (N,) the same values in the order of channels.
+            values_by_channel: (N,) one value for each channel, in the order of channels.
+
+        Returns:
+            (N,) at each slot's index, the value of the channel that the slot feeds.
         """
-        found = np.empty_like(signals)
-        found[self.slots] = signals
-        return found
+        values_by_slot = np.empty_like(values_by_channel)
+        values_by_slot[self.slots] = values_by_channel
+        return values_by_slot

@@ -41,21 +41,21 @@ class TimeBudget:
         self.spent_s = 0.0
         """The estimated seconds that this tick's search has taken so far."""
 
-    def count_affordable_comparisons(self, rows: float) -> int:
-        """Return how many comparisons the search may make in its next step within the budget.
+    def count_affordable_comparisons(self, rows_per_comparison: float) -> int:
+        """Return how many comparisons of assignments still fit into this tick's budget.
 
         Args:
-            rows: The amount of work of one comparison in rows; a row is the evaluation of one
+            rows_per_comparison: The work of one comparison in rows. A row is the evaluation of one
                 tick's readings under one assignment.
         """
         left_s = self._tick_s - self.spent_s - self._settings.call_s
-        return max(0, int(left_s / (rows * self._row_s)))
+        return max(0, int(left_s / (rows_per_comparison * self._row_s)))
 
-    def subtract_step_time(self, rows: float) -> None:
-        """Subtract the estimated time of a step of the search from the budget.
+    def subtract_estimated_time(self, rows: float) -> None:
+        """Subtract the estimated time of a part of the search from this tick's budget.
 
         Args:
-            rows: The amount of work of the step in rows; a row is the evaluation of one tick's
-                readings under one assignment.
+            rows: The work in rows. A row is the evaluation of one tick's readings under one
+                assignment.
         """
         self.spent_s += self._settings.call_s + rows * self._row_s

@@ -45,7 +45,7 @@ class Costs:
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise on all readings; it widens the expected errors."""
+        """The standard deviation of the noise on all readings; it increases the expected errors."""
         return self._noise_sd
 
     @noise_sd.setter
@@ -85,14 +85,17 @@ class Costs:
     ) -> None:
         """Add the costs of T ticks to a cost matrix, in place.
 
+        The costs of channels that read any number follow from `observed`, those of binary channels
+        follow from `readings`.
+
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
-            observed: (T, slots) the readings, or their changes from tick to tick; NaN where
-                missing.
+            observed: (T, slots) what is compared with `expected`: either the readings, or their
+                changes from tick to tick; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             readings: (T, slots) the readings.
-            prediction: The forward model's prediction (T, channels), of which the scale of the
-                errors and the probabilities of binary channels are used.
+            prediction: The forward model's prediction (T, channels). Only its scale of the errors
+                and its probabilities of binary channels are used.
         """
         scale, probability = prediction.scale, prediction.probability
         self._add_costs(costs, observed, expected, scale, readings, probability, *self._constants)
@@ -113,11 +116,11 @@ class Costs:
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
-            observed: (T, slots) the readings, or their changes from tick to tick; NaN where
-                missing.
+            observed: (T, slots) what is compared with `expected`: either the readings, or their
+                changes from tick to tick; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             scale: (T, channels) the scale of the errors.
-            readings: (T, slots) the readings.
+            readings: (T, slots) the readings, by which binary channels are compared.
             probability: (T, channels) the probability that a binary channel reads 1.
         """
         for t in range(len(observed)):
@@ -129,9 +132,7 @@ class Costs:
     def compute_channel_costs(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the cost (..., N) in nats of each channel's reading as that channel.
-
-        The cost of a reading is its negative log-likelihood under the prediction.
+        """Return how badly each channel's reading fits the prediction for that channel, in nats.
 
         Args:
             changes: (..., N) the changes of the readings in the channels' order; NaN where missing.
@@ -139,6 +140,9 @@ class Costs:
             readings: (..., N) the readings in the channels' order.
             prediction: The forward model's prediction, with a shape that broadcasts with the
                 readings.
+
+        Returns:
+            (..., N) the costs, which are negative log-likelihoods of the readings.
         """
         smooth, least = (
             self._compute_continuous_costs(changes, prediction),
@@ -159,10 +163,11 @@ class Costs:
     def _compute_continuous_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of changes in nats, treating no channel as binary.
 
-        The cost of a reading is its negative log-likelihood under the prediction.
+        A cost is the negative log-likelihood of a change under the prediction.
 
         Args:
-            changes: (..., N) the changes of the readings.
+            changes: (..., N) the changes of the readings since the tick before. A missing one (NaN)
+                costs NaN.
             prediction: The prediction for them, with a shape that broadcasts.
         """
         scale = add_variance_to_scale(prediction.scale, self._variance)
@@ -188,10 +193,11 @@ class Costs:
     def compute_change_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of changes in nats, treating no channel as binary.
 
-        The cost of a reading is its negative log-likelihood under the prediction.
+        A cost is the negative log-likelihood of a change under the prediction.
 
         Args:
-            changes: (..., N) the changes of the readings; a missing one (NaN) costs 0.
+            changes: (..., N) the changes of the readings since the tick before. A missing one (NaN)
+                costs 0.
             prediction: The prediction for them, with a shape that broadcasts.
         """
         found = self._compute_continuous_costs(changes, prediction)
@@ -201,8 +207,11 @@ class Costs:
     def sum_usual_costs(self, prediction: Prediction) -> float:
         """Return the sum of all channels' usual costs (mean negative log-likelihoods) in one tick.
 
+        The costs that the estimated sensor noise adds are included.
+
         Args:
-            prediction: The prediction (1, N) for the tick, whose scale decides what the noise adds.
+            prediction: The prediction (1, N) for the tick. Its scale of the errors decides how much
+                the noise adds.
         """
         if not self.noise_sd:
             return self._usual_sum
@@ -225,6 +234,8 @@ class Costs:
     def compute_usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
         """Return each channel's usual costs (N,), in nats, summed over ticks.
 
+        The costs that the estimated sensor noise adds are included.
+
         Args:
             prediction: The prediction (T, N) for these ticks.
         """
@@ -232,7 +243,10 @@ class Costs:
         return usual + self.compute_noise_costs(prediction) if self.noise_sd else usual
 
     def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a cost matrix, with a penalty added to each pair that is not present.
+        """Return a copy of a cost matrix, with a penalty for each pair that the assignment lacks.
+
+        So the pairs of slot and channel in the present assignment keep their costs, and every move
+        of a signal costs more.
 
         Args:
             costs: (slots, channels) the cost in nats of each input slot as each channel.
@@ -244,10 +258,10 @@ class Costs:
 
 
 def add_variance_to_scale(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the scale of a sum of two independent errors.
+    """Return the scale of an error to which an independent second error is added.
 
     Args:
-        scale: The scale of the first error.
+        scale: The scale of the first error, which is about its standard deviation.
         variance: The variance of the second error.
     """
     found: np.ndarray = np.sqrt(scale * scale + variance)

@@ -89,17 +89,20 @@ class Evidence:
         self.identity: np.ndarray | None = None
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
-    def restart(self, move_costs: np.ndarray, usual: np.ndarray | None = None) -> None:
-        """Remove all records, because sensor signals may have moved to other slots in this tick.
+    def restart_with_move_costs(
+        self, move_costs: np.ndarray, usual_costs: np.ndarray | None = None
+    ) -> None:
+        """Remove all records, and start with the costs of a tick in which signals may have moved.
 
         Args:
-            move_costs: (slots, channels) the costs in nats of this tick's readings, or instead a
-                prior, which is costs that favour some assignment.
-            usual: (channels,) the usual costs in such a tick; None: zeros, for a prior.
+            move_costs: (slots, channels) the costs in nats of this tick's readings. Alternatively a
+                prior: costs, not from readings, that favour some assignment.
+            usual_costs: (channels,) the usual costs in such a tick. None: zeros, as needed for a
+                prior.
         """
         self.clear()
         self.move_costs, self.identity = move_costs, None
-        self._usual_move_costs = np.zeros(len(move_costs)) if usual is None else usual
+        self._usual_move_costs = np.zeros(len(move_costs)) if usual_costs is None else usual_costs
 
     def clear(self) -> None:
         """Remove all records, and all costs that were computed from them."""
@@ -115,10 +118,9 @@ class Evidence:
         self.records.append(record)
 
     def copy(self) -> Evidence:
-        """Return a copy for computing costs.
+        """Return a copy with records of its own.
 
-        Records that are later added to the copy are not added to the original, nor the other way
-        round.
+        Records that are later added to the copy are not added to the original, and vice versa.
         """
         other = copy(self)
         other.records = self.records.copy()
@@ -128,23 +130,25 @@ class Evidence:
     def start_dead_reckoning(self, expectation: Expectation) -> None:
         """Start dead reckoning, which predicts each tick from the previous prediction.
 
+        The predictions use no readings, so they do not depend on the assignment of input slots.
+
         Args:
-            expectation: What was expected at the tick in which signals may have moved.
+            expectation: The signals that were expected in the tick in which signals may have moved.
         """
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
         self.reckoning = self.move_costs.copy()
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def drop_move_costs(self) -> None:
-        """Exclude the costs of the tick in which signals moved, so that only later ticks count."""
+        """Set the costs from `restart_with_move_costs` to 0, so that only the records count."""
         self.move_costs = np.zeros_like(self.move_costs)
         self._usual_move_costs = np.zeros(len(self.move_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Add the costs of a tick by dead reckoning, and advance the reckoning by one tick.
+        """Predict a tick from the previous prediction, and add the costs of the tick's readings.
 
-        Dead reckoning starts with the readings from before the signals moved, and predicts each
-        tick from the previous prediction.
+        This is dead reckoning: it starts with the readings from before the signals moved and uses
+        none after that.
 
         Args:
             record: The readings of the tick.
@@ -158,18 +162,28 @@ class Evidence:
         self._costs.add_tick_costs(self.reckoning, reads, ahead.expected[None], reads, prediction)
         self._reckoned = ahead.likeliest
 
-    def run_classifier(self) -> np.ndarray:
-        """Compute the identity classifier's costs (slots, channels); store and return them."""
+    def run_identity_classifier(self) -> np.ndarray:
+        """Compute and store the identity classifier's costs for the newest records; return them.
+
+        The identity classifier is the network that says which channel a single input slot's
+        readings are from.
+
+        Returns:
+            (slots, channels) the cost in nats of each slot as each channel.
+        """
         self.identity = self.compute_identity_costs()
         return self.identity
 
     def compute_identity_costs(self) -> np.ndarray:
-        """Return the identity classifier's costs (slots, channels) for the newest records.
+        """Return the identity classifier's costs for the newest records, without storing them.
 
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
+
+        Returns:
+            (slots, channels) the cost in nats of each slot as each channel.
         """
-        self._budget.subtract_step_time(self._settings.classifier_rows)
+        self._budget.subtract_estimated_time(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.compute_identity_costs(reads, change, actions)
@@ -185,7 +199,7 @@ class Evidence:
         shape = self.move_costs.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
-            self._budget.subtract_step_time(len(self.records) - count)
+            self._budget.subtract_estimated_time(len(self.records) - count)
             before, actions, change, reads = self._stack_records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add_tick_costs(sums, change, prediction.change, reads, prediction)
@@ -199,9 +213,9 @@ class Evidence:
     def compute_total_costs(self, assignments: np.ndarray) -> np.ndarray:
         """Return how badly each of S assignments fits all stored ticks, as an array (S,) in nats.
 
-        The number of an assignment is a sum of costs over all channels and all records. A record is
-        one stored tick. A cost is the negative log-likelihood of a reading under the forward
-        model's prediction, so the assignment with the lowest sum fits best.
+        The value for an assignment is the sum of its costs over all channels and all stored ticks.
+        A cost is the negative log-likelihood of a reading under the forward model's prediction, so
+        the assignment with the lowest sum fits best.
 
         Args:
             assignments: (S, N) the input slot that feeds each channel, for each assignment.
@@ -212,7 +226,7 @@ class Evidence:
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(assignments)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
-        self._budget.subtract_step_time(self._settings.swap_rows * len(which))
+        self._budget.subtract_estimated_time(self._settings.swap_rows * len(which))
         before, actions, change, reads = self._stack_records_from(first)
         by_channel = tick[:, None], assignments[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
@@ -226,11 +240,11 @@ class Evidence:
         ].sum(1)
         return found
 
-    def _stack_records_from(self, count: int) -> tuple[np.ndarray, ...]:
-        """Return the records from index `count` on, as one array (ticks, ...) for each field."""
-        return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
+    def _stack_records_from(self, start: int) -> tuple[np.ndarray, ...]:
+        """Return the records from index `start` on as one array (ticks, ...) for each field."""
+        return tuple(map(np.array, zip(*islice(self.records, start, None), strict=True)))
 
-    def add_newest_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
+    def add_newest_record_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
         """Add the costs of the newest record to a cost matrix, in place.
 
         Args:
@@ -243,5 +257,9 @@ class Evidence:
         )
 
     def _compute_assignment_independent_costs(self) -> np.ndarray:
-        """Return the costs (slots, channels) that do not depend on which assignment is assumed."""
+        """Return the costs (slots, channels), in nats, that are the same for all assignments.
+
+        They are those of the tick in which signals may have moved, and those of the identity
+        classifier.
+        """
         return self.move_costs if self.identity is None else self.move_costs + self.identity

@@ -61,14 +61,14 @@ class Excitation:
 
     @property
     def amplitude(self) -> float:
-        """The largest action of the motion."""
+        """The largest magnitude of an action in the motion."""
         return float(np.abs(self.motion).max())
 
     def check_consistency(self) -> None:
-        """Check that all parts fit each other.
+        """Check that the motion, the runs and the names fit each other and are within bounds.
 
         Raises:
-            ValueError: They do not; the message names the part.
+            ValueError: A part does not fit; the message names the part.
         """
         ticks, channels = len(self.motion), len(self.channels)
         if self.motion.ndim != 2 or not 10 <= ticks <= 100_000 or not self.motion.shape[1]:
@@ -156,7 +156,8 @@ def _parse_excitation(content: bytes) -> Excitation:
     """Return the excitation in the content of a file.
 
     Raises:
-        ValueError: There is none; KeyError and TypeError as well.
+        ValueError: The content holds no valid excitation; KeyError and TypeError are raised for
+            other faults of the header.
     """
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= len(content) - 8:
@@ -196,7 +197,7 @@ def _read_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 class OrderMatch(NamedTuple):
-    """The order of the channels that was found after a motion."""
+    """The channels' order that was found by comparing a run of the motion with recorded runs."""
 
     slots: np.ndarray
     """(N,) the input slot that feeds each channel."""
@@ -205,10 +206,10 @@ class OrderMatch(NamedTuple):
 
 
 class ResponseMatcher:
-    """A comparison of a run's readings with the recorded runs of every channel.
+    """A comparison of one run's readings with the recorded runs, which finds the channels' order.
 
-    Each channel's recorded readings are summarised as a normal distribution of its features, with a
-    share of the covariance that all channels have in common.
+    From the recorded runs each channel gets a normal distribution of features of its readings. A
+    part of each channel's covariance is the mean covariance of all channels.
 
     Args:
         excitation: The motion and the recorded runs.
@@ -225,7 +226,7 @@ class ResponseMatcher:
         self._pooled = max(1, *pooled)
         """The number of ticks over which a feature is a mean."""
         runs = excitation.runs.astype(np.float64)
-        self._units = [_compute_typical_size(one) for one in (runs, np.diff(runs, axis=1))]
+        self._units = [_compute_typical_magnitude(one) for one in (runs, np.diff(runs, axis=1))]
         self._fit_distributions(self._compute_features(runs))
 
     @one_blas_thread
@@ -267,9 +268,10 @@ class ResponseMatcher:
         return groups
 
     def _compute_features(self, runs: np.ndarray) -> np.ndarray:
-        """Return the features (..., N, D) of readings (..., T + 1, N), NaN where all are missing.
+        """Return the features (..., N, D) of readings (..., T + 1, N).
 
-        They are readings and changes, as means over short times, on a logarithmic scale.
+        They are the means, over short times, of each channel's readings and of their changes, on a
+        logarithmic scale. A mean over missing readings only is NaN.
         """
         parts = []
         for values, unit in zip(
@@ -279,7 +281,7 @@ class ResponseMatcher:
             count = scaled.shape[-2] // self._pooled
             shape = (*scaled.shape[:-2], count, self._pooled, scaled.shape[-1])
             parts.append(
-                _compute_mean_of_present(scaled[..., : count * self._pooled, :].reshape(shape))
+                _compute_mean_without_nan(scaled[..., : count * self._pooled, :].reshape(shape))
             )
         return np.concatenate(parts, -2).swapaxes(-1, -2)
 
@@ -297,10 +299,10 @@ class ResponseMatcher:
         return costs
 
     def match_channel_order(self, readings: np.ndarray) -> OrderMatch:
-        """Return the order of the channels by the readings (T + 1, N) of one run of the motion.
+        """Find which input slot carries which channel, by the readings of one run of the motion.
 
         Args:
-            readings: The readings by input slot, NaN where missing.
+            readings: (T + 1, N) the readings by input slot, NaN where missing.
         """
         features = self._compute_features(
             np.clip(readings.astype(np.float64), -MAX_READING, MAX_READING)
@@ -312,21 +314,21 @@ class ResponseMatcher:
         return OrderMatch(slots, self._explain_uncertain_order(costs, slots, seen))
 
     def _explain_uncertain_order(
-        self, costs: np.ndarray, slots: np.ndarray, seen: np.ndarray
+        self, costs: np.ndarray, slots: np.ndarray, has_readings: np.ndarray
     ) -> str:
-        """Return why an order is not certain, or "" if it is.
+        """Return the reason why an order of the channels is not certain, or "" if it is certain.
 
         Args:
             costs: (slots, channels) the costs in nats.
             slots: (N,) the input slot of each channel.
-            seen: (N,) True for the slots that had readings.
+            has_readings: (N,) True for the slots that had readings.
         """
-        missing = int((~seen).sum())
-        if missing > self._settings.max_missing * len(seen):
-            return f"{missing} of {len(seen)} channels are missing"
+        missing = int((~has_readings).sum())
+        if missing > self._settings.max_missing * len(has_readings):
+            return f"{missing} of {len(has_readings)} channels are missing"
         by_channel = costs[slots]
         own = np.diagonal(by_channel)
-        present = seen[slots]
+        present = has_readings[slots]
         squares = 2.0 * own - self._logs
         strange = float(np.median(squares[present])) / self._means.shape[1]
         if strange > self._settings.max_distance:
@@ -342,14 +344,18 @@ class ResponseMatcher:
         return ""
 
 
-def _compute_typical_size(values: np.ndarray) -> float:
-    """Return the typical size of values (R, T, N): the median over channels of their mean size."""
+def _compute_typical_magnitude(values: np.ndarray) -> float:
+    """Return the median over channels of their mean magnitudes.
+
+    Args:
+        values: (R, T, N) readings or changes of N channels.
+    """
     sizes = np.abs(values).mean((0, 1))
     return float(np.median(sizes[sizes > 0.0])) if (sizes > 0.0).any() else 1.0
 
 
-def _compute_mean_of_present(values: np.ndarray) -> np.ndarray:
-    """Return the mean over the last axis but one of the values that are not NaN, NaN for none."""
+def _compute_mean_without_nan(values: np.ndarray) -> np.ndarray:
+    """Return the mean over the last axis but one, ignoring NaN; NaN if all values are NaN."""
     if not np.isnan(values).any():
         mean: np.ndarray = values.mean(-2)
         return mean

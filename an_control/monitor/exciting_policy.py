@@ -28,7 +28,9 @@ STEP_TOLERANCE = 0.01
 
 
 class ExcitingPolicy(WrappingPolicy):
-    """A policy that needs its channels in order, and finds their order by small motions first.
+    """A policy that finds the order of its channels by small motions of the actuators, then acts.
+
+    It is meant for policies that need their channels in order.
 
     Args:
         policy: The policy, behind its monitor.
@@ -71,7 +73,11 @@ class ExcitingPolicy(WrappingPolicy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: with the known order, or else with the motions."""
+        """Start an episode.
+
+        If the order of the channels was found in an earlier episode and is not lost, the policy
+        acts at once. Otherwise the motion is played first.
+        """
         self._tries, self._problem = 0, ""
         self._interruptions = 0
         self._restart_motion()
@@ -85,12 +91,12 @@ class ExcitingPolicy(WrappingPolicy):
         self._ticks = 0
 
     @property
-    def _is_often_interrupted(self) -> bool:
-        """Whether the motion is cut short so often that it may never come to its end."""
+    def _is_motion_often_interrupted(self) -> bool:
+        """Whether the motion is interrupted so often that it may never come to its end."""
         return self._interruptions > self._settings.interruptions
 
     def _restart_motion(self) -> None:
-        """Play the motion from its beginning, and forget the readings so far."""
+        """Start the motion from its beginning, and forget the readings of its last run."""
         self._readings: list[np.ndarray] = []
         self._wanted = np.zeros(self._motion.shape[1], F32)
         self._sent = self._wanted
@@ -128,7 +134,7 @@ class ExcitingPolicy(WrappingPolicy):
     def _find_channel_order(self) -> None:
         """Find the order of the channels by the readings of a whole motion.
 
-        If it is not certain, play the motion again.
+        If the order is not certain, start the motion again.
         """
         found = self._matcher.match_channel_order(np.array(self._readings))
         self._problem = found.problem
@@ -142,7 +148,11 @@ class ExcitingPolicy(WrappingPolicy):
         self._readings.append(last)
 
     def ignore_next_tick(self) -> None:
-        """Start the motion again, or exclude the next tick from the monitor's evidence."""
+        """Exclude the next tick, because the command that was sent is no action in [-1, 1].
+
+        While the motion is played, it starts again. Once the policy acts, its monitor does not use
+        the next tick as evidence of rewiring.
+        """
         if self.order_known:
             self.policy.ignore_next_tick()
         else:
@@ -167,7 +177,7 @@ class ExcitingPolicy(WrappingPolicy):
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """The present findings of the monitor, with why the policy does not act yet."""
+        """The present findings of the monitor, and the reason why the policy does not act yet."""
         report = self.policy.monitor_report
         return (
             report if self.order_known else report._replace(lost=True, waiting=self._waiting_reason)
@@ -175,7 +185,7 @@ class ExcitingPolicy(WrappingPolicy):
 
     @property
     def _waiting_reason(self) -> str:
-        """Why the policy does not act yet."""
+        """The reason why the policy does not act yet, as a text for the user."""
         if self._tries >= self._settings.tries:
             return (
                 f"the order of the channels was not found by {self._tries} excitations, so the"
@@ -183,7 +193,7 @@ class ExcitingPolicy(WrappingPolicy):
             )
         if self._problem:
             return f"the excitation is played again, as the order is not certain: {self._problem}"
-        if self._is_often_interrupted:
+        if self._is_motion_often_interrupted:
             return (
                 "the excitation is played from its start again and again, as other commands were"
                 " sent than its own: the wiring's limits or max_rate may be too narrow for it"

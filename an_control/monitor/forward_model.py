@@ -63,7 +63,7 @@ class Prediction(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """The readings that are expected one tick after known signals and an action."""
+    """The readings that the forward model expects in a tick, and what it computed them from."""
 
     signals: np.ndarray
     """(N,) the known signals by channel."""
@@ -77,7 +77,7 @@ class Expectation(NamedTuple):
     """(N,) as `expected`, but for a binary channel the probability that it reads 1."""
 
     def is_computed_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Return whether this was computed from the same array of signals and an equal action."""
+        """Return whether this was computed from this very array of signals and an equal action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
         )
@@ -160,14 +160,14 @@ class ForwardModel:
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
             tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
             return Prediction(*tick)
-        return self._predict_rows(x)
+        return self._predict_by_numpy(x)
 
     @one_blas_thread
-    def _predict_rows(self, x: np.ndarray) -> Prediction:
-        """Predict the readings of the next tick by numpy.
+    def _predict_by_numpy(self, x: np.ndarray) -> Prediction:
+        """Predict the readings of the next tick by numpy, for any number of rows.
 
         Args:
-            x: (..., N + A) the present readings followed by the action.
+            x: (..., N + A) in each row the present readings, followed by the action.
         """
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
@@ -204,10 +204,11 @@ class ForwardModel:
         """Return the readings with estimates in place of the missing ones.
 
         Args:
-            previous_signals: (..., N) the result for the tick before.
+            previous_signals: (..., N) the readings without gaps of the tick before: the result of
+                the previous call.
             action: (..., A) the action after that tick.
             readings: (..., N) the readings in the model's order of channels, NaN where missing.
-            missing: (..., N) True for the missing ones.
+            missing: (..., N) True for the missing readings.
 
         Returns:
             (..., N) the readings without gaps.
@@ -223,17 +224,20 @@ class ForwardModel:
 
     @one_blas_thread
     def compute_identity_costs(
-        self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
+        self, readings: np.ndarray, changes: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Return -log of the probability (slots, channels) that input slot i carries channel k.
+        """Return the identity classifier's costs (slots, channels) in nats.
+
+        The cost of input slot i as channel k is -log of the probability that slot i carries channel
+        k.
 
         Args:
-            reads: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`.
-            change: (T, N) the changes that led to these readings.
+            readings: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`.
+            changes: (T, N) the changes that led to these readings.
             actions: (T, A) the actions before the readings.
         """
         own, common = compute_identity_features(
-            reads[None], change[None], actions[None], self._units
+            readings[None], changes[None], actions[None], self._units
         )
         (first, bias), (second, second_bias), (weight, last_bias) = self._classifier
         x = _apply_silu(own[0] @ first + (common[0] @ self._common + bias))
@@ -243,8 +247,8 @@ class ForwardModel:
         return costs
 
 
-def zero_missing(readings: np.ndarray) -> np.ndarray:
-    """Return readings with 0 in place of NaN; the same array if none is NaN."""
+def replace_missing_by_zero(readings: np.ndarray) -> np.ndarray:
+    """Return readings with 0 in place of NaN; without NaN, return the given array itself."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
@@ -261,27 +265,27 @@ def get_trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
 
 
 def compute_identity_features(
-    reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
+    readings: np.ndarray, changes: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs of the network that identifies which channel is in an input slot.
+    """Return the inputs of the identity classifier, which says which channel a slot carries.
 
-    The classifier always sees `WINDOW` ticks. Missing ticks count as zero; a flag for each tick
-    says whether it is there.
+    The classifier always gets `WINDOW` ticks. Ticks before the first given one are zero; a flag for
+    each tick says whether it was given.
 
     Args:
-        reads: (B, T, N) the readings of N slots, in B stretches of T ticks.
-        change: (B, T, N) the changes that led to these readings.
+        readings: (B, T, N) the readings of N slots, in B sequences of T ticks.
+        changes: (B, T, N) the changes that led to these readings.
         actions: (B, T, A) the actions before the readings.
-        units: (2,) the units by which readings and changes are divided.
+        units: (2,) the numbers by which readings and changes are divided.
 
     Returns:
-        The inputs (B, N, 2 * WINDOW) of each slot, and the inputs (B, WINDOW * (A + 1)) that all
-        slots share.
+        A pair: the inputs (B, N, 2 * WINDOW) of each slot, and the inputs (B, WINDOW * (A + 1))
+        that all slots share.
     """
-    batch, ticks, slots = reads.shape
+    batch, ticks, slots = readings.shape
     own = np.zeros((batch, 2, WINDOW, slots), F32)
-    own[:, 0, WINDOW - ticks :] = zero_missing(reads) / units[0]
-    size = zero_missing(change)
+    own[:, 0, WINDOW - ticks :] = replace_missing_by_zero(readings) / units[0]
+    size = replace_missing_by_zero(changes)
     own[:, 1, WINDOW - ticks :] = np.sign(size) * np.log1p(np.abs(size) / units[1])
     common = np.zeros((batch, WINDOW, actions.shape[2] + 1), F32)
     common[:, WINDOW - ticks :, :-1] = actions

@@ -19,9 +19,9 @@ from an_control.policy.interface import MonitorReport, Policy, WrappingPolicy
 
 
 class HandOverPolicy(WrappingPolicy):
-    """A policy in which a student acts until the monitor knows the order of the channels.
+    """A policy with which a student acts first, until the monitor knows the channels' order.
 
-    It has the same methods as the policy that takes over from the student.
+    Then the policy that needs its channels in order takes over for the rest of the episode.
 
     Args:
         policy: The policy that needs its channels in order, behind its monitor.
@@ -106,5 +106,5 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """The present findings of the ordered policy's monitor."""
+        """The present findings of the monitor of the policy that takes over."""
         return self.policy.monitor_report

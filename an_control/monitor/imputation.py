@@ -28,11 +28,11 @@ class Continuation(NamedTuple):
 
 
 class Imputation:
-    """A store of the newest signal of each channel, with estimates of the missing ones.
+    """A store of the newest signals and readings, with estimates of the missing ones.
 
     The monitor predicts the next tick from the newest `signals` (by channel) and compares it with
-    the newest `readings` (by input slot). A forward model that cannot impute leaves NaN for missing
-    slots.
+    the newest `readings` (by input slot). If the forward model cannot impute, missing channels stay
+    missing for the policy.
 
     Args:
         forward: The forward model, which predicts and imputes N channels.
@@ -62,21 +62,22 @@ class Imputation:
         self._since.clear()
 
     def skip_next_comparison(self) -> None:
-        """Let the next tick be compared with nothing, because the last readings are unreliable."""
+        """Do not compare the next tick with the last readings, because these are unreliable."""
         self.readings = None
 
     def forget_estimates(self) -> None:
-        """Forget the newest signals, because they were estimated from wrong readings."""
+        """Forget the newest signals and estimates, because they follow from wrong readings."""
         self.signals = None
 
-    def count_incomplete_tick(self, missing: np.ndarray) -> bool:
-        """Count a tick with missing input slots; return whether only `PartialSearch` can handle it.
+    def count_tick_and_check_needs_partial_search(self, missing: np.ndarray) -> bool:
+        """Count a tick with missing slots; return whether only `PartialSearch` can handle it.
 
-        Only `PartialSearch` can do so if slots have been missing for too long for predictions, or
-        if no readings are known yet.
+        This is so if slots have been missing for too long for predictions, or if there are no
+        earlier readings to compare with. A tick without missing slots restarts the count.
 
         Args:
-            missing: (N,) True for slots without a valid reading.
+            missing: (N,) True for slots without a valid reading; an empty array stands for none
+                missing.
         """
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
         if self.missing_ticks and (self.readings is None or self.missing_ticks > WINDOW):
@@ -88,12 +89,15 @@ class Imputation:
     def compare_with_previous_tick(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment
     ) -> Continuation | None:
-        """Return how well readings continue the signals of the tick before, or None if unknown.
+        """Compare a tick's readings with those that are expected after the previous tick.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action between the two ticks.
             assignment: Which input slot feeds which channel.
+
+        Returns:
+            The comparison; None if the signals of the previous tick are unknown.
         """
         if self.signals is None:
             return None
@@ -104,8 +108,8 @@ class Imputation:
             readings[assignment.slots],
         )
 
-        def compute_low_excess() -> float:
-            """Return the low quantile of the present channels' excess nats, see `Continuation`."""
+        def compute_low_excess_quantile() -> float:
+            """Return a low quantile of the present channels' excess nats, see `Continuation`."""
             above = self._costs.compute_excess_costs(signals - before, signals, prediction)
             above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
             place = int(self._settings.explained * len(above))
@@ -113,35 +117,45 @@ class Imputation:
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
-        return Continuation(costs, compute_low_excess, expectation)
+        return Continuation(costs, compute_low_excess_quantile, expectation)
 
     def record_signal_move(self) -> None:
-        """Record that signals moved between input slots before this tick.
+        """Clear the stored ticks, because signals moved between input slots before this tick.
 
-        Some slots are still missing, so that the signals cannot be compared.
+        `reestimate_missing` repeats the estimates only for ticks after the move.
         """
         self._before = self.signals
         self._since.clear()
 
     def reestimate_missing(self, assignment: Assignment) -> None:
-        """Estimate the missing signals of the recorded ticks again, under another assignment."""
+        """Estimate the missing signals of the stored ticks again, under another assignment.
+
+        Args:
+            assignment: Which input slot feeds which channel, as found since the signals moved.
+        """
         if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
         self.signals = self._before
         for readings, action in self._since:
             self._store_estimates(readings[assignment.slots], action)
 
-    def impute_tick(
-        self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, *, explained: bool
+    def impute_tick_of_partial_search(
+        self,
+        readings: np.ndarray,
+        action: np.ndarray,
+        assignment: Assignment,
+        *,
+        readings_explained: bool,
     ) -> np.ndarray:
-        """Return the policy's input (N,) for a tick in which slots stay missing.
+        """Store a tick in which slots stay missing, and return the policy's input (N,).
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
             assignment: Which input slot feeds which channel.
-            explained: Whether the assignment explains the present slots. Only then does the input
-                contain estimates; otherwise missing channels stay NaN.
+            readings_explained: Whether the assignment explains the readings of the present slots.
+                Only then does the policy's input contain estimates; otherwise missing channels stay
+                NaN.
         """
         policy_input, signals = readings[assignment.outputs], readings[assignment.slots]
         if not self._forward.imputes or np.isnan(signals).mean() > self._settings.max_missing:
@@ -152,12 +166,14 @@ class Imputation:
             self._before = self.signals
         self._since.append((readings, action))
         self._store_estimates(signals, action)
-        return self._insert_estimates(policy_input, assignment) if explained else policy_input
+        return (
+            self._insert_estimates(policy_input, assignment) if readings_explained else policy_input
+        )
 
     def _store_estimates(self, signals: np.ndarray, action: np.ndarray) -> None:
-        """Store the signals of a tick with estimates of the missing ones.
+        """Store the signals of a tick, with estimates in place of the missing ones.
 
-        Without earlier signals the estimates are the typical values from training.
+        Without signals of an earlier tick the estimates are the typical values from training.
 
         Args:
             signals: (N,) the readings by channel, NaN where missing.
@@ -169,8 +185,12 @@ class Imputation:
         else:
             self.signals = self._forward.impute_missing(self.signals, action, signals, missing)
 
-    def skip_tick(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def store_tick_without_evidence(
+        self, readings: np.ndarray, assignment: Assignment
+    ) -> np.ndarray:
         """Store a tick that is not evidence of rewiring, and return the policy's input (N,).
+
+        Missing readings keep their last values in the store; for the policy they are NaN.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -182,63 +202,71 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[assignment.outputs]
 
-    def record_unchanged_tick(self, readings: np.ndarray, assignment: Assignment) -> None:
+    def store_passed_through_tick(self, readings: np.ndarray, assignment: Assignment) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
-        If a reading is missing, the next tick will not be compared with this one.
+        If a reading is missing, the signals count as unknown, so that the next tick is not compared
+        with this one.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             assignment: Which input slot feeds which channel.
         """
-        self.count_incomplete_tick(np.zeros(0, bool))
+        self.count_tick_and_check_needs_partial_search(np.zeros(0, bool))
         self.signals = self.readings = None
         if not np.isnan(readings).any():
             self.signals, self.readings = readings[assignment.slots], readings
 
-    def store_expected(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def store_expected_signals(
+        self, expected_signals: np.ndarray, assignment: Assignment
+    ) -> np.ndarray:
         """Store expected signals in place of a repeated message; return the policy's input (N,).
 
         Args:
-            likeliest: (N,) the expected signals by channel.
+            expected_signals: (N,) the expected signals by channel.
             assignment: Which input slot feeds which channel.
         """
-        self.signals, self.readings = likeliest, assignment.arrange_by_slot(likeliest)
+        self.signals, self.readings = expected_signals, assignment.arrange_by_slot(expected_signals)
         return self.readings[assignment.outputs]
 
-    def step(
+    def store_and_impute_tick(
         self,
         readings: np.ndarray,
         action: np.ndarray,
         assignment: Assignment,
         signals: np.ndarray,
-        likeliest: np.ndarray | None,
+        expected_signals: np.ndarray | None,
     ) -> np.ndarray:
-        """Store an ordinary tick; return the policy's input (N,), with estimates where missing.
+        """Store a tick's readings and signals; return the policy's input (N,).
+
+        If slots are missing, their channels are estimated, provided that the forward model can
+        impute and the assignment is known.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
             assignment: Which input slot feeds which channel.
             signals: (N,) the readings by channel.
-            likeliest: (N,) the expected signals by channel; None if nothing is expected.
+            expected_signals: (N,) the expected signals by channel; None if nothing is expected.
         """
         policy_input = readings[assignment.outputs] if assignment.pinned else signals
         if self.missing_ticks and self._forward.imputes and not assignment.lost:
-            return self._impute_tick_missing(readings, action, signals, policy_input, assignment)
+            return self._impute_and_store_signals(
+                readings, action, signals, policy_input, assignment
+            )
         if self.missing_ticks:
-            assert self.readings is not None and likeliest is not None
+            assert self.readings is not None and expected_signals is not None
             missing = np.isnan(readings)
-            signals = np.where(missing[assignment.slots], likeliest, signals)
+            signals = np.where(missing[assignment.slots], expected_signals, signals)
             readings = np.where(missing, self.readings, readings)
         self.signals, self.readings = signals, readings
         return policy_input
 
-    def keep_unfiltered_readings(self, readings: np.ndarray) -> None:
-        """Compare the next tick with these unfiltered readings, if none is missing.
+    def store_unfiltered_readings(self, readings: np.ndarray) -> None:
+        """Store readings before the noise filter, with which the next tick will be compared.
 
         Filtered readings follow the assignment, so a comparison with them would always confirm the
-        assignment, even a wrong one.
+        assignment, even a wrong one. If a reading is missing, the stored readings stay.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -246,7 +274,7 @@ class Imputation:
         if not np.isnan(readings).any():
             self.readings = readings
 
-    def _impute_tick_missing(
+    def _impute_and_store_signals(
         self,
         readings: np.ndarray,
         action: np.ndarray,
@@ -259,8 +287,8 @@ class Imputation:
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
-            signals: (N,) the readings by channel.
-            policy_input: (N,) the policy's input without estimates.
+            signals: (N,) the readings by channel, NaN where missing.
+            policy_input: (N,) the policy's input without estimates, NaN where missing.
             assignment: Which input slot feeds which channel.
         """
         assert self.signals is not None

@@ -12,7 +12,13 @@ from an_control.monitor.settings import FREEDOM, MAX_LOG_SCALE, MIN_LOG_SCALE
 from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
 from an_control.system.compiled_cache import COMPILES, njit
 
-__all__ = ["COMPILES", "add_costs", "predict_tick", "solve_assignment", "update_mean_change"]
+__all__ = [
+    "COMPILES",
+    "add_costs",
+    "compute_mean_change_and_store",
+    "predict_tick",
+    "solve_assignment",
+]
 
 F32 = np.float32
 HALF = F32(0.5)
@@ -71,11 +77,11 @@ def add_costs(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def solve_assignment(costs):
-    """Return the input slot (N,) of each channel in the cheapest one-to-one assignment.
+    """Return the input slot (N,) of each channel in the one-to-one assignment of least total cost.
 
-    First each channel takes its cheapest slot, unless a channel before it has taken that one. The
+    First each channel takes its cheapest slot, unless an earlier channel has taken it. The
     remaining slots are assigned by shortest augmenting paths with potentials (Jonker & Volgenant
-    1987).
+    1987). If a cost is NaN, slot i may be returned for channel i.
 
     Args:
         costs: (slots, channels) the cost of each slot as each channel.
@@ -158,26 +164,25 @@ def predict_tick(inputs, weights, biases, usual_change):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def update_mean_change(values, previous, max_change):
-    """Return the mean absolute change of the readings since the tick before.
+def compute_mean_change_and_store(readings, previous_readings, max_channel_change):
+    """Return the mean magnitude of the readings' changes since the tick before.
 
-    The readings are stored in `previous`, for the next call.
-
-    Channels that are NaN are left out; the result is NaN if all channels are NaN. The result has
-    the same bits in any order of the channels.
+    The readings are then stored in `previous_readings`, for the next call. Channels with NaN in
+    either tick are left out; if none is left, the result is NaN. The result has the same bits in
+    any order of the channels.
 
     Args:
-        values: (N,) float64 the readings.
-        previous: (N,) the readings of the tick before; overwritten by `values`.
-        max_change: The bound of each channel's change.
+        readings: (N,) float64 the readings of this tick.
+        previous_readings: (N,) the readings of the tick before; overwritten.
+        max_channel_change: A larger change of a channel counts as this much.
     """
     total, known = 0.0, 0
-    for i in range(len(values)):
-        value = min(max(values[i], -MAX_READING), MAX_READING)
-        change = abs(value - previous[i])
-        previous[i] = value
-        if change > max_change:
-            change = max_change
+    for i in range(len(readings)):
+        value = min(max(readings[i], -MAX_READING), MAX_READING)
+        change = abs(value - previous_readings[i])
+        previous_readings[i] = value
+        if change > max_channel_change:
+            change = max_channel_change
         if change >= 0.0:  # not NaN
             total += (change + ROUND_MASS) - ROUND_MASS
             known += 1

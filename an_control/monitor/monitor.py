@@ -35,7 +35,12 @@ from an_control.monitor.assignment import Assignment
 from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs
 from an_control.monitor.evidence import TickRecord
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction, zero_missing
+from an_control.monitor.forward_model import (
+    Expectation,
+    ForwardModel,
+    Prediction,
+    replace_missing_by_zero,
+)
 from an_control.monitor.imputation import Imputation
 from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.robot_fit import RobotFit
@@ -70,7 +75,8 @@ class IdentityMonitor:
 
     Args:
         forward: The forward model of N channels.
-        ordered: Whether the policy needs each signal under its own id as soon as this id is known.
+        ordered: Whether the policy needs its channels in order. If so, it gets each signal under
+            the signal's own id as soon as this id is known.
         settings: The tuned numbers of all estimators.
     """
 
@@ -129,9 +135,9 @@ class IdentityMonitor:
         self._costs.noise_sd = 0.0
 
     def start_with_assumed_slots(self, slots: np.ndarray) -> None:
-        """Start an episode with another assumption than `reset`.
+        """Start an episode with the assumption that the channels are fed by given input slots.
 
-        The policy gets each signal under the id of its channel from the first tick on.
+        From the first tick on, the policy gets each signal under the id of its channel.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
@@ -144,44 +150,46 @@ class IdentityMonitor:
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
     ) -> np.ndarray:
-        """Take the readings of one tick, and return the signals for the policy.
+        """Estimate the assignment from one tick's readings, and return the signals for the policy.
 
         Args:
             readings: (N,) float32 by input slot, NaN where missing.
             action: (A,) the last action.
             evidence: Whether the readings follow from that action. If they do not, because a
-                command was sent that the action does not describe, the assignment stays.
+                command was sent that corresponds to no action, the assignment stays.
 
         Returns:
-            (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
-            If the readings are delayed, the predicted present signals.
+            (N,) the signal for each channel id, NaN if it is missing and not imputed. If the
+            readings are delayed, the predicted present signals.
         """
-        self.delay.compare_another_delay()
-        action = self.delay.record_action(action)
-        tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
-        self.fit.record_repeats(self._sensors.mask_of_unchanged_readings, readings)
-        assignment = self.assignment.with_next_tick()
+        self.delay.compare_with_another_delay()
+        action = self.delay.store_and_get_delayed_action(action)
+        tick = MonitorTick(
+            readings, self._sensors.remove_stuck_readings(readings), action, evidence
+        )
+        self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings)
+        assignment = self.assignment.for_next_tick()
         if (self.fit.model_fits_robot is False) is not self._passes:
             assignment = self._toggle_pass_through(assignment)
         if self._passes:
             estimate = self._pass_readings_unchanged
         else:
             self._search.continue_postponed_search(assignment)
-            if self._imputation.count_incomplete_tick(np.isnan(tick.readings)):
-                estimate = self._estimate_incomplete_tick
+            if self._imputation.count_tick_and_check_needs_partial_search(np.isnan(tick.readings)):
+                estimate = self._process_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
-                estimate = self._skip_tick
+                estimate = self._process_tick_without_evidence
             elif self._can_replace_repeated_message(assignment):
                 estimate = self._replace_repeated_message
             else:
-                estimate = self._estimate_complete_tick
+                estimate = self._process_complete_tick
         self.assignment, signals = estimate(tick, assignment)
         self._budget.start_tick(model_fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
         return self._predict_present_signals(signals) if late else signals
 
     def prepare_next_tick(self, action: np.ndarray) -> None:
-        """Do work for the next tick in advance, between two ticks.
+        """Do work for the next tick between two ticks, so that it does not delay the command.
 
         The work is what the previous tick has postponed, and the prediction of the readings after
         the given action. `step` uses this prediction if it gets the same action.
@@ -190,16 +198,16 @@ class IdentityMonitor:
             action: (A,) the last action.
         """
         self._search.continue_postponed_search(self.assignment)
-        self.delay.compare_another_delay()
+        self.delay.compare_with_another_delay()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.get_action_behind_next_readings(action)
             self._ahead = self._get_expectation(imputation.signals, action)
 
-    def _estimate_complete_tick(
+    def _process_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick with complete readings.
+        """Process a tick in which no slots are missing, or only briefly.
 
         Args:
             tick: The readings and the action before them.
@@ -221,27 +229,31 @@ class IdentityMonitor:
             if self._has_new_stuck_sensor(
                 assignment, readings, imputation.readings, expectation.prediction
             ):
-                return self._exclude_stuck(assignment, readings)
+                return self._exclude_stuck_slots(assignment, readings)
             assignment = self._update_assignment(
                 assignment, readings, imputation.readings, expectation
             )
             if assignment.slots is before:
-                self.delay.record_tick(expectation, readings[before])
+                self.delay.store_tick_for_comparison(expectation, readings[before])
         if self._ordered and not assignment.lost:
             assignment = assignment.with_unpinned_outputs()
         may_follow = not assignment.lost or self.fit.limits is None
-        assignment = assignment.with_outputs_from_slots(
+        assignment = assignment.with_outputs_updated_from_slots(
             self._search.is_verifying_move and may_follow
         )
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
         signals = self._search.blend_signals(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
-            given = imputation.step(readings, tick.action, assignment, signals, likeliest)
+            given = imputation.store_and_impute_tick(
+                readings, tick.action, assignment, signals, likeliest
+            )
             return assignment, given
         signals = self._filter_noise(signals, expectation)
         filtered = assignment.arrange_by_slot(signals)
-        given = imputation.step(filtered, tick.action, assignment, signals, likeliest)
-        imputation.keep_unfiltered_readings(readings)
+        given = imputation.store_and_impute_tick(
+            filtered, tick.action, assignment, signals, likeliest
+        )
+        imputation.store_unfiltered_readings(readings)
         return assignment, given
 
     def _update_assignment(
@@ -251,32 +263,32 @@ class IdentityMonitor:
         previous_readings: np.ndarray,
         expectation: Expectation,
     ) -> Assignment:
-        """Return the assignment after this tick's readings were compared with the expected ones.
+        """Return the assignment after comparing this tick's readings with the expected ones.
 
         Args:
             assignment: The assignment so far (which input slot feeds which channel).
             readings: (N,) by input slot.
-            previous_readings: (N,) the readings of the tick before.
-            expectation: The expected signals.
+            previous_readings: (N,) by input slot, the readings of the tick before.
+            expectation: The signals that were expected in this tick.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
-        known, new = not assignment.lost, search.count_tick_and_check_new()
+        known, new = not assignment.lost, search.count_tick_and_check_assignment_is_new()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
-        move = detector.step(costs, prediction, assignment, assignment_is_new=new)
+        move = detector.detect_move(costs, prediction, assignment, assignment_is_new=new)
         if move is not None:
             assignment = assignment.with_unpinned_outputs() if known else assignment
             self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
             found = search.start_move_verification(assignment, move, expectation)
             if found.slots is assignment.slots:
-                self.fit.record_excess(detector.excess, assignment_known=known)
+                self.fit.update_fit_from_excess(detector.excess, assignment_known=known)
             return found
-        self.fit.record_excess(detector.excess, assignment_known=known)
-        found = search.step(
+        self.fit.update_fit_from_excess(detector.excess, assignment_known=known)
+        found = search.update_assignment(
             assignment,
             TickRecord(
-                zero_missing(previous_readings),
+                replace_missing_by_zero(previous_readings),
                 expectation.action,
                 readings - previous_readings,
                 readings,
@@ -294,7 +306,7 @@ class IdentityMonitor:
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.compute_min_swap_cost(assignment) > settings.sure
-        if sure and search.is_supported(assignment, self._known):
+        if sure and search.is_supported_by_evidence(assignment, self._known):
             detector.surprise = 0.0
             search.confirm_initial_assignment()
             self.fit.restart_mean_excess()
@@ -303,10 +315,10 @@ class IdentityMonitor:
             self._known = assignment.slots
         return assignment
 
-    def _estimate_incomplete_tick(
+    def _process_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick in which slots stay missing.
+        """Process a tick with missing slots that only `PartialSearch` can handle.
 
         Args:
             tick: The readings and the action before them.
@@ -318,14 +330,14 @@ class IdentityMonitor:
         imputation, partial, slots = self._imputation, self._partial, assignment.slots
         readings, continuation = tick.readings, None
         if self._forward.imputes:
-            self.noise.update_estimate(readings)
-            self._update_noise_in_costs()
+            self.noise.update_estimate_and_check_onset(readings)
+            self._pass_noise_to_costs()
         if tick.evidence:
             if partial.explained:
                 continuation = imputation.compare_with_previous_tick(
                     readings, tick.action, assignment
                 )
-            assignment = partial.step(readings, tick.action, assignment, continuation)
+            assignment = partial.update_assignment(readings, tick.action, assignment, continuation)
         else:
             partial.skip_tick()
         assignment = self._mark_assignment_lost(assignment)
@@ -337,35 +349,37 @@ class IdentityMonitor:
         if assignment.slots is not slots:
             imputation.reestimate_missing(assignment)
         elif continuation is not None:
-            self.delay.record_tick(continuation.expectation, readings[slots])
+            self.delay.store_tick_for_comparison(continuation.expectation, readings[slots])
             if self.noise.sd:
                 signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
-        given = imputation.impute_tick(
-            readings, tick.action, assignment, explained=partial.explained
+        given = imputation.impute_tick_of_partial_search(
+            readings, tick.action, assignment, readings_explained=partial.explained
         )
         return assignment, given
 
-    def _skip_tick(
+    def _process_tick_without_evidence(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
         """Process a tick that is not evidence of rewiring.
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which input slot feeds which channel; it stays.
+            assignment: Which input slot feeds which channel; it does not change.
 
         Returns:
             The same assignment, and the signals (N,) for the policy.
         """
         self._partial.suspend()
-        return assignment, self._imputation.skip_tick(tick.readings, assignment)
+        return assignment, self._imputation.store_tick_without_evidence(tick.readings, assignment)
 
     def _can_replace_repeated_message(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message repeats the last one and can be replaced.
+        """Return whether this tick's readings repeat those of the last tick and can be replaced.
 
-        It can be replaced by the expected readings if the assignment (which input slot feeds which
-        channel) is known.
+        They can be replaced by the expected readings if the assignment is known.
+
+        Args:
+            assignment: Which input slot feeds which channel, as estimated so far.
         """
         compared = self._sensors.is_repeated_message and self._imputation.readings is not None
         return compared and not assignment.lost
@@ -373,11 +387,13 @@ class IdentityMonitor:
     def _replace_repeated_message(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a repeated message: use the expected readings in its place.
+        """Process a tick whose readings repeat those of the last tick, as if a message came twice.
+
+        The expected readings are used instead.
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which input slot feeds which channel; it stays.
+            assignment: Which input slot feeds which channel; it does not change.
 
         Returns:
             The same assignment, and the signals (N,) for the policy.
@@ -385,12 +401,12 @@ class IdentityMonitor:
         self._partial.suspend()
         assert self._imputation.signals is not None
         likeliest = self._get_expectation(self._imputation.signals, tick.action).likeliest
-        return assignment, self._imputation.store_expected(likeliest, assignment)
+        return assignment, self._imputation.store_expected_signals(likeliest, assignment)
 
     def _pass_readings_unchanged(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick of a robot that the model does not fit, and check whether it fits by now.
+        """Process a tick of a robot that the model does not fit, and check whether it fits now.
 
         Args:
             tick: The readings and the action before them.
@@ -402,14 +418,14 @@ class IdentityMonitor:
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
-            self.noise.update_estimate(readings)
-            self._update_noise_in_costs()
+            self.noise.update_estimate_and_check_onset(readings)
+            self._pass_noise_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.compute_excess_costs(reads - signals, reads, prediction)
-            self.fit.record_excess(
+            self.fit.update_fit_from_excess(
                 float((excess - self._costs.compute_noise_costs(prediction)).sum()),
                 assignment_known=False,
             )
@@ -417,11 +433,17 @@ class IdentityMonitor:
             assignment = self._search.reconsider_assignment(assignment, record)
             if assignment.slots is not slots:
                 self.fit.restart_mean_excess()
-        imputation.record_unchanged_tick(readings, assignment)
+        imputation.store_passed_through_tick(readings, assignment)
         return assignment, readings[assignment.outputs]
 
     def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
-        """Start or stop passing readings unchanged to the policy; return the new assignment."""
+        """Start or stop passing readings unchanged to the policy; return the new assignment.
+
+        The new assignment is marked as lost.
+
+        Args:
+            assignment: Which input slot feeds which channel, as estimated so far.
+        """
         self._passes = not self._passes
         self._detector.reset_to_excess(self.fit.excess)
         if self._passes:
@@ -430,9 +452,14 @@ class IdentityMonitor:
         return self._mark_assignment_lost(assignment)
 
     def _mark_assignment_lost(self, assignment: Assignment) -> Assignment:
-        """Return the assignment marked as unknown until all input slots have readings.
+        """End the verification of the assignment, and return it marked as lost.
 
-        A rewiring that was still being verified is undone.
+        Lost means that it is not known to be right. If a detected move was still being verified,
+        the policy's inputs are those from before the move. `AssignmentSearch` starts again at the
+        next complete tick.
+
+        Args:
+            assignment: Which input slot feeds which channel, as estimated so far.
         """
         if self._search.is_verifying_move and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
@@ -441,10 +468,10 @@ class IdentityMonitor:
         return assignment.with_lost_mark()
 
     def _revert_if_noise_begins(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
-        """Update the estimate of the sensor noise, and return the assignment.
+        """Update the estimate of the sensor noise; return the assignment to use from now on.
 
-        If noise has just set in, the last settled assignment is returned, because the rewiring that
-        was detected since then may have been the noise.
+        If noise has just begun, this is the last settled assignment, because a rewiring that was
+        detected after it may have been only the noise. Otherwise it is the given assignment.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -454,22 +481,24 @@ class IdentityMonitor:
             return assignment
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
-        if not self._imputation.missing_ticks and self.noise.update_estimate(readings):
+        if not self._imputation.missing_ticks and self.noise.update_estimate_and_check_onset(
+            readings
+        ):
             assignment = self._mark_assignment_lost(assignment.with_slots(self._settled.slots))
-        self._update_noise_in_costs()
+        self._pass_noise_to_costs()
         return assignment
 
-    def _update_noise_in_costs(self) -> None:
-        """Pass the estimated sensor noise on to the computation of costs."""
+    def _pass_noise_to_costs(self) -> None:
+        """Use the estimated sensor noise in the computation of all further costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
     def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
-        """Return signals (N,) by channel, with less noise.
+        """Return the signals (N,) by channel after filtering the sensor noise out of them.
 
         Args:
             signals: (N,) the noisy signals by channel.
-            expectation: What was expected in this tick.
+            expectation: The signals that were expected in this tick.
         """
         return self.noise.filter_noise(
             expectation.likeliest, expectation.prediction.scale[0], signals
@@ -486,11 +515,12 @@ class IdentityMonitor:
         return self._forward.compute_expectation(signals, action)
 
     def _predict_present_signals(self, delayed: np.ndarray) -> np.ndarray:
-        """Return the predicted present signals in place of delayed ones.
+        """Return the predicted present signals (N,) for the policy, from delayed ones.
+
+        If the last tick's signals are not all known, the delayed signals are returned.
 
         Args:
-            delayed: (N,) the delayed signals for the policy, returned unchanged if some are
-                missing.
+            delayed: (N,) the delayed signals for the policy, NaN where missing.
         """
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
@@ -505,15 +535,16 @@ class IdentityMonitor:
         previous_readings: np.ndarray,
         prediction: Prediction,
     ) -> bool:
-        """Return whether a sensor that should change its reading is newly found to be stuck.
+        """Return whether a sensor is newly found to be stuck.
 
-        A sensor is judged by the channel that its slot feeds in the last settled assignment, or in
-        the present one if the present one explains the other slots' readings much better.
+        A sensor is stuck if its reading stays while its channel should change. Its channel is the
+        one that its slot feeds in the last settled assignment. The present assignment is used
+        instead if it explains the changing readings much better.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
             readings: (N,) by input slot.
-            previous_readings: (N,) the readings of the tick before.
+            previous_readings: (N,) by input slot, the readings of the tick before.
             prediction: The prediction for this tick.
         """
         judged = self._settled
@@ -530,7 +561,9 @@ class IdentityMonitor:
         if judged.slots is not self._judged.slots:
             self._sensors.restart_counts(self._judged.channels != judged.channels)
             self._judged = judged
-        return self._sensors.update_stuck_slots(excess, judged.slots[self._may_stand_still])
+        return self._sensors.update_stuck_slots_and_check_new(
+            excess, judged.slots[self._may_stand_still]
+        )
 
     def _compute_slot_excess(
         self,
@@ -541,10 +574,12 @@ class IdentityMonitor:
     ) -> np.ndarray:
         """Return how far each slot's cost (N,) is above its channel's usual cost, in nats.
 
+        It is 0 for the slots of binary and constant channels.
+
         Args:
             slots: (N,) the slot that is assumed to feed each channel.
             readings: (N,) by input slot.
-            previous_readings: (N,) the readings of the tick before.
+            previous_readings: (N,) by input slot, the readings of the tick before.
             prediction: The prediction for this tick.
         """
         excess = np.empty(len(slots))
@@ -554,13 +589,13 @@ class IdentityMonitor:
         excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused
         return excess
 
-    def _exclude_stuck(
+    def _exclude_stuck_slots(
         self, assignment: Assignment, readings: np.ndarray
     ) -> tuple[Assignment, np.ndarray]:
-        """Return the settled assignment, and the policy's input (N,) with NaN for stuck slots.
+        """Return the assignment by which the stuck slots were judged, and the policy's input (N,).
 
-        The settled assignment is used because the rewiring that was detected since then may have
-        been the effect of the stuck sensors.
+        The policy's input is NaN for stuck slots. The given assignment is not used, because a
+        rewiring that was detected recently may have been only the effect of the stuck sensors.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -574,12 +609,12 @@ class IdentityMonitor:
 
     @property
     def slots(self) -> np.ndarray:
-        """Estimated input slot (N,) of each channel; while lost, the last known one."""
+        """The estimated input slot (N,) of each channel; while lost, the last known one."""
         return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
     def channel_by_moved_slot(self) -> dict[str, str]:
-        """Mapping from each moved input slot's id to the id of the channel that it feeds now."""
+        """The id of the channel that each moved input slot feeds now, by the slot's id."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -588,7 +623,7 @@ class IdentityMonitor:
 
     @property
     def misfit_description(self) -> str:
-        """Description of how the robot differs from the model's; "" while it seems to fit."""
+        """How the connected robot differs from the model's, as a text; "" while it seems to fit."""
         fit = self.fit
         if fit.model_fits_robot is not False:
             return ""
@@ -610,11 +645,11 @@ class IdentityMonitor:
 
     @property
     def identified_channel_mask(self) -> np.ndarray:
-        """Mask (N,) of the channels whose input slot is known; none while slots are missing.
+        """The mask (N,) of the channels whose input slot is known.
 
-        It holds all channels if nothing moved since the start, or once an assignment has stayed for
-        `settled_ticks` ticks. Before that, it holds only the channels that can hardly be confused
-        with another.
+        It contains all channels if nothing has moved since the start, or once an assignment has
+        stayed for `settled_ticks` ticks. Before that, it contains only the channels that can hardly
+        be confused with another. It contains none while lost or while slots are missing.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:

@@ -39,9 +39,10 @@ class MonitoredPolicy(WrappingPolicy):
     Args:
         policy: The inner policy, for scalar channels.
         monitor: The monitor, which estimates which input slot feeds which channel.
-        setting: What to do if a signal moves, "match" (give it to the policy under its own id) or
-            "reset" (reset the state of the channels concerned).
-        state_settings: The tuned numbers of the neurons' states.
+        setting: What to do if a signal moves to another slot: "match" gives it to the policy under
+            its own channel id, "reset" resets the neuron states of the channel ids that are wired
+            to the slots concerned.
+        state_settings: The tuned numbers for correcting the states of the policy's neurons.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class MonitoredPolicy(WrappingPolicy):
         signal it gets."""
 
     def start_with_assumed_slots(self, slots: np.ndarray) -> None:
-        """Start an episode as `IdentityMonitor.start_with_assumed_slots` does.
+        """Start an episode with the assumption that the channels are fed by given input slots.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
@@ -86,18 +87,22 @@ class MonitoredPolicy(WrappingPolicy):
         self.monitor.start_with_assumed_slots(slots)
 
     def ignore_next_tick(self) -> None:
-        """Exclude the next tick as evidence, because no action in [-1, 1] describes the command."""
+        """Exclude the next tick from the evidence by which the monitor detects rewiring.
+
+        Call it if the command that was sent corresponds to no action in [-1, 1].
+        """
         self._evidence = False
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Compute one tick; raise what the inner policy raises.
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
             values: (N,) the readings.
             ids: (N,) the channel id of each reading.
 
-        Returns:
-            (A,) float32 the action, in [-1, 1].
+        Raises:
+            ValueError: The readings are not valid, as in `Policy.step_array`.
+            TypeError: The values are not real numbers.
         """
         values = check_readings(values, len(ids))
         before = self.monitor.assignment
@@ -108,8 +113,8 @@ class MonitoredPolicy(WrappingPolicy):
             if self._state is not None:
                 self._move_neuron_state(self._state, before, assignment)
                 self._since.append((readings, self._action))
-                self._inform_attention(self._state, assignment)
-            values, ids = self._select_signals(signals, values)
+                self._raise_attention_evidence(self._state, assignment)
+            values, ids = self._select_policy_readings(signals, values)
         else:
             self._reset_moved_states(before.slots, assignment.slots)
         self._action = self.policy.step_array(values, ids)
@@ -141,7 +146,11 @@ class MonitoredPolicy(WrappingPolicy):
         return readings
 
     def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
-        """Store where each reading goes, for all ticks until other channel ids come."""
+        """Map the given channel ids to input slots, for all ticks until other ids are given.
+
+        Args:
+            ids: The channel ids of a tick's readings, in their order.
+        """
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
         self._to = np.array([self._slot[name] for name in compress(ids, known)], np.int64)
@@ -151,16 +160,17 @@ class MonitoredPolicy(WrappingPolicy):
         self._nominal = ids == self.nominal_ids
         self._ids = ids
 
-    def _select_signals(
+    def _select_policy_readings(
         self, signals: np.ndarray, values: np.ndarray
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the readings for the inner policy, and their ids.
+        """Return the readings for the inner policy, and their channel ids.
 
-        They are the present signals, and the readings of channels that the task does not know.
+        They are the monitor's signals without the missing ones, then the readings of the channels
+        that the task does not name.
 
         Args:
             signals: (N,) the monitor's signals by channel, NaN where missing.
-            values: The readings of the tick, of which those with unknown ids are passed on.
+            values: All readings of the tick, of which those with unknown ids are passed on.
         """
         given, ids = signals, self._given
         missing = np.isnan(signals)
@@ -175,11 +185,12 @@ class MonitoredPolicy(WrappingPolicy):
     def _move_neuron_state(
         self, state: ChannelState, previous: Assignment, assignment: Assignment
     ) -> None:
-        """Keep each channel's neuron state with its signal, and undo what wrong signals did to it.
+        """Give each channel's neuron the state that belongs to its signal.
 
-        Wrong signals have a lasting effect; because of them, a walker would still stand after the
-        monitor has found its channels again. So the state is recomputed from the state before the
-        move, with the readings of the right input slots since then.
+        If only ids have changed, the states are renamed. If a channel gets another slot's signal
+        than before, its state is recomputed from the one before the move, with the readings of the
+        right slot since then. Otherwise wrong signals would have a lasting effect: a walker would
+        still stand after the monitor has found its channels again.
 
         Args:
             state: The states of the policy's neurons, by channel id.
@@ -196,11 +207,11 @@ class MonitoredPolicy(WrappingPolicy):
         elif assignment.outputs is not outputs:
             self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
-    def _inform_attention(self, state: ChannelState, assignment: Assignment) -> None:
-        """Tell the policy's attention which channels the monitor has identified.
+    def _raise_attention_evidence(self, state: ChannelState, assignment: Assignment) -> None:
+        """Raise the attention's evidence about the channels that the monitor has identified.
 
         The attention holds evidence, in nats, about which channel's signal each neuron gets. For
-        the identified channels this evidence is raised to at least a fixed value.
+        the identified channels it is raised to at least a fixed value.
 
         Args:
             state: The states of the policy's neurons, by channel id.
@@ -216,17 +227,19 @@ class MonitoredPolicy(WrappingPolicy):
             state.identify_channels(ids, channels, self._settings.identified)
 
     def _recompute_states(
-        self, state: ChannelState, corrected: np.ndarray, assignment: Assignment
+        self, state: ChannelState, corrected_channels: np.ndarray, assignment: Assignment
     ) -> None:
-        """Recompute the neuron states of corrected channels from their right input slots.
+        """Recompute the states of some channels' neurons from their right input slots.
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            corrected: (C,) the indices of the channels that now get another slot's signal.
+            corrected_channels: (C,) the indices of the channels that now get another slot's signal.
             assignment: The corrected assignment.
         """
         names = self.nominal_ids
-        again = corrected[[names[channel] in self._saved for channel in corrected]]
+        again = corrected_channels[
+            [names[channel] in self._saved for channel in corrected_channels]
+        ]
         if not len(again):
             return
         state.restore_state({names[channel]: self._saved[names[channel]] for channel in again})
@@ -236,32 +249,32 @@ class MonitoredPolicy(WrappingPolicy):
             state.advance_channels([names[c] for c in again[there]], values[there], action)
 
     def _rename_states(
-        self, state: ChannelState, previous_slots: np.ndarray, now: np.ndarray
+        self, state: ChannelState, previous_slots: np.ndarray, new_slots: np.ndarray
     ) -> None:
-        """Move each signal's neuron state to the signal's own channel id, which is now known.
+        """Move each signal's neuron state to the channel id under which the policy now gets it.
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            previous_slots: (N,) the input slot whose signal each id got so far.
-            now: (N,) the slot whose signal each id gets from now on.
+            previous_slots: (N,) the input slot whose signal the policy got so far under each id.
+            new_slots: (N,) the input slot whose signal it gets from now on under each id.
         """
-        if (now == previous_slots).all():
+        if (new_slots == previous_slots).all():
             return
-        old, new = np.argsort(previous_slots), np.argsort(now)  # the channel of each slot
+        old, new = np.argsort(previous_slots), np.argsort(new_slots)  # the channel of each slot
         names = self.nominal_ids
         new_names = {names[a]: names[b] for a, b in zip(old, new, strict=True)}
         state.rename_channels(new_names)
         self._saved = {new_names.get(one, one): saved for one, saved in self._saved.items()}
 
-    def _reset_moved_states(self, previous_slots: np.ndarray, now: np.ndarray) -> None:
-        """Reset the neuron state of each channel whose slot now feeds another channel.
+    def _reset_moved_states(self, previous_slots: np.ndarray, new_slots: np.ndarray) -> None:
+        """Reset the neuron state of each channel id whose slot now carries another signal.
 
         Args:
-            previous_slots: (N,) the slot that fed each channel before this tick.
-            now: (N,) the input slot that feeds each channel now.
+            previous_slots: (N,) the input slot that fed each channel before this tick.
+            new_slots: (N,) the input slot that feeds each channel now.
         """
-        if self._state is not None and now is not previous_slots:
-            moved = now[now != previous_slots]
+        if self._state is not None and new_slots is not previous_slots:
+            moved = new_slots[new_slots != previous_slots]
             self._state.reset_channels([self.nominal_ids[slot] for slot in moved])
 
     @property

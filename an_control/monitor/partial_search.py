@@ -64,7 +64,7 @@ class PartialSearch:
 
     @property
     def is_assignment_known(self) -> bool:
-        """Whether it is known which channels the input slots with readings feed."""
+        """Whether it is known which channels are fed by the input slots that have readings."""
         return self._known or self._sure
 
     def suspend(self) -> None:
@@ -78,11 +78,14 @@ class PartialSearch:
         self._known = True
 
     def skip_tick(self) -> None:
-        """Skip a tick that is not evidence of rewiring."""
+        """Exclude a tick that is not evidence of rewiring.
+
+        The next tick is not compared with it either.
+        """
         self._last = None
 
     def _restart_search(self) -> None:
-        """Reset the whole search, except for the number of rewirings that it has counted."""
+        """Reset the search, but not the count of detected rewirings."""
         self.explained, self._sure, self._known = True, False, False
         self._before: Assignment | None = None
         """The assignment before the last move."""
@@ -104,7 +107,7 @@ class PartialSearch:
         the search started, and those of them that do not fade."""
         self._ticks = 0
 
-    def step(
+    def update_assignment(
         self,
         readings: np.ndarray,
         action: np.ndarray,
@@ -113,7 +116,8 @@ class PartialSearch:
     ) -> Assignment:
         """Return the assignment after a tick in which slots are missing.
 
-        An assignment that was known before slots were missing stays until signals move.
+        If the assignment was known before slots were missing, it does not change until signals
+        move.
 
         Args:
             readings: (N,) by input slot, NaN where missing.
@@ -147,7 +151,7 @@ class PartialSearch:
         self._update_identity_costs(present)
         if not self._known:
             assignment = self._choose_assignment(assignment, present)
-        cost = self._compute_mean_cost(assignment.slots, present)
+        cost = self._compute_mean_identity_cost(assignment.slots, present)
         self.explained = cost < self._settings.max_cost
         self._sure = cost < self._settings.sure_cost and self._ticks >= self._settings.sure_ticks
         return assignment
@@ -157,10 +161,10 @@ class PartialSearch:
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.
 
-        If `continuation` is None, signals have moved if the readings of most slots jump. Otherwise
-        two conditions must hold. Another assignment continues the previous readings better. And
-        either the readings of most slots jump, or the readings are surprising although the present
-        assignment is sure.
+        Without a `continuation`, this is so if the readings of most slots jump. With one, two
+        conditions must hold. First, another assignment continues the previous readings better.
+        Second, the readings of most slots jump, or they are surprising although the present
+        assignment was sure.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.
@@ -177,7 +181,7 @@ class PartialSearch:
         ) or self._have_most_slots_jumped(change)
 
     def _have_most_slots_jumped(self, change: np.ndarray) -> bool:
-        """Return whether most slots change more than they did in the recent ticks.
+        """Return whether most slots change their readings much more than in any recent tick.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.
@@ -191,14 +195,14 @@ class PartialSearch:
         return bool(jumping > self._settings.jumping * np.count_nonzero(present))
 
     def _restart_after_move(
-        self, assignment: Assignment, continuation: Continuation | None, present: np.ndarray
+        self, assignment: Assignment, continuation: Continuation | None, has_reading: np.ndarray
     ) -> Assignment:
         """Restart the search after a detected move, and return the best assignment so far.
 
         Args:
             assignment: The assignment before the move.
             continuation: How well the readings continue those of the tick before; None if unknown.
-            present: (N,) True for input slots with a reading.
+            has_reading: (N,) True for input slots with a reading.
         """
         self._clear_records()
         self._before, self._age = assignment, 0
@@ -209,31 +213,31 @@ class PartialSearch:
             return assignment
         self._start_costs = continuation.costs
         return self._with_outputs_following_move(
-            assignment.with_slots(self._assign(self._compute_all_costs(present)))
+            assignment.with_slots(self._assign(self._sum_costs_of_all_evidence(has_reading)))
         )
 
-    def _update_identity_costs(self, present: np.ndarray) -> None:
-        """Update the costs of the identity classifier by the newest records.
+    def _update_identity_costs(self, has_reading: np.ndarray) -> None:
+        """Update the running mean of the identity classifier's costs by the newest records.
 
         The classifier is a network that says which channel's readings an input slot has.
 
         Args:
-            present: (N,) True for slots with a reading.
+            has_reading: (N,) True for input slots with a reading.
         """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.compute_identity_costs(reads, changes, actions)
-        costs = _subtract_slot_minimum(costs, present, self._max_cost)
+        costs = _subtract_slot_minimum(costs, has_reading, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
-    def _choose_assignment(self, assignment: Assignment, present: np.ndarray) -> Assignment:
-        """Return the best assignment if it is enough better, or else the present one.
+    def _choose_assignment(self, assignment: Assignment, has_reading: np.ndarray) -> Assignment:
+        """Return the best assignment if it is sufficiently better, or else the present one.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            present: (N,) True for slots with a reading.
+            has_reading: (N,) True for input slots with a reading.
         """
         settings = self._settings
-        costs, new = self._compute_all_costs(present), self._age <= settings.new_ticks
+        costs, new = self._sum_costs_of_all_evidence(has_reading), self._age <= settings.new_ticks
         if self.explained:
             max_cost = settings.max_cost if new else settings.sure_cost
             slots = self._find_better_assignment(
@@ -244,10 +248,11 @@ class PartialSearch:
         else:
             max_cost = min(
                 self._settings.max_cost,
-                self._settings.max_share * self._compute_mean_cost(assignment.slots, present),
+                self._settings.max_share
+                * self._compute_mean_identity_cost(assignment.slots, has_reading),
             )
             slots = self._find_better_assignment(costs, assignment.slots, 0.0)
-        if slots is None or self._compute_mean_cost(slots, present) >= max_cost:
+        if slots is None or self._compute_mean_identity_cost(slots, has_reading) >= max_cost:
             return assignment
         if not self.explained:
             self.rewires += not new
@@ -256,34 +261,47 @@ class PartialSearch:
         return self._with_outputs_following_move(assignment.with_slots(slots))
 
     def _find_better_assignment(
-        self, costs: np.ndarray, slots: np.ndarray, gain: float
+        self, costs: np.ndarray, slots: np.ndarray, min_gain: float
     ) -> np.ndarray | None:
-        """Return the cheapest assignment (N,), or None if it is not cheap enough.
+        """Return the assignment of least cost, or None if it costs too little less.
 
         Args:
             costs: (slots, channels) the costs in nats.
             slots: (N,) the input slot that feeds each channel at present.
-            gain: The nats that the cheapest assignment must cost less.
+            min_gain: The nats by which its total cost must be below that of `slots`.
+
+        Returns:
+            (N,) the input slot that feeds each channel, or None.
         """
         present = costs[slots, self._all].sum()
-        if present - costs.min(0).sum() <= gain:
+        if present - costs.min(0).sum() <= min_gain:
             return None
         best = self._assign(costs)
-        return best if present - costs[best, self._all].sum() > gain else None
+        return best if present - costs[best, self._all].sum() > min_gain else None
 
-    def _compute_all_costs(self, present: np.ndarray) -> np.ndarray:
-        """Return the cost (slots, channels) of each input slot as each channel, by all evidence.
+    def _sum_costs_of_all_evidence(self, has_reading: np.ndarray) -> np.ndarray:
+        """Return the cost (slots, channels) of each input slot as each channel, in nats.
 
-        The costs are in nats (negative log-likelihoods).
+        It sums three kinds of evidence: the identity classifier's costs, the costs known at the
+        search's start, and those of channels that were missing before the last move.
 
         Args:
-            present: (N,) True for slots with a reading.
+            has_reading: (N,) True for input slots with a reading.
         """
-        found: np.ndarray = self._costs + self._start_costs + present[:, None] * self._return_costs
+        found: np.ndarray = (
+            self._costs + self._start_costs + has_reading[:, None] * self._return_costs
+        )
         return found
 
     def _with_outputs_following_move(self, assignment: Assignment) -> Assignment:
-        """Return the assignment, whose outputs follow their signals for a while after a move."""
+        """Return the assignment with outputs that follow the signals' last move.
+
+        The outputs say which slot's signal the policy gets under each channel id. They follow a
+        move only for the first ticks after it; then the assignment is returned as it is.
+
+        Args:
+            assignment: Which input slot feeds which channel.
+        """
         before = self._before
         if before is None or self._ticks > self._settings.new_ticks:
             return assignment
@@ -291,30 +309,33 @@ class PartialSearch:
             outputs=assignment.slots[np.argsort(before.slots)[before.outputs]]
         )
 
-    def _compute_mean_cost(self, slots: np.ndarray, present: np.ndarray) -> float:
+    def _compute_mean_identity_cost(self, slots: np.ndarray, has_reading: np.ndarray) -> float:
         """Return the mean cost in nats of an assignment, by the identity classifier.
 
-        The mean is over the input slots with readings.
+        The mean is over the input slots with readings. Of channels that cannot be told apart, the
+        one of least cost counts.
 
         Args:
             slots: (N,) the input slot that feeds each channel.
-            present: (N,) True for slots with a reading.
+            has_reading: (N,) True for input slots with a reading.
         """
         alike = self._alike[np.argsort(slots)]
         least = np.where(alike, self._costs, np.inf).min(1)
-        return float(least[present].mean()) if present.any() else 0.0
+        return float(least[has_reading].mean()) if has_reading.any() else 0.0
 
 
-def _subtract_slot_minimum(costs: np.ndarray, present: np.ndarray, max_cost: float) -> np.ndarray:
-    """Return costs (slots, channels) from which the lowest cost of each input slot is subtracted.
+def _subtract_slot_minimum(
+    costs: np.ndarray, has_reading: np.ndarray, max_cost: float
+) -> np.ndarray:
+    """Return costs (slots, channels) from which each input slot's lowest cost is subtracted.
 
-    The costs of missing slots are 0.
+    For slots without a reading the result is 0.
 
     Args:
         costs: (slots, channels) the costs in nats.
-        present: (slots,) True for slots with a reading.
+        has_reading: (slots,) True for input slots with a reading.
         max_cost: The upper bound of the result.
     """
     costs = np.minimum(costs - costs.min(1, keepdims=True), max_cost)
-    bounded: np.ndarray = np.where(present[:, None], costs, 0.0)
+    bounded: np.ndarray = np.where(has_reading[:, None], costs, 0.0)
     return bounded

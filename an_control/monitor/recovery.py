@@ -20,7 +20,9 @@ from an_control.policy.task import MAX_RECOVERY
 
 
 def resolve_recovery_threshold(model: Model, requested: float | None) -> float:
-    """Return the threshold below which a robot counts as standing still, or 0 for no recovery.
+    """Return the mean change of the readings below which a robot counts as standing still.
+
+    See `RecoveringPolicy` for how the mean is computed. 0 stands for no recovery.
 
     Args:
         model: The model, whose file has a default threshold.
@@ -40,11 +42,13 @@ def resolve_recovery_threshold(model: Model, requested: float | None) -> float:
 class RecoveringPolicy(WrappingPolicy):
     """A policy that sends random actions to free the robot if it stands still.
 
+    The robot counts as standing still if the mean change of its readings is below a threshold. A
+    change is the magnitude of a reading's difference from the tick before, in the reading's unit.
+    The mean is over the channels and over about the last twelve ticks.
+
     Args:
         policy: The inner policy for scalar channels, which acts while the robot moves.
-        least_change: The threshold below which the robot counts as standing still. It is compared
-            with the change of a reading from tick to tick, averaged over the channels and over
-            about the last twelve ticks.
+        least_change: The threshold.
         settings: The tuned numbers of the recovery.
     """
 
@@ -58,13 +62,14 @@ class RecoveringPolicy(WrappingPolicy):
     def __init__(
         self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
     ) -> None:
-        from an_control.monitor.kernels import update_mean_change  # here: numba takes a second
+        # Imported here, as importing numba takes a second.
+        from an_control.monitor.kernels import compute_mean_change_and_store
 
         super().__init__(policy)
-        self._least, self._settings, self._update_mean_change = (
+        self._least, self._settings, self._compute_mean_change_and_store = (
             least_change,
             settings,
-            update_mean_change,
+            compute_mean_change_and_store,
         )
         self.reset()
 
@@ -117,7 +122,10 @@ class RecoveringPolicy(WrappingPolicy):
         return self._push.copy()
 
     def _restart_motion_estimate(self) -> None:
-        """Restart measuring how much the robot moves, so that no recovery starts at once."""
+        """Restart the running mean of the readings' changes, and end a recovery.
+
+        The mean restarts above the threshold, so that no recovery starts at once.
+        """
         self._change = self._settings.first_change * self._least
         self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0
@@ -132,7 +140,7 @@ class RecoveringPolicy(WrappingPolicy):
         if ids is not self._ids and ids != self._ids:
             last = dict(zip(self._ids, self._last.tolist(), strict=True))
             self._ids, self._last = ids, np.array([last.get(one, np.nan) for one in ids])
-        change = self._update_mean_change(values, self._last, self._settings.max_change)
+        change = self._compute_mean_change_and_store(values, self._last, self._settings.max_change)
         if change == change:
             self._change += self._settings.rate * (change - self._change)
 
@@ -145,7 +153,8 @@ class RecoveringPolicy(WrappingPolicy):
     def previous_action(self) -> np.ndarray:
         """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot.
 
-        Setting an action that differs much from the policy's restarts the observation of the robot.
+        If the action that is set differs much from the one that `step_array` returned, the running
+        mean by which a robot counts as standing still restarts.
         """
         return self.policy.previous_action
 

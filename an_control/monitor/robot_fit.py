@@ -24,8 +24,8 @@ class RobotFit:
     """An estimator of whether the forward model describes the connected robot.
 
     Args:
-        limits: Bounds from the model's validation. Without bounds every robot counts as fitting,
-            and the monitor uses every assignment that explains the readings better by
+        limits: Bounds from the model's validation; None: every robot counts as fitting, and the
+            monitor uses every assignment that explains the readings better by
             `FitSettings.min_gain` nats.
         count: The number of input slots.
         still: Values at which a reading may rest, such as those of contacts and constants.
@@ -55,7 +55,7 @@ class RobotFit:
         self.restart_mean_excess()
 
     def restart_mean_excess(self) -> None:
-        """Restart the running mean, as another assignment now explains the readings."""
+        """Restart the mean of the excess costs, because the assignment of slots has changed."""
         self._ticks, self._over = 0, 0.0
 
     @property
@@ -65,23 +65,26 @@ class RobotFit:
 
     @property
     def min_correction_gain(self) -> float:
-        """Nats by which an assignment must be better to replace one without a detected move."""
+        """Nats by which another assignment must be better to correct the present one.
+
+        A correction replaces an assignment without a detected move of signals.
+        """
         return self._settings.min_gain
 
     @property
     def min_trial_gain(self) -> float:
-        """Nats by which an assignment must be better to be tried while the monitor is lost."""
+        """Nats by which another assignment must be better to be tried while the monitor is lost."""
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_gain(self) -> float:
-        """Nats by which another assignment must be better so that the monitor uses it now."""
+        """Nats by which another assignment must be better to replace the present one at once."""
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def record_excess(self, excess: float, *, assignment_known: bool) -> None:
-        """Update the estimate by a tick's costs.
+    def update_fit_from_excess(self, excess: float, *, assignment_known: bool) -> None:
+        """Update the mean of the excess costs, and whether the model fits the robot, by one tick.
 
         Args:
             excess: The tick's costs above the usual ones in nats.
@@ -108,12 +111,14 @@ class RobotFit:
         elif assignment_known and long and self.excess <= largest:
             self._seen = True
 
-    def record_repeats(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
-        """Count which input slots repeat their readings, to find sensors that are too slow.
+    def update_slow_sensors(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
+        """Count the repeated readings of input slots; update `slow` from time to time.
+
+        `slow` lists the slots whose sensors are slower than the ticks.
 
         Args:
             unchanged: (N,) True for slots that read the same as at the last tick.
-            readings: (N,) the readings.
+            readings: (N,) the readings by input slot.
         """
         if self.limits is None:
             return
@@ -135,18 +140,18 @@ class RobotFit:
         self._repeats *= self._settings.fade
         self._left = self._settings.ticks
 
-    def explains_move(self, first: Candidate, other: Candidate) -> bool:
-        """Return whether another assignment explains the readings of the channels that it moves.
+    def explains_move(self, current: Candidate, alternative: Candidate) -> bool:
+        """Return whether a move of signals explains the readings of the channels that it concerns.
 
         Args:
-            first: The present assignment with its costs.
-            other: The other assignment with its costs.
+            current: The present assignment with its costs.
+            alternative: The assignment after the assumed move, with its costs.
         """
         if self.limits is None:
             return True
-        settings, moved = self._settings, first.slots != other.slots
+        settings, moved = self._settings, current.slots != alternative.slots
         count = int(np.count_nonzero(moved))
-        before, after = float(first.excess[moved].sum()), float(other.excess[moved].sum())
+        before, after = float(current.excess[moved].sum()), float(alternative.excess[moved].sum())
         usual = min(self._lately, default=0.0) / self.limits.max_excess
         strange = min(max(usual, 0.0), 1.0)
         gain = max(self.limits.min_gain, settings.channel_gain * min(count, settings.gain_channels))
@@ -155,11 +160,13 @@ class RobotFit:
         left = settings.unexplained * before + settings.unexplained_nats * count
         if after > min(left, before - gain):
             return False
-        before_all, after_all = float(first.excess.sum()), float(other.excess.sum())
+        before_all, after_all = float(current.excess.sum()), float(alternative.excess.sum())
         if before_all - after_all < settings.others * (before - after):
             return False
         if strange >= settings.strange and after_all > settings.strange_remaining * before_all:
             return False
         slack = (1.0 - strange) ** 2
-        little = after <= (settings.start_nats + settings.tick_nats * slack * other.ticks) * count
+        little = (
+            after <= (settings.start_nats + settings.tick_nats * slack * alternative.ticks) * count
+        )
         return little or after_all <= settings.remaining * before_all

@@ -74,10 +74,10 @@ class ChangeDetector:
 
     @property
     def is_excess_high(self) -> bool:
-        """Whether the assignment explains the recent readings worse than it should."""
+        """Whether the assignment explains the recent readings worse than a right one would."""
         return self.surprise > self._surprising
 
-    def step(
+    def detect_move(
         self,
         costs: np.ndarray,
         prediction: Prediction,
@@ -85,14 +85,16 @@ class ChangeDetector:
         *,
         assignment_is_new: bool,
     ) -> Move | None:
-        """Return the detected move before this tick, or None if nothing seems to have moved.
+        """Return the move that was detected before this tick, or None if none was.
+
+        Without a move, `surprise` and `consistent` are updated.
 
         Args:
-            costs: (slots, channels) the costs of the tick.
+            costs: (slots, channels) the costs of the tick in nats.
             prediction: The prediction (1, N) for the tick.
             assignment: The present assignment (which input slot feeds which channel).
-            assignment_is_new: Whether the assignment is new; then only a much better one counts as
-                a move.
+            assignment_is_new: Whether the assignment has just changed. If so, another one must
+                explain the readings much better to count as a move.
         """
         min_gain = self._settings.tick_gain_again if assignment_is_new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
@@ -110,25 +112,25 @@ class ChangeDetector:
         self,
         costs: np.ndarray,
         slots: np.ndarray,
-        present: float,
+        present_cost: float,
         min_gain: float,
         prediction: Prediction,
     ) -> Move | None:
-        """Return the move to the cheapest assignment, or None if this one is too little better.
+        """Return the move to the assignment of least cost, or None if it costs too little less.
 
         Args:
             costs: (slots, channels) the costs of the tick in nats.
             slots: (N,) the input slot that feeds each channel at present.
-            present: The total costs of the present assignment.
-            min_gain: Nats by which the cheapest assignment must be better, after its penalty for
-                moved channels.
+            present_cost: The total cost of the present assignment in nats.
+            min_gain: Nats by which the cheapest assignment must be better, with a penalty for moved
+                channels included in its cost.
             prediction: The prediction (1, N) for the tick.
         """
-        if present - float(costs.min(0).sum()) <= min_gain:
+        if present_cost - float(costs.min(0).sum()) <= min_gain:
             return None
         moved = self._costs.penalise_moves(costs, slots)
         best = self._costs.solve_assignment(moved)
-        gain = present - float(moved[best, self._all].sum())
+        gain = present_cost - float(moved[best, self._all].sum())
         if gain <= min_gain:
             return None
         return Move(moved, best, self._costs.compute_usual_costs_by_channel(prediction))
@@ -148,9 +150,10 @@ class Phase(Enum):
 class AssignmentSearch:
     """The search for the assignment of input slots to channels that fits the records best.
 
-    After `suspend` the first tick calls `start_verification`. Each further one calls
-    `count_tick_and_check_new` and then `start_move_verification` if a move was detected, or else
-    `step`; on a robot that the model does not fit it calls `reconsider_assignment` alone.
+    A record is one stored tick. After `suspend` the first tick calls `start_verification`. Each
+    further tick calls `count_tick_and_check_assignment_is_new`, and then `start_move_verification`
+    if a move was detected, or else `update_assignment`. On a robot that the model does not fit, a
+    tick calls only `reconsider_assignment`.
 
     | phase | ends | next |
     |---|---|---|
@@ -201,8 +204,8 @@ class AssignmentSearch:
 
     def suspend(self) -> None:
         """Remove the evidence and stop verifying, until `start_verification` is called."""
-        self._evidence.restart(np.zeros((len(self._all), len(self._all))))
-        self._newest.restart(np.zeros((len(self._all), len(self._all))))
+        self._evidence.restart_with_move_costs(np.zeros((len(self._all), len(self._all))))
+        self._newest.restart_with_move_costs(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
@@ -219,11 +222,12 @@ class AssignmentSearch:
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start_verification(self, assignment: Assignment) -> Assignment:
-        """Start to verify an assignment from new evidence; return the best assignment so far.
+        """Start to verify an assignment; return the best assignment so far.
+
+        The records are removed. Until there are new ones, a prior favours the given assignment.
 
         Args:
-            assignment: Which input slot feeds which channel. It is favoured by a prior, until there
-                is evidence.
+            assignment: Which input slot feeds which channel.
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
@@ -238,7 +242,7 @@ class AssignmentSearch:
         Args:
             assignment: The assignment before the move.
             move: The detected move.
-            expectation: What was expected at this tick.
+            expectation: The signals that were expected in this tick.
         """
         self.phase, self._moved = Phase.VERIFY_MOVE, True
         assignment = self._restart_verification(assignment, move.costs, move.slots, move.usual)
@@ -249,20 +253,20 @@ class AssignmentSearch:
         self,
         assignment: Assignment,
         move_costs: np.ndarray,
-        slots: np.ndarray,
-        usual: np.ndarray | None = None,
+        other_slots: np.ndarray,
+        usual_costs: np.ndarray | None = None,
     ) -> Assignment:
         """Clear the evidence; return the better of the present assignment and another one.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            move_costs: (slots, channels) the costs of this tick in nats, or instead a prior, which
-                is costs that favour some assignment.
-            slots: (N,) the slots of the other assignment.
-            usual: (channels,) the usual costs in such a tick; None for a prior.
+            move_costs: (slots, channels) the costs of this tick in nats. Alternatively a prior:
+                costs, not from readings, that favour some assignment.
+            other_slots: (N,) the input slot of each channel in the other assignment.
+            usual_costs: (channels,) the usual costs in such a tick; None for a prior.
         """
-        self._evidence.restart(move_costs, usual)
-        self._newest.restart(np.zeros_like(move_costs))
+        self._evidence.restart_with_move_costs(move_costs, usual_costs)
+        self._newest.restart_with_move_costs(np.zeros_like(move_costs))
         self._surprising = False
         self._age, self._counted = 0, assignment.lost
         self._tried: dict[bytes, int] = {}
@@ -270,16 +274,16 @@ class AssignmentSearch:
         assignment = assignment._replace(
             previous=assignment.slots, previous_outputs=assignment.outputs
         )
-        found = [self._evidence.evaluate_assignment(one) for one in (assignment.slots, slots)]
+        found = [self._evidence.evaluate_assignment(one) for one in (assignment.slots, other_slots)]
         return self._choose_best_assignment(assignment, found)
 
-    def count_tick_and_check_new(self) -> bool:
+    def count_tick_and_check_assignment_is_new(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
         self._age += 1
         self._ticks += 1
         return self._age <= WINDOW
 
-    def step(
+    def update_assignment(
         self,
         assignment: Assignment,
         record: TickRecord,
@@ -288,14 +292,16 @@ class AssignmentSearch:
         unexplained: bool,
         surprising: bool,
     ) -> Assignment:
-        """Take the record of a tick without a detected move; return the assignment after it.
+        """Store the record of a tick without a detected move; return the assignment after the tick.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            record: The readings of the slots.
+            record: The readings of the tick by slot, with those before it.
             prediction: The prediction (1, N) of these readings under this assignment.
-            unexplained: Whether the recent readings contradict the assignment.
-            surprising: Whether the assignment explains the recent readings worse than it should.
+            unexplained: Whether the assignment explains the recent readings so badly that any other
+                one is searched for.
+            surprising: Whether the assignment explains the recent readings worse than it should, so
+                that two channels may have swapped their signals.
         """
         self._add_record(record)
         self.phase = self._choose_phase(unexplained)
@@ -309,7 +315,7 @@ class AssignmentSearch:
         """Return the phase for this tick.
 
         Args:
-            unexplained: Whether the assignment does not explain the readings.
+            unexplained: Whether the present assignment does not explain the recent readings.
         """
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
@@ -321,7 +327,7 @@ class AssignmentSearch:
 
     @property
     def _is_review_due(self) -> bool:
-        """Whether the evidence is due for review in this tick."""
+        """Whether the assignment is reviewed in this tick, as in every `review_ticks`-th one."""
         return self._ticks % self._settings.review_ticks == 0
 
     def _add_record(self, record: TickRecord) -> None:
@@ -333,19 +339,20 @@ class AssignmentSearch:
 
     @property
     def _uses_dead_reckoning(self) -> bool:
-        """Whether readings are compared with predictions from before the signals moved."""
+        """Whether readings are still compared with predictions from before the signals moved."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
     def _verify_assignment(self, assignment: Assignment) -> Assignment:
-        """Return the best assignment (which input slot feeds which channel) since signals moved.
+        """Compare the assignment that is being verified with others; return the best one.
 
-        Comparisons beyond the budget of computing time are skipped: the next tick verifies again.
+        An assignment says which input slot feeds which channel. Comparisons beyond the budget of
+        computing time are left out: the next tick verifies again.
 
         Args:
             assignment: The present assignment, which is being verified.
         """
         evidence = self._evidence
-        identity = evidence.run_classifier()
+        identity = evidence.run_identity_classifier()
         found = [evidence.evaluate_assignment(assignment.previous)]
         for candidate in self._iterate_candidates_after_move(assignment, identity):
             found.append(candidate)
@@ -357,38 +364,42 @@ class AssignmentSearch:
         return self._choose_best_assignment(assignment, found)
 
     def _iterate_candidates_after_move(
-        self, assignment: Assignment, identity: np.ndarray
+        self, assignment: Assignment, identity_costs: np.ndarray
     ) -> Iterator[Candidate]:
         """Yield assignments that may explain the ticks since signals moved between input slots.
 
         Args:
-            assignment: The present assignment, which is the first one.
-            identity: (slots, channels) the cost in nats of each slot as each channel, by the
+            assignment: The present assignment, which is yielded first.
+            identity_costs: (slots, channels) the cost in nats of each slot as each channel, by the
                 identity classifier (a network that says which channel's readings a slot has).
         """
         evidence = self._evidence
-        yield from self._iterate_candidates(evidence, assignment.slots)
+        yield from self._iterate_refined_candidates(evidence, assignment.slots)
         if self._swapped is not None:
             yield evidence.evaluate_assignment(self._swapped)
         if self._uses_dead_reckoning:
-            yield from self._iterate_candidates(
-                evidence, self._assign(identity + evidence.reckoning)
+            yield from self._iterate_refined_candidates(
+                evidence, self._assign(identity_costs + evidence.reckoning)
             )
         elif self._age % 3 == 0:
-            yield from self._iterate_candidates(
-                evidence, self._assign(identity + evidence.move_costs)
+            yield from self._iterate_refined_candidates(
+                evidence, self._assign(identity_costs + evidence.move_costs)
             )
 
     def _search_all_assignments(self, assignment: Assignment) -> Assignment:
-        """Search for any other assignment that explains the newest ticks; return the best one.
+        """Search for any assignment that explains the newest ticks better; return the best one.
 
         An assignment says which input slot feeds which channel. Comparisons beyond the budget of
-        computing time are made at the next ticks, on the same evidence.
+        computing time are made in the next ticks, with the same evidence. Until all are made, the
+        present assignment is returned.
+
+        Args:
+            assignment: The present assignment.
         """
         if self._candidates is None:
             self._counted = False
             self._sought: list[Candidate] = []
-            self._candidates = self._iterate_alternatives(assignment.slots)
+            self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
             if not self._budget.count_affordable_comparisons(self._settings.verify_ticks):
@@ -399,11 +410,11 @@ class AssignmentSearch:
         agreed = [
             one
             for one in others
-            if self._is_supported_by_classifier(newest, assignment.slots, one.slots)
+            if self._is_change_supported_by_classifier(newest, assignment.slots, one.slots)
         ]
         return self._choose_best_assignment(assignment, [present, *agreed])
 
-    def _iterate_alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
+    def _iterate_candidates_for_newest_ticks(self, slots: np.ndarray) -> Iterator[Candidate]:
         """Yield the present assignment, then others that may explain the newest ticks better.
 
         Args:
@@ -411,21 +422,21 @@ class AssignmentSearch:
         """
         evidence = self._evidence.copy()
         evidence.drop_move_costs()
-        identity = evidence.run_classifier()
+        identity = evidence.run_identity_classifier()
         present = evidence.evaluate_assignment(slots)
         yield present
         for start in (identity, identity + present.costs):
-            yield from self._iterate_candidates(evidence, self._assign(start))
+            yield from self._iterate_refined_candidates(evidence, self._assign(start))
 
     def reconsider_assignment(self, assignment: Assignment, record: TickRecord) -> Assignment:
-        """Record a tick of a robot that the model does not fit; return the assignment.
+        """Store a tick of a robot that the model does not fit; return the assignment after it.
 
-        The model may fit under another assignment, so from time to time search for one that
-        explains the readings as well as in validation.
+        The model may fit under another assignment. So from time to time this searches for an
+        assignment that explains the readings as well as readings were explained in the validation.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            record: The readings of the tick.
+            record: The readings of the tick by slot, with those before it.
         """
         self._add_record(record)
         self.phase = Phase.RECONSIDER
@@ -434,10 +445,10 @@ class AssignmentSearch:
             ticks = self._settings.verify_ticks
             if self._ticks % ticks or len(self._evidence.records) < ticks:
                 return assignment
-            self._candidates = self._iterate_alternatives(assignment.slots)
+            self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
             other = assignment.with_slots(candidate.slots)
-            if (other.slots != assignment.slots).any() and self.is_supported(
+            if (other.slots != assignment.slots).any() and self.is_supported_by_evidence(
                 other, assignment.slots
             ):
                 self._candidates = None
@@ -453,7 +464,7 @@ class AssignmentSearch:
         """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
         If the readings are surprising, two signals may have swapped slots without a jump. Work
-        that no later step of this tick depends on is postponed to `continue_postponed_search`.
+        whose result this tick does not need is postponed to `continue_postponed_search`.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -467,7 +478,7 @@ class AssignmentSearch:
         if not assignment.lost and not self._is_review_due:
             self._put_off = prediction
             return assignment
-        self._add_newest_costs(assignment, prediction)
+        self._update_fading_costs(assignment, prediction)
         costs = self._costs
         if (
             not self._is_review_due
@@ -485,7 +496,7 @@ class AssignmentSearch:
             )
             if gained < self._fit.min_gain or not self._fit.explains_move(present, other):
                 return assignment
-        if not self._is_supported_by_classifier(
+        if not self._is_change_supported_by_classifier(
             self._newest.compute_identity_costs(), assignment.slots, slots
         ):
             return assignment
@@ -493,7 +504,7 @@ class AssignmentSearch:
         return assignment.with_slots(slots)
 
     def continue_postponed_search(self, assignment: Assignment) -> None:
-        """Do the last tick's postponed work: add its evidence, or try swaps of two channels.
+        """Do the work that the last tick postponed: add its costs, or try swaps of two channels.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -501,7 +512,7 @@ class AssignmentSearch:
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             count = self._count_affordable_swaps(self._evidence)
-            begin = self._count_tried_swaps(best.slots, count)
+            begin = self._advance_swap_counter(best.slots, count)
             self._swapped = self._find_best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
@@ -512,10 +523,13 @@ class AssignmentSearch:
             self._swapped = self._find_best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
-            self._add_newest_costs(assignment, prediction)
+            self._update_fading_costs(assignment, prediction)
 
     def confirm_initial_assignment(self) -> None:
-        """Mark the initial assignment as confirmed, so that its verification ends."""
+        """End the verification of the initial assignment, as it is now known to be right.
+
+        A verification of a detected move goes on.
+        """
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
@@ -527,14 +541,17 @@ class AssignmentSearch:
         """
         return float(self._compute_swap_costs(assignment).min())
 
-    def find_sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
-        """Return a mask (N,) of channels for which each swap of input slots costs enough.
+    def find_sure_channels(self, assignment: Assignment, min_nats: float) -> np.ndarray:
+        """Return a mask (N,) of the channels that can hardly be confused with another.
+
+        For such a channel, costs would grow by at least `min_nats` if it swapped input slots with
+        any channel.
 
         Args:
             assignment: Which input slot feeds which channel.
-            nats: The least cost of a swap.
+            min_nats: The least growth of the costs in nats.
         """
-        sure: np.ndarray = self._compute_swap_costs(assignment).min(1) >= nats
+        sure: np.ndarray = self._compute_swap_costs(assignment).min(1) >= min_nats
         return sure
 
     def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
@@ -570,46 +587,53 @@ class AssignmentSearch:
         increases[self._alike] = np.inf
         return increases
 
-    def _add_newest_costs(self, assignment: Assignment, prediction: Prediction) -> None:
-        """Add the newest record's costs to the fading costs of the present assignment.
+    def _update_fading_costs(self, assignment: Assignment, prediction: Prediction) -> None:
+        """Reduce the costs of earlier records, and add the newest record's costs.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            prediction: The prediction (1, N) for that tick.
+            prediction: The prediction (1, N) for the tick of the record.
         """
         costs = self._settings.fade * self._costs
-        self._evidence.add_newest_costs(costs, prediction)
+        self._evidence.add_newest_record_costs(costs, prediction)
         costs -= costs[assignment.slots, self._all]
         self._costs = costs
 
-    def _iterate_candidates(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield an assignment, then the best one by the predictions under it, and so on.
+    def _iterate_refined_candidates(
+        self, evidence: Evidence, start_slots: np.ndarray
+    ) -> Iterator[Candidate]:
+        """Yield an assignment with its costs, then one that fits these costs best, and so on.
+
+        The costs depend on predictions, which depend on the assignment. So costs and assignment are
+        computed in turns, until an assignment occurs twice or the number of turns is reached.
 
         Args:
             evidence: The recorded ticks.
-            slots: (N,) the first assignment.
+            start_slots: (N,) the input slot of each channel in the first assignment.
         """
         found: list[Candidate] = []
         turns = self._settings.turns
-        while len(found) < turns and not any((one.slots == slots).all() for one in found):
-            found.append(evidence.evaluate_assignment(slots))
+        while len(found) < turns and not any((one.slots == start_slots).all() for one in found):
+            found.append(evidence.evaluate_assignment(start_slots))
             yield found[-1]
-            slots = self._assign(found[-1].costs)
+            start_slots = self._assign(found[-1].costs)
 
     def _accept_supported_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
-        """Return the assignment with two channels swapped if the evidence supports that.
+        """Return the assignment with two channels swapped if the evidence supports it.
+
+        Otherwise return the given assignment.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            slots: (N,) the slots with two channels swapped.
+            slots: (N,) the input slot of each channel with two channels swapped.
         """
         present, swapped = (
             self._newest.evaluate_assignment(assignment.slots),
             self._newest.evaluate_assignment(slots),
         )
-        if not self._is_accepted(assignment, present, swapped):
+        if not self._is_candidate_accepted(assignment, present, swapped):
             return assignment
-        if not self._is_supported_by_classifier(
+        if not self._is_change_supported_by_classifier(
             self._newest.compute_identity_costs(), assignment.slots, slots
         ):
             return assignment
@@ -617,12 +641,12 @@ class AssignmentSearch:
         self.rewires += 1
         return assignment.with_slots(slots)
 
-    def is_supported(self, assignment: Assignment, slots: np.ndarray) -> bool:
-        """Return whether the evidence supports an assignment against the last known one.
+    def is_supported_by_evidence(self, assignment: Assignment, slots: np.ndarray) -> bool:
+        """Return whether the records support replacing the last known assignment by another one.
 
         Args:
             assignment: The assignment that may replace the known one.
-            slots: (N,) the input slots of the last known assignment.
+            slots: (N,) the input slot of each channel in the last known assignment.
         """
         if self._fit.limits is None or (assignment.slots == slots).all():
             return True
@@ -637,36 +661,43 @@ class AssignmentSearch:
         gained = before.total - now.total >= self._fit.min_gain
         return explained and gained and self._fit.explains_move(before, now)
 
-    def _is_accepted(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
-        """Return whether a candidate is so much better than another that it is accepted.
+    def _is_candidate_accepted(
+        self, assignment: Assignment, current: Candidate, other: Candidate
+    ) -> bool:
+        """Return whether a candidate is so much better than the current one that it is accepted.
 
         While the monitor is lost, less is required, because what the search finds then changes
-        nothing yet.
+        nothing yet for the policy.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            first: The candidate to compare with.
+            current: The candidate to compare with.
             other: The candidate that may be accepted.
         """
-        gain = first.total - other.total
+        gain = current.total - other.total
         if assignment.lost and not self._moved:
             return gain >= self._fit.min_trial_gain
-        return gain >= self._fit.min_gain and self._fit.explains_move(first, other)
+        return gain >= self._fit.min_gain and self._fit.explains_move(current, other)
 
-    def _is_supported_by_classifier(
-        self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray
+    def _is_change_supported_by_classifier(
+        self, identity_costs: np.ndarray, slots_before: np.ndarray, slots_after: np.ndarray
     ) -> bool:
         """Return whether the identity classifier supports a change of the assignment.
 
         The classifier is a network that says which channel's readings an input slot has.
 
         Args:
-            identity: (slots, channels) the classifier's costs in nats.
-            before: (N,) the input slot of each channel before the change.
-            slots: (N,) the input slot of each channel after it.
+            identity_costs: (slots, channels) the classifier's costs in nats.
+            slots_before: (N,) the input slot of each channel before the change.
+            slots_after: (N,) the input slot of each channel after the change.
         """
-        gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
-        return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
+        gain = (
+            identity_costs[slots_before, self._all].sum()
+            - identity_costs[slots_after, self._all].sum()
+        )
+        return bool(
+            gain >= self._settings.min_identity_gain * np.count_nonzero(slots_after != slots_before)
+        )
 
     def _count_affordable_swaps(self, evidence: Evidence) -> int:
         """Return how many swaps of two channels this tick may try; at least one.
@@ -677,16 +708,14 @@ class AssignmentSearch:
         rows = self._swap_rows * max(1, len(evidence.records))
         return min(max(1, self._budget.count_affordable_comparisons(rows)), self._settings.swaps)
 
-    def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
-        """Return how many swaps of two channels were tried, before counting further ones.
+    def _advance_swap_counter(self, slots: np.ndarray, count: int) -> int:
+        """Count swaps of two channels as tried; return how many were tried before them.
 
-        Then count `count` more swaps as tried.
-
-        The count restarts at 0 after the last swap.
+        Swaps of an assignment are tried from the likeliest on, some in each tick. The counter
+        restarts at 0 after the last swap.
 
         Args:
-            slots: (N,) the input slot of each channel in the assignment in which channels are
-                swapped.
+            slots: (N,) the input slot of each channel in the assignment whose channels are swapped.
             count: The number of swaps that are tried next.
         """
         key = slots.tobytes()
@@ -700,9 +729,9 @@ class AssignmentSearch:
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped, or None if none is better.
 
-        Computing predictions and assignments in turns can end where the two agree although both are
-        wrong, such as with a pair of legs confused with each other. So each swap is tried with the
-        predictions that follow from it.
+        `_iterate_refined_candidates` can end at an assignment that fits the predictions under it
+        although both are wrong, such as with two legs confused. So here each swap is evaluated with
+        the predictions under the swapped assignment.
 
         Args:
             best: The best assignment so far (which input slot feeds which channel).
@@ -724,15 +753,16 @@ class AssignmentSearch:
     def _choose_best_assignment(
         self, assignment: Assignment, candidates: list[Candidate]
     ) -> Assignment:
-        """Return the best candidate that is enough better than the first one, or else the first.
+        """Return the best candidate that is sufficiently better than the first, or else the first.
 
         Args:
-            assignment: The present assignment, which gets the chosen candidate's input slots.
-            candidates: The candidates; the first one is the one to compare with.
+            assignment: The present assignment, of which a copy with the candidate's input slots is
+                returned.
+            candidates: The candidates. The first one is the one that others must beat.
         """
         best, first = candidates[0], candidates[0]
         for one in sorted(candidates[1:], key=lambda one: one.total):
-            if self._is_accepted(assignment, first, one):
+            if self._is_candidate_accepted(assignment, first, one):
                 best = one
                 break
         self._costs = best.costs

@@ -44,8 +44,8 @@ class SensorDelay:
         self._ticks = self._turn = 0
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
-    def record_action(self, action: np.ndarray) -> np.ndarray:
-        """Record the last action (A,); return the action (A,) that this tick's readings follow.
+    def store_and_get_delayed_action(self, action: np.ndarray) -> np.ndarray:
+        """Store the last action (A,); return the action (A,) that this tick's readings follow.
 
         If the readings are delayed, the returned action is an older one.
         """
@@ -56,15 +56,15 @@ class SensorDelay:
         """Return the action (A,) that the next tick's readings will follow.
 
         Args:
-            action: (A,) the newest action, which `record_action` has not recorded yet.
+            action: (A,) the newest action, which has not been stored yet.
         """
         return self._actions[-self.ticks] if self.ticks else action
 
-    def record_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick, by which `compare_another_delay` will compare delays.
+    def store_tick_for_comparison(self, expectation: Expectation, signals: np.ndarray) -> None:
+        """Store a tick for `compare_with_another_delay`, if this tick is one to compare.
 
         Args:
-            expectation: What was expected at this tick.
+            expectation: The signals that were expected in this tick.
             signals: (N,) the readings by channel, NaN where missing.
         """
         self._ticks += 1
@@ -73,8 +73,8 @@ class SensorDelay:
         if now or self._gains.any():
             self._noted = expectation, signals
 
-    def compare_another_delay(self) -> None:
-        """Compare one other delay with the present estimate, by the last stored tick.
+    def compare_with_another_delay(self) -> None:
+        """Compare the present estimate with one other delay, in turn, by the stored tick.
 
         If the other delay has explained the readings better for long enough, it becomes the
         estimate.

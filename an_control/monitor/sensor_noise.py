@@ -21,7 +21,7 @@ F32 = np.float32
 
 
 def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
-    """Return the standard deviation of the noise that the smoothest channels suggest.
+    """Return the standard deviation of noise that would make the smoothest channels as rough.
 
     Args:
         readings: (T, N) the readings of T ticks, with at least one channel without NaN.
@@ -63,8 +63,8 @@ class SensorNoise:
         """Remove the recorded readings, because input slots carry other signals from now on."""
         self._readings.clear()
 
-    def update_estimate(self, readings: np.ndarray) -> bool:
-        """Update the estimate of the noise; return whether noise has just set in.
+    def update_estimate_and_check_onset(self, readings: np.ndarray) -> bool:
+        """Update the estimate of the noise; return whether noise has just begun.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -90,12 +90,12 @@ class SensorNoise:
     def filter_noise(
         self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray
     ) -> np.ndarray:
-        """Return the likeliest signals (N,) without noise; missing ones stay NaN.
+        """Return the likeliest signals (N,) behind noisy readings; missing ones stay NaN.
 
         Args:
             expected: (N,) the expected signals by channel.
             scale: (N,) the scale of the errors of these expectations.
-            readings: (N,) the readings by channel.
+            readings: (N,) the noisy readings by channel, NaN where missing.
         """
         missing = np.isnan(readings)
         noise, error = F32(self.sd**2), np.where(missing, F32(0.0), readings - expected)

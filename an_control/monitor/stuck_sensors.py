@@ -15,17 +15,19 @@ from an_control.monitor.settings import StuckSettings
 class StuckSensors:
     """An estimator of slots with stuck sensors, which replaces their readings by NaN.
 
-    A slot is a position at which readings arrive. Contacts may rightly stay 0 or 1, and constants
-    may stay at their value; these readings are the `values`. If the slot of a contact or a constant
-    reads anything else, signals have moved. From then on, a slot that reads one of the values must
-    do so for longer to be stuck. Only those ticks count in which the moving slots have less than
-    `max_excess` excess nats, because then their assignment is known.
+    A slot is a position at which readings arrive. It is stuck if it repeats its reading for some
+    ticks in which its channel should change.
+
+    Contacts may rightly stay 0 or 1, and constants at their value. If the assumed slot of a contact
+    or a constant reads anything else, signals have moved, so that any slot that reads one of these
+    values may carry a contact or a constant. Such a slot counts as stuck only after more ticks. Of
+    these, only the ticks count in which the assignment of the changing slots is known.
 
     Args:
         count: The number N of slots.
-        values: The readings of contacts and constants that do not change.
-        max_excess: The upper bound of the moving slots' excess nats (costs above the usual ones) in
-            a tick that counts.
+        values: The values at which contacts and constants may rest.
+        max_excess: The sum of the changing slots' excess nats (costs above the usual ones) below
+            which their assignment counts as known.
         settings: The tuned numbers of the estimator.
     """
 
@@ -50,10 +52,13 @@ class StuckSensors:
         """(N,) True for slots that are stuck."""
         self._any = False
 
-    def step(self, readings: np.ndarray) -> np.ndarray:
+    def remove_stuck_readings(self, readings: np.ndarray) -> np.ndarray:
         """Return the readings (N,) of a tick with NaN for input slots that are known to be stuck.
 
-        A slot that reads something else than before is no longer stuck.
+        A slot whose reading has changed since the last tick is no longer stuck.
+
+        Args:
+            readings: (N,) the readings by input slot.
         """
         same = readings == self._last
         self._last = readings
@@ -67,20 +72,20 @@ class StuckSensors:
 
     @property
     def is_repeated_message(self) -> bool:
-        """Whether this tick's message repeats the previous one, but not for too long.
+        """Whether all readings of this tick repeat those of the previous one, but not for too long.
 
-        The message of a robot that stands still may repeat itself for longer.
+        After more repeats, the robot may stand still; then no message has come twice.
         """
         return 0 < self._repeats <= self._settings.max_repeats
 
     @property
     def mask_of_unchanged_readings(self) -> np.ndarray:
-        """Mask (N,) of input slots that read the same as at the last tick."""
+        """The mask (N,) of input slots that read the same as at the last tick."""
         return self._same[0]
 
     @property
     def mask_of_changed_readings(self) -> np.ndarray:
-        """Mask (N,) of input slots that read something else than at the last tick."""
+        """The mask (N,) of input slots that read something else than at the last tick."""
         return ~self.mask_of_unchanged_readings
 
     def restart_counts(self, slots: np.ndarray) -> None:
@@ -97,26 +102,26 @@ class StuckSensors:
         self._excess[slots] = 0.0
 
     def has_repeated_reading(self, slots: np.ndarray) -> bool:
-        """Return whether any of the given sensors repeated its reading for two ticks.
+        """Return whether any of the given slots has repeated its reading for two ticks.
 
-        If so, `update_stuck_slots` must be called.
+        If so, `update_stuck_slots_and_check_new` must be called.
 
         Args:
-            slots: (S,) the indices of the sensors' input slots.
+            slots: (S,) the indices of the input slots.
         """
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def update_stuck_slots(self, excess: np.ndarray, still: np.ndarray) -> bool:
+    def update_stuck_slots_and_check_new(self, excess: np.ndarray, still_slots: np.ndarray) -> bool:
         """Update which input slots are stuck; return whether one is newly found to be stuck.
 
         Args:
             excess: (N,) each slot's costs above the usual ones in this tick, in nats.
-            still: (C,) the slots of contacts and constants.
+            still_slots: (C,) the indices of the slots of contacts and constants.
         """
         settings = self._settings
         same, usual = self._same[0], np.isin(self._last, self._values)
-        may_be_still = usual & (not usual[still].all())
+        may_be_still = usual & (not usual[still_slots].all())
         begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0

@@ -27,7 +27,7 @@ JUMP_LIMIT = 0.18
 class PolicyEngine(ABC):
     """A base class for engines, which compute one tick and keep the states of the neurons.
 
-    The states are an array (N, S) with one row for each channel's neuron. Arguments named `columns`
+    The states are an array (N, S) with one row for each channel's neuron. Arguments named `neurons`
     are indices of such rows. The row of an LSTM neuron holds its d outputs h, its d cells and its
     previous reading. The row of a neuron on stacked readings holds its d outputs and its k newest
     readings. With prediction attention the row also holds the evidence for each query, and with
@@ -56,10 +56,14 @@ class PolicyEngine(ABC):
         self._set_state(np.zeros((0, len(self._fresh)), dtype))
 
     def _set_state(self, state: np.ndarray) -> None:
-        """Replace the array of states (N, S), and the array of its row indices 0 to N - 1."""
+        """Replace the array of the neurons' states.
+
+        Args:
+            state: (N, S) the states, one row for each neuron.
+        """
         self._state, self._all = state, np.arange(len(state))
 
-    def drop_neurons(self) -> None:
+    def remove_all_neurons(self) -> None:
         """Remove the neurons of all channels, but keep the recurrent state.
 
         A neuron is the small network that reads one channel. The recurrent state belongs to the
@@ -75,42 +79,42 @@ class PolicyEngine(ABC):
         """
         self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
 
-    def keep_neurons(self, columns: np.ndarray) -> None:
-        """Keep only the neurons with the given indices, and put them in the order of these indices.
+    def keep_only_neurons(self, neurons: np.ndarray) -> None:
+        """Remove all neurons but those with the given indices, which get the order of the indices.
 
         Args:
-            columns: (K,) the indices.
+            neurons: (K,) the indices of the neurons that stay.
         """
-        self._set_state(self._state[columns])
+        self._set_state(self._state[neurons])
 
-    def reset_neurons(self, columns: np.ndarray) -> None:
-        """Reset the neurons with these indices to zero state.
+    def reset_neurons(self, neurons: np.ndarray) -> None:
+        """Reset some neurons to zero state.
 
         Args:
-            columns: (K,) the indices.
+            neurons: (K,) the indices of the neurons.
         """
-        self._state[columns] = self._fresh
+        self._state[neurons] = self._fresh
 
     def save_state(self) -> np.ndarray:
         """Return a copy of the neurons' states (N, S), one row for each neuron."""
         return self._state.copy()
 
-    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+    def restore_state(self, neurons: np.ndarray, states: np.ndarray) -> None:
         """Replace the states of some neurons.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             states: (K, S) their new states.
         """
-        self._state[columns] = states
+        self._state[neurons] = states
 
-    def get_neuron_outputs(self, columns: np.ndarray) -> np.ndarray:
+    def get_neuron_outputs(self, neurons: np.ndarray) -> np.ndarray:
         """Return the outputs h (K, d) float64 of some neurons.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
         """
-        return self._state[columns, : self._sizes.neuron].astype(np.float64)
+        return self._state[neurons, : self._sizes.neuron].astype(np.float64)
 
     @abstractmethod
     def reset(self) -> None:
@@ -121,35 +125,35 @@ class PolicyEngine(ABC):
         """
 
     @abstractmethod
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
         """Raise the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             queries: (K,) the index of the query whose evidence is raised in each of these neurons.
             min_nats: The evidence is raised to this value where it is lower.
         """
 
     @abstractmethod
     def advance_neurons(
-        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
-            columns: (K,) the indices of the neurons.
-            previous: (A,) the previous action.
+            neurons: (K,) the indices of the neurons.
+            previous: (A,) the action before these readings.
         """
 
     @abstractmethod
     def step(
         self,
         values: np.ndarray,
-        columns: np.ndarray | None,
+        neurons: np.ndarray | None,
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
@@ -157,7 +161,7 @@ class PolicyEngine(ABC):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+            neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: A large number, which is added to each term of the attention's sum and subtracted
@@ -185,18 +189,18 @@ class AttentionNeuron(PreviousAction, Policy):
 
     Args:
         model: A model of kind ``attention_neuron``.
-        engine: Computes the ticks. It numbers the neurons in the order in which this policy first
-            saw their channels' ids.
-        keep_ticks: Ticks for which a missing channel's state is kept; None: the ticks of one
-            second, or 100 ticks if the model does not say its step.
+        engine: The engine that computes the ticks. It numbers the neurons in the order in which
+            this policy first got their channels' ids.
+        keep_ticks: The number of ticks for which a missing channel's state is kept; None: the ticks
+            of one second, or 100 ticks if the model does not name the period of its ticks.
 
     Raises:
         ValueError: `keep_ticks` is negative.
     """
 
     _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
-    """The ids in the previous call of `identify_channels`, with the result of `_find_columns` for
-    them."""
+    """The ids in the previous call of `identify_channels`, with the result of
+    `_find_known_neurons` for them."""
 
     def __init__(self, model: Model, engine: PolicyEngine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
@@ -216,14 +220,14 @@ class AttentionNeuron(PreviousAction, Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: remove all channels, and zero the head's memory and previous action."""
+        """Start an episode: remove all channels, zero the head's memory and the previous action."""
         self._engine.reset()
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self.reset_channels()
 
     @property
     def channel_state(self) -> AttentionNeuron:
-        """The policy itself, which keeps the neurons' state by channel id."""
+        """The interface to the neurons' states by channel id, which is the policy itself."""
         return self
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
@@ -236,10 +240,10 @@ class AttentionNeuron(PreviousAction, Policy):
                 channels.
         """
         if ids is not None:
-            columns = [self._column[name] for name in ids if name in self._column]
-            self._engine.reset_neurons(np.array(columns, np.int64))
+            neurons = [self._column[name] for name in ids if name in self._column]
+            self._engine.reset_neurons(np.array(neurons, np.int64))
             return
-        self._engine.drop_neurons()
+        self._engine.remove_all_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
         self._update_id_mapping(())
@@ -257,11 +261,11 @@ class AttentionNeuron(PreviousAction, Policy):
         """
         known = [name for name in states if name in self._column]
         if known:
-            columns = np.array([self._column[name] for name in known], np.int64)
-            self._engine.restore_state(columns, np.array([states[name] for name in known]))
+            neurons = np.array([self._column[name] for name in known], np.int64)
+            self._engine.restore_state(neurons, np.array([states[name] for name in known]))
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
-        """Inform the attention which nominal channel's signal arrives under each given id.
+        """Tell the attention which nominal channel's signal arrives under each given id.
 
         This raises the evidence of prediction attention (see `reference`). For a policy without
         prediction attention it does nothing. Unknown ids are ignored.
@@ -269,36 +273,38 @@ class AttentionNeuron(PreviousAction, Policy):
         Args:
             ids: (N,) channel ids.
             channels: (N,) the index of the nominal channel whose signal arrives under each id.
-            min_nats: The evidence is raised to this value, in nats, where it is lower.
+            min_nats: The value in nats to which the evidence is raised where it is lower.
         """
         if not self._knows_queries:
             return
         if self._identified is None or self._identified[0] is not ids:
-            self._identified = ids, *self._find_columns(ids)
-        _, places, columns = self._identified
+            self._identified = ids, *self._find_known_neurons(ids)
+        _, places, neurons = self._identified
         whole = len(places) == len(ids)
-        self._engine.raise_evidence(columns, channels if whole else channels[places], min_nats)
+        self._engine.raise_evidence(neurons, channels if whole else channels[places], min_nats)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:
-        """Advance the neurons of these channels by one tick without computing an action.
-
-        Unknown ids are ignored.
+        """Advance the neurons of some channels by one tick without computing an action.
 
         Args:
-            ids: Channel ids (N,).
-            values: Their readings (N,).
-            previous: The action (A,) before these readings.
+            ids: (N,) the ids of the channels; unknown ids are ignored.
+            values: (N,) their readings.
+            previous: (A,) the action before these readings.
         """
-        places, columns = self._find_columns(ids)
-        self._engine.advance_neurons(values[places].astype(np.float32), columns, previous)
+        places, neurons = self._find_known_neurons(ids)
+        self._engine.advance_neurons(values[places].astype(np.float32), neurons, previous)
 
-    def _find_columns(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions in `ids` of the known ids, and the indices of their neurons."""
+    def _find_known_neurons(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions in `ids` of the ids that have a neuron, and these neurons' indices.
+
+        Args:
+            ids: Channel ids.
+        """
         places = [place for place, name in enumerate(ids) if name in self._column]
-        columns = [self._column[ids[place]] for place in places]
-        return np.array(places, np.int64), np.array(columns, np.int64)
+        neurons = [self._column[ids[place]] for place in places]
+        return np.array(places, np.int64), np.array(neurons, np.int64)
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
         """Move each neuron's state from an old channel id to a new one.
@@ -327,22 +333,28 @@ class AttentionNeuron(PreviousAction, Policy):
         ids = ids if type(ids) is tuple else tuple(ids)
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
-            values, ids, largest = _drop_missing(values, ids)
+            values, ids, largest = _select_present_readings(values, ids)
         if ids is not self._ids and ids != self._ids:
             self._update_id_mapping(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
             shift = compute_exact_sum_shift(len(ids), largest)
         if self._missing is not None:
-            self._count_missing_ticks()
+            self._count_and_remove_missing_channels()
         self._values[:] = values if self._place is None else values[self._place]
         self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
 
     def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
-        """Map channel ids to neurons: where each reading goes, and which channels are missing.
+        """Map channel ids to the indices of their neurons, for all ticks until other ids are given.
 
-        Unknown ids get new neurons. The mapping holds until other ids come.
+        Unknown ids get new neurons. Neurons whose ids are not given are those of missing channels.
+
+        Args:
+            ids: The channel ids of a tick's readings, in their order.
+
+        Raises:
+            ValueError: An id occurs twice.
         """
         ids, column = check_unique_ids(ids), self._column
         fresh = [name for name in ids if name not in column]
@@ -353,24 +365,24 @@ class AttentionNeuron(PreviousAction, Policy):
             self._idle = np.append(self._idle, np.zeros(len(column) - first, np.int64))
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
-        columns = places[order]
-        complete = len(columns) == len(column)
+        neurons = places[order]
+        complete = len(neurons) == len(column)
         self._ids = ids
         self._identified = None
         self._values = np.empty(len(ids), np.float32)
         self._place = None if (order[1:] > order[:-1]).all() else order
-        self._columns = None if complete else columns
-        self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
-        self._idle[columns] = 0
+        self._columns = None if complete else neurons
+        self._missing = None if complete else np.setdiff1d(np.arange(len(column)), neurons)
+        self._idle[neurons] = 0
         self._ordinary_shift = compute_exact_sum_shift(max(len(ids), 1), ORDINARY)
 
-    def _count_missing_ticks(self) -> None:
-        """Count the ticks of missing channels; remove those missing for over `keep_ticks` ticks."""
+    def _count_and_remove_missing_channels(self) -> None:
+        """Count missing channels' ticks; remove channels missing for over `keep_ticks` ticks."""
         self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
         if late.any():
             stay = np.flatnonzero(~late)
-            self._engine.keep_neurons(stay)
+            self._engine.keep_only_neurons(stay)
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
@@ -400,21 +412,26 @@ class AttentionNeuron(PreviousAction, Policy):
         The key is computed from the neuron's output before an encoder changes it. With PMA (pooling
         by multihead attention) the key is this output itself.
         """
-        columns = np.arange(len(self._column)) if self._columns is None else self._columns
+        neurons = np.arange(len(self._column)) if self._columns is None else self._columns
         terms = (
-            self._engine.get_neuron_outputs(columns)[:, None, :] * self._key
+            self._engine.get_neuron_outputs(neurons)[:, None, :] * self._key
         )  # no matrix product: its
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
 
-def _drop_missing(
+def _select_present_readings(
     values: np.ndarray, ids: tuple[str, ...]
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
-    """Return the readings that count as present, their ids, and the largest of their magnitudes.
+    """Return the readings that are not missing, their channel ids, and a bound of their magnitudes.
+
+    The bound is the largest magnitude, but at least `ORDINARY`.
 
     Args:
-        values: (N,) the readings; one that is not finite, or huge, counts as missing.
+        values: (N,) the readings; one that is not finite, or beyond `MAX_READING`, is missing.
         ids: (N,) their channel ids.
+
+    Raises:
+        ValueError: An id occurs twice.
     """
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING

@@ -29,7 +29,9 @@ Grid = TypeVar("Grid", np.float64, np.ndarray)
 
 
 def compute_rounding_number(grid: Grid) -> Grid:
-    """Return a number that rounds smaller numbers to a grid if it is added to them and subtracted.
+    """Return the rounding number of a grid of equally spaced numbers.
+
+    Adding it to a much smaller number and subtracting it again rounds the small number to the grid.
 
     Args:
         grid: The distance between neighbouring points of the grid, which is a power of two; or an
@@ -40,7 +42,7 @@ def compute_rounding_number(grid: Grid) -> Grid:
 
 ROUND_OUTPUT = compute_rounding_number(np.float64(2.0**-OUTPUT_BITS))
 ROUND_MASS = compute_rounding_number(np.float64(2.0**-30))
-"""The shifter (see `compute_rounding_number`) for up to 2**22 attention weights in [0, 1]."""
+"""The rounding number for sums of up to 2**22 attention weights in [0, 1]."""
 
 
 def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +53,7 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         A pair: the rounded weights (R, d), in which each row has its own grid that is as fine as 53
-        bits allow, and the shifters (R, 1) of these grids (see `compute_rounding_number`).
+        bits allow, and the rounding numbers (R, 1) of these grids (see `compute_rounding_number`).
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]
@@ -60,10 +62,12 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compute_exact_sum_shift(channels: int, largest: float) -> np.float64:
-    """Return the shifter that makes a sum exact (see `compute_rounding_number`).
+    """Return the rounding number with which a sum over channels becomes exact.
+
+    Each term of the sum must be rounded with it before it is added, see `compute_rounding_number`.
 
     Args:
-        channels: The number of terms.
+        channels: The number of terms, one for each channel.
         largest: The largest magnitude of a term.
     """
     bits_above = math.frexp(largest * channels)[1] + 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Policy(Protocol):
     """The interface of a policy, which turns the readings of N channels into A actions.
 
-    The attention of a policy that has one has M queries.
+    If a policy has attention, it has M queries.
     """
 
     model: Model
@@ -159,14 +159,14 @@ class ChannelState(Protocol):
         """
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
-        """Inform the policy's attention which nominal channel's signal arrives under each given id.
+        """Tell the policy's attention which nominal channel's signal arrives under each given id.
 
         It does nothing if the attention keeps no evidence of the channels' identities.
 
         Args:
             ids: (N,) channel ids.
             channels: (N,) the index of the nominal channel whose signal arrives under each id.
-            min_nats: The evidence is raised to this value, in nats, where it is lower.
+            min_nats: The value in nats to which the evidence is raised where it is lower.
         """
 
     def advance_channels(
@@ -209,11 +209,11 @@ class MonitorReport(NamedTuple):
 
 
 def check_readings(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the readings of a tick as an array (count,) float32 or float64.
+    """Check the readings of a tick, and return them as an array (count,) float32 or float64.
 
     Args:
-        values: The readings, which are checked.
-        count: The number of channel ids, which the readings must match.
+        values: The readings.
+        count: The number of channel ids, which the number of readings must equal.
 
     Raises:
         ValueError: The shape is not (count,).
@@ -228,7 +228,7 @@ def check_readings(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
-    """Return channel ids as a tuple.
+    """Check that channel ids are different, and return them as a tuple.
 
     Raises:
         ValueError: An id occurs twice.
@@ -331,7 +331,7 @@ class WrappingPolicy(Policy):
 
     @property
     def _policy_in_command(self) -> Policy:
-        """The policy whose actions are sent, if there is a choice, else the inner policy."""
+        """The policy whose actions are sent to the robot: by default the inner policy."""
         return self.policy
 
     @property
@@ -344,12 +344,12 @@ class WrappingPolicy(Policy):
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The acting policy's attention weights (M, N), queries by channels; None without any."""
+        """The attention weights (M, N), queries by channels, of the policy in command, or None."""
         return self._policy_in_command.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The acting policy's attention keys (N, k); None if it has none."""
+        """The attention keys (N, k) of the policy in command; None if it has none."""
         return self._policy_in_command.keys
 
     @property

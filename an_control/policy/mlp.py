@@ -71,9 +71,9 @@ class Head:
 class MlpPolicy(PreviousAction, Policy):
     """A policy of a plain MLP, which needs its inputs in a fixed order.
 
-    Readings by channel id are put into the nominal order. A model without nominal ids takes them in
-    the order of the call. A missing channel keeps its last reading, and reads 0 before its first
-    one.
+    The readings are put into the nominal order of their channel ids. If a model names no channels,
+    they stay in the order in which they are given. A missing channel keeps its last reading, and
+    reads 0 before its first one.
 
     Args:
         model: A model of kind ``mlp``.

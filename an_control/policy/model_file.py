@@ -116,10 +116,10 @@ class Model:
         """Check that the arrays are float32, finite and of the shapes that the sizes imply.
 
         Raises:
-            ValueError: An array is not; the message names it.
+            ValueError: An array is not valid; the message names it.
         """
         shapes = self.list_array_shapes()
-        _check_names(self.arrays, shapes)
+        _check_array_names(self.arrays, shapes)
         for name, shape in shapes.items():
             array = self.arrays[name]
             if array.dtype != np.float32:
@@ -131,7 +131,8 @@ class Model:
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file atomically: at any time the file is complete or not there.
 
-    For a foreign policy only the monitor is written: beside the ONNX file if that is `path`.
+    Of a foreign policy only the monitor is written. If `path` is an ONNX file, the monitor's file
+    is written beside it.
 
     Args:
         path: The file to write; an existing one is replaced.
@@ -161,7 +162,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         header = json.dumps(described, allow_nan=False)
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
         content = safetensors.numpy.save(arrays, metadata={"an_control": header})
-        _read_description(BytesIO(content), len(content))  # write nothing that cannot be read
+        # Write nothing that cannot be read.
+        _read_model_without_arrays(BytesIO(content), len(content))
     except INVALID as error:
         raise ModelError(f"{path}: {error}") from error
     write_file(path, content)
@@ -181,7 +183,7 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
     if is_onnx(path):
         return _read_foreign_model(Path(path), monitor)
     with _open_model_file(Path(path)) as file:
-        model, places = _read_description(file, _get_file_size(file))
+        model, places = _read_model_without_arrays(file, _get_file_size(file))
         arrays = {
             name: _read_array(file, name, shape, places)
             for name, shape in model.list_array_shapes().items()
@@ -190,7 +192,7 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
 
 
 def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | None:
-    """Return the model of a file without its arrays, by its header alone.
+    """Read only the header of a model file, and return the model without its arrays.
 
     Args:
         path: A ``.safetensors`` model file.
@@ -208,11 +210,11 @@ def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | 
     with _open_model_file(Path(path)) as file:
         if max_header_bytes < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
-        return _read_description(file, _get_file_size(file))[0]
+        return _read_model_without_arrays(file, _get_file_size(file))[0]
 
 
 def _read_foreign_model(path: Path, monitor: bool) -> Model:
-    """Return the policy of an ONNX file.
+    """Return the model of an ONNX file.
 
     Args:
         path: The path of the file.
@@ -240,27 +242,29 @@ def _read_foreign_model(path: Path, monitor: bool) -> Model:
     return _attach_monitor(model, network, beside) if monitor and beside.exists() else model
 
 
-def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
-    """Return a foreign policy with the monitor from the model file beside it.
+def _attach_monitor(model: Model, network: ForeignNetwork, monitor_path: Path) -> Model:
+    """Return a copy of a foreign policy's model with the monitor from a model file.
 
     Args:
-        model: The policy.
+        model: The foreign policy.
         network: Its network, whose hash must be the one in the monitor's file.
-        beside: The path of the monitor's file.
+        monitor_path: The path of the monitor's file.
 
     Raises:
         ModelError: The file holds no monitor of this network; the message names the file and the
             remedy.
     """
-    monitor = read_model(beside)
+    monitor = read_model(monitor_path)
     again = f"make it again (an-control train-monitor {network.file}), or remove it"
     if monitor.kind != model.kind or monitor.forward is None:
-        raise ModelError(f"{beside}: holds no monitor of an ONNX file; {again}")
+        raise ModelError(f"{monitor_path}: holds no monitor of an ONNX file; {again}")
     if monitor.trained.get(POLICY_HASH) != network.sha256:
-        raise ModelError(f"{beside}: is the monitor of another version of {network.file}; {again}")
+        raise ModelError(
+            f"{monitor_path}: is the monitor of another version of {network.file}; {again}"
+        )
     for key in ("channels", "actuators"):
         if getattr(monitor.task, key) != getattr(model.task, key):
-            raise ModelError(f"{beside}: its {key} are not those of {network.file}; {again}")
+            raise ModelError(f"{monitor_path}: its {key} are not those of {network.file}; {again}")
     own = model.task
     task = replace(
         monitor.task, name=own.name or monitor.task.name, step_s=own.step_s or monitor.task.step_s
@@ -272,9 +276,12 @@ def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Mode
 
 @contextmanager
 def _open_model_file(path: Path) -> Iterator[FileIO]:
-    """Open a model file unbuffered, as a context; errors inside it become `ModelError`.
+    """Open a model file unbuffered, as a context that turns errors into `ModelError`.
 
     The message of such an error names the file.
+
+    Args:
+        path: The path of the file.
     """
     try:
         with open_regular(path) as file:
@@ -290,12 +297,15 @@ def _get_file_size(file: FileIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
-    """Return the model without its arrays, and the offset in the file of each array.
+def _read_model_without_arrays(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
+    """Read the header of a model file.
 
     Args:
         file: The open file.
         size: Its size in bytes.
+
+    Returns:
+        A pair: the model without its arrays, and the offset in the file of each array, by name.
 
     Raises:
         ValueError: The header describes no model.
@@ -307,7 +317,7 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
     if start > 8 + MAX_HEADER_BYTES:
         raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
-    header = _parse_header(tensors)
+    header = _extract_project_header(tensors)
     kind, sizes, trained = header["kind"], header["sizes"], header["trained"]
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
@@ -322,16 +332,14 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
     return model, _compute_array_offsets(tensors, model.list_array_shapes(), start, size)
 
 
-def _parse_header(tensors: Any) -> dict[str, Any]:
-    """Return this project's header, which is stored as metadata in a safetensors header.
-
-    The metadata is removed from `tensors`.
+def _extract_project_header(tensors: Any) -> dict[str, Any]:
+    """Remove the metadata from a safetensors header; return this project's header in it.
 
     Args:
         tensors: The safetensors header as parsed JSON; changed.
 
     Raises:
-        ValueError: There is none, or it is of another format.
+        ValueError: The metadata holds no header of this project, or one of another format.
     """
     metadata = tensors.pop("__metadata__", None) if isinstance(tensors, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
@@ -348,7 +356,7 @@ def _parse_header(tensors: Any) -> dict[str, Any]:
 def _compute_array_offsets(
     tensors: dict[str, Any], shapes: Shapes, start: int, size: int
 ) -> dict[str, int]:
-    """Return the offset in bytes of each array in the file, by name.
+    """Check the arrays' descriptions; return each array's offset in the file in bytes, by name.
 
     Args:
         tensors: The descriptions of the arrays in the safetensors header, by the array's name.
@@ -357,14 +365,14 @@ def _compute_array_offsets(
         size: The size of the file.
 
     Raises:
-        ValueError: The arrays are not the ones of `shapes`, or do not fill the file from `start`
-            on.
+        ValueError: The arrays are not those of `shapes`, or do not fill the file from `start` to
+            its end.
     """
     for name, tensor in tensors.items():
         if not isinstance(tensor, dict) or tensor.get("dtype") != "F32":
             kind = tensor.get("dtype") if isinstance(tensor, dict) else tensor
             raise ValueError(f"array {short(name)} is {short(kind)}, not F32")
-    _check_names(tensors, shapes)
+    _check_array_names(tensors, shapes)
     places, origin = {}, start
     for name in sorted(tensors, key=lambda name: tensors[name]["data_offsets"]):
         _check_shape(name, tuple(tensors[name]["shape"]), shapes[name])
@@ -378,21 +386,21 @@ def _compute_array_offsets(
 
 
 def _read_array(
-    file: FileIO, name: str, shape: tuple[int, ...], places: Mapping[str, int]
+    file: FileIO, name: str, shape: tuple[int, ...], offsets: Mapping[str, int]
 ) -> np.ndarray:
-    """Return an array of the file, read-only float32.
+    """Read one array of a model file; return it as read-only float32.
 
     Args:
         file: The open file.
         name: The name of the array.
         shape: Its shape.
-        places: The offset of each array, by name.
+        offsets: The offset in the file of each array, by name.
 
     Raises:
         ValueError: The file is truncated, or a value is not allowed.
     """
     array = np.empty(shape, "<f4")
-    file.seek(places[name])
+    file.seek(offsets[name])
     view, done = array.data.cast("B"), 0
     while done < len(view):
         read = file.readinto(view[done:])
@@ -404,8 +412,12 @@ def _read_array(
     return array
 
 
-def _check_names(names: Collection[str], shapes: Shapes) -> None:
-    """Check that the arrays found are exactly those of `shapes`.
+def _check_array_names(names: Collection[str], shapes: Shapes) -> None:
+    """Check that the names are exactly those of `shapes`.
+
+    Args:
+        names: The names of the arrays in a file.
+        shapes: The arrays' shapes by name, as the sizes imply them.
 
     Raises:
         ValueError: An array is missing or unknown.
@@ -417,7 +429,7 @@ def _check_names(names: Collection[str], shapes: Shapes) -> None:
 
 
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Check the shape of an array; raise ValueError if it is not the wanted one."""
+    """Check that the shape of an array is the expected one; raise ValueError if it is not."""
     if shape != expected:
         raise ValueError(f"array {name!r} has shape {shape}, its sizes say {expected}")
 
@@ -426,7 +438,7 @@ def _check_values(name: str, array: np.ndarray) -> None:
     """Check that the values of an array are finite and within bounds.
 
     Raises:
-        ValueError: A value is not.
+        ValueError: A value is not finite, or not within bounds.
     """
     if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # allocates no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")

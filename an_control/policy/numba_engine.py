@@ -73,18 +73,19 @@ def compute_exp(x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance_lstm(values, columns, drive, hidden, state):
+def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
     """Advance LSTM neurons by one tick, in place.
 
     Args:
         values: (N,) the readings.
-        columns: (N,) the index of each channel's row in `state`.
-        drive: (1 + F, 4d) the input sum that all channels share, then the weights of each input.
+        neurons: (N,) the index of each channel's row in `state`.
+        input_weights: (1 + F, 4d) the first row is the sum of the inputs that all channels share.
+            The other rows are the weights of the inputs that each neuron gets from its channel.
         hidden: (d, 4d) the weights of the neurons' own outputs.
         state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
             changed.
     """
-    gates = drive.shape[1]
+    gates = input_weights.shape[1]
     d = gates // 4
     # Arrays made here cannot overlap, which the compiler must know to vectorise.
     z, c = (np.empty(gates, F32), np.empty(gates, F32)), np.empty(d, F32)
@@ -94,18 +95,22 @@ def advance_lstm(values, columns, drive, hidden, state):
         count = min(2, values.shape[0] - first)
         for i in range(2):
             n, zi = first + min(i, count - 1), z[i]
-            value, last = values[n], state[columns[n], 2 * d]
-            if len(drive) > 2:
+            value, last = values[n], state[neurons[n], 2 * d]
+            if len(input_weights) > 2:
                 change = value - last if last == last else F32(0.0)
                 for g in range(gates):
-                    zi[g] = drive[0, g] + drive[1, g] * value + drive[2, g] * change
+                    zi[g] = (
+                        input_weights[0, g]
+                        + input_weights[1, g] * value
+                        + input_weights[2, g] * change
+                    )
             else:
                 for g in range(gates):
-                    zi[g] = drive[0, g] + drive[1, g] * value
-        one, other = state[columns[first]], state[columns[first + count - 1]]
+                    zi[g] = input_weights[0, g] + input_weights[1, g] * value
+        one, other = state[neurons[first]], state[neurons[first + count - 1]]
         add_two_products(z[0], z[1], hidden, one, other)
         for i in range(count):
-            zi, own = z[i], state[columns[first + i]]
+            zi, own = z[i], state[neurons[first + i]]
             for g in range(gates):
                 zi[g] = compute_tanh(zi[g])
             for k in range(d):
@@ -120,29 +125,30 @@ def advance_lstm(values, columns, drive, hidden, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance_stack(values, columns, drive, state):
+def advance_stacked_neurons(values, neurons, input_weights, state):
     """Advance neurons on stacked readings by one tick, in place.
 
     Args:
         values: (N,) the readings.
-        columns: (N,) the index of each channel's row in `state`.
-        drive: (1 + k, d) the input sum that all channels share, then the weights of each input.
-        state: (rows, d + k) for each neuron its outputs h, then the k newest readings; changed.
+        neurons: (N,) the index of each channel's row in `state`.
+        input_weights: (1 + k, d) the first row is the sum of the inputs that all channels share.
+            The other rows are the weights of the inputs that each neuron gets from its channel.
+        state: (rows, d + k) for each neuron its outputs h, then its k newest readings; changed.
     """
-    inputs, d = len(drive) - 1, drive.shape[1]
+    inputs, d = len(input_weights) - 1, input_weights.shape[1]
     h = np.empty(d, F32)
     for n in range(values.shape[0]):
-        value, column = values[n], columns[n]
+        value, column = values[n], neurons[n]
         new = state[column, d] != state[column, d]
         for f in range(inputs - 1, 0, -1):
             state[column, d + f] = value if new else state[column, d + f - 1]
         state[column, d] = value
         for k in range(d):
-            h[k] = drive[0, k] + drive[1, k] * value
+            h[k] = input_weights[0, k] + input_weights[1, k] * value
         for f in range(1, inputs):
             reading = state[column, d + f]
             for k in range(d):
-                h[k] += drive[1 + f, k] * reading
+                h[k] += input_weights[1 + f, k] * reading
         for k in range(d):
             h[k] = compute_tanh(h[k])
         for k in range(d):
@@ -150,20 +156,20 @@ def advance_stack(values, columns, drive, state):
 
 
 @njit(inline="always", error_model="numpy")
-def reset_neurons_on_jump(values, columns, state, stored):
+def reset_neurons_on_jump(values, neurons, state, stored_readings):
     """Reset all neurons if most readings change abruptly, as after a rewiring; see `reference`.
 
     Args:
         values: (N,) the readings.
-        columns: (N,) the index of each channel's row in `state`.
+        neurons: (N,) the index of each channel's row in `state`.
         state: The rows of the neurons; changed.
-        stored: A pair: the index of the first stored reading in a row, and the number of stored
-            readings.
+        stored_readings: A pair that says which numbers of a row are earlier readings: the index of
+            the first one, and how many there are.
     """
-    last, usual = stored[0], state.shape[1] - 1
+    last, usual = stored_readings[0], state.shape[1] - 1
     excess = 0.0
     for n in range(len(values)):
-        own = state[columns[n]]
+        own = state[neurons[n]]
         jump = abs(values[n] - own[last])
         jump = min(jump, F32(1.0)) if jump == jump else F32(0.0)
         beyond = max(jump - own[usual], F32(0.0))
@@ -171,7 +177,7 @@ def reset_neurons_on_jump(values, columns, state, stored):
         own[usual] += (jump + jump - own[usual]) * USUAL
     if excess > JUMP_LIMIT * len(values):
         state[:, :usual] = 0.0
-        state[:, last : last + stored[1]] = np.nan
+        state[:, last : last + stored_readings[1]] = np.nan
 
 
 @njit(inline="always", error_model="numpy")
@@ -250,15 +256,17 @@ def add_two_products(out, other, rows, x, y):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def predict_readings(memory, previous, memory_rows, expecting_rows):
-    """Advance the head's memory by a tick, and return the readings (n,) that it expects.
+def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
+    """Advance the GRU of the head's memory by a tick; return the readings (n,) that it expects.
 
     Args:
-        memory: (2n + H,) of the n queries first the weights, then the readings of the previous
-            tick (m and x in `reference`), and last the H units of the GRU, which are overwritten.
+        memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
+            `reference`), then their readings (x), then the H units of the GRU. The units are
+            changed.
         previous: (A,) the previous action.
-        memory_rows: The weights of the memory, see `packed_weights.pack_memory`.
-        expecting_rows: The weights of the expectation, see `packed_weights.pack_memory`.
+        memory_rows: The weights of the GRU, see `packed_weights.pack_memory`.
+        expecting_rows: The weights from the memory to the expected readings, see
+            `packed_weights.pack_memory`.
     """
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
@@ -280,16 +288,16 @@ def predict_readings(memory, previous, memory_rows, expecting_rows):
 
 
 @njit(inline="always", error_model="numpy")
-def update_memory(memory, units, sums, mass, expected, outlier_weight):
-    """Correct the expected readings by the present ones, and store the result in `memory`.
+def correct_expected_readings(memory, units, sums, mass, expected, outlier_weight):
+    """Correct the memory's expected readings by the present ones; store the results in `memory`.
 
     Args:
-        memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
-            (m and x in `reference`), then the H GRU units. The weights and the readings are
-            changed.
+        memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
+            `reference`), then their readings (x), then the H units of the GRU. The weights and the
+            readings are changed.
         units: The number H of GRU units.
-        sums: (n,) the sum over channels of attention times reading, for each query.
-        mass: (n,) the sum over channels of attention, for each query.
+        sums: (n,) for each query the sum over channels of attention times reading.
+        mass: (n,) for each query the sum over channels of attention.
         expected: (n,) the readings that the memory expects.
         outlier_weight: (n,) how much less a reading counts the farther it is from the expected one.
     """
@@ -376,16 +384,17 @@ def apply_softmax(scores):
 
 @njit(inline="always", error_model="numpy")
 def update_evidence(prediction, value, expected, evidence, score):
-    """Update the evidence that a channel is the one each query stands for, in place.
+    """Update the evidence about which query's channel a channel is, in place.
 
-    The new evidence is also added to the channel's scores.
+    Each query stands for one channel of the model. The new evidence is also added to the channel's
+    attention scores.
 
     Args:
         prediction: (4, n) the weights of prediction attention, see `reference`.
         value: The channel's reading.
         expected: (n,) the reading that is expected at each query.
         evidence: (n,) the channel's evidence for each query; changed.
-        score: The channel's score for each query; changed.
+        score: (n,) the channel's score for each query; changed.
     """
     for q in range(len(expected)):
         error = value - expected[q]
@@ -431,14 +440,14 @@ class NumbaEngine(PolicyEngine):
         self._memory = np.zeros(sizes.message + sizes.memory if sizes.memory else 0, F32)
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(sizes.message)
-        self._warm_up()
+        self._compile_kernels()
 
-    def _warm_up(self) -> None:
+    def _compile_kernels(self) -> None:
         """Call all compiled functions once, so that they are compiled before the first tick."""
         self.add_neurons(2)
         previous = np.zeros(self._sizes.actions, F32)
-        for columns in (None, np.array([1, 0])):
-            self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
+        for neurons in (None, np.array([1, 0])):
+            self.step(np.zeros(2, F32), neurons, previous, np.float64(1.0))
         self.advance_neurons(np.zeros(2, F32), np.array([1, 0]), previous)
         self.raise_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
@@ -450,48 +459,48 @@ class NumbaEngine(PolicyEngine):
         layers that take the attention's output.
         """
         self._memory[:] = 0.0
-        self.drop_neurons()
+        self.remove_all_neurons()
 
-    def drop_neurons(self) -> None:
+    def remove_all_neurons(self) -> None:
         """Remove the neurons of all channels, but keep the recurrent state.
 
         A neuron is the small network that reads one channel. The recurrent state belongs to the
         layers that take the attention's output.
         """
-        super().drop_neurons()
+        super().remove_all_neurons()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
         """Raise the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             queries: (K,) the index of the query whose evidence is raised in each of these neurons.
             min_nats: The evidence is raised to this value where it is lower.
         """
-        _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))
+        _raise_evidence(self._state, neurons, self._evidence.start, queries, F32(min_nats))
 
     def advance_neurons(
-        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             previous: (A,) the previous action.
         """
-        gate_rows, *_, form = self._weights
-        _advance_without_action(values, columns, previous, self._state, gate_rows, form)
+        gate_rows, *_, options = self._weights
+        _advance_neurons_without_action(values, neurons, previous, self._state, gate_rows, options)
 
     def step(
         self,
         values: np.ndarray,
-        columns: np.ndarray | None,
+        neurons: np.ndarray | None,
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
@@ -499,7 +508,7 @@ class NumbaEngine(PolicyEngine):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+            neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: A large number, which is added to each term of the attention's sum and subtracted
@@ -509,7 +518,7 @@ class NumbaEngine(PolicyEngine):
             self._attention = np.zeros((len(values), self._width), F32)
         return _compute_tick(
             values,
-            self._all if columns is None else columns,
+            self._all if neurons is None else neurons,
             previous,
             shift,
             self._state,
@@ -521,40 +530,40 @@ class NumbaEngine(PolicyEngine):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_input_weights(form, previous, gate_rows):
-    """Return an array (1 + F, U) with the sums that all neurons share, and the weights of inputs.
+def _compute_input_weights(options, previous, gate_rows):
+    """Return the neurons' input weights (1 + F, U) under the previous action.
 
     The first row is the sum of the bias and of the weighted previous action, which is the same for
     all neurons. The other rows are the weights of the F inputs that each neuron gets from its
     channel.
 
     Args:
-        form: The options of the policy.
+        options: The options of the policy.
         previous: (A,) the previous action.
         gate_rows: The neurons' weights, see `PackedWeights`.
     """
-    inputs, actions = form.inputs, len(previous)
-    drive = gate_rows[: 1 + inputs].copy()
-    add_product(drive[0], gate_rows[1 + inputs : 1 + inputs + actions], previous)
-    if form.products:
+    inputs, actions = options.inputs, len(previous)
+    input_weights = gate_rows[: 1 + inputs].copy()
+    add_product(input_weights[0], gate_rows[1 + inputs : 1 + inputs + actions], previous)
+    if options.products:
         for f in range(inputs):
-            row = 1 + inputs + actions + form.recurrent + f * actions
-            add_product(drive[1 + f], gate_rows[row : row + actions], previous)
-    return drive
+            row = 1 + inputs + actions + options.recurrent + f * actions
+            add_product(input_weights[1 + f], gate_rows[row : row + actions], previous)
+    return input_weights
 
 
 @njit(inline="always", error_model="numpy")
 def _compute_attention(
-    form, values, columns, state, score_rows, expecting_rows, expected, attention
+    options, values, neurons, state, score_rows, expecting_rows, expected, attention
 ):
     """Compute the attention weights of all channels for the queries, in place.
 
     The weights are squared if the head has a memory.
 
     Args:
-        form: The options of the policy.
+        options: The options of the policy.
         values: (N,) the readings.
-        columns: (N,) the index of each channel's row in `state`.
+        neurons: (N,) the index of each channel's row in `state`.
         state: The rows of the neurons; their evidence is changed.
         score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
         expecting_rows: The weights of prediction attention, see `packed_weights.pack_memory`.
@@ -565,26 +574,26 @@ def _compute_attention(
     queries = len(score_bias)
     scores = np.empty(queries, F32), np.empty(queries, F32)
     prediction = expecting_rows[len(expecting_rows) - 4 :]
-    evidence = state.shape[1] - queries - (1 if form.reset_on_jump else 0)
-    for first in range(0, values.shape[0], 2):  # two at a time, as in `advance_lstm`
+    evidence = state.shape[1] - queries - (1 if options.reset_on_jump else 0)
+    for first in range(0, values.shape[0], 2):  # two at a time, as in `advance_lstm_neurons`
         count = min(2, values.shape[0] - first)
         for q in range(queries):
             scores[0][q] = scores[1][q] = score_bias[q]
-        one, other = state[columns[first]], state[columns[first + count - 1]]
+        one, other = state[neurons[first]], state[neurons[first + count - 1]]
         add_two_products(scores[0], scores[1], score_w, one, other)
         for i in range(count):
             n, score = first + i, scores[i]
-            if form.prediction_attention:
-                row = state[columns[n], evidence : evidence + queries]
+            if options.prediction_attention:
+                row = state[neurons[n], evidence : evidence + queries]
                 update_evidence(prediction, values[n], expected, row, score)
-            if not form.softmax:
+            if not options.softmax:
                 for q in range(queries):
                     score[q] = compute_tanh(score[q])
             for q in range(queries):
                 attention[n, q] = score[q]
-    if form.softmax:
+    if options.softmax:
         apply_softmax(attention)
-    if form.memory:
+    if options.memory:
         for n in range(values.shape[0]):
             for q in range(queries):
                 attention[n, q] *= attention[n, q]
@@ -592,7 +601,7 @@ def _compute_attention(
 
 @njit(inline="always", error_model="numpy")
 def _sum_weighted_readings(values, attention, shift):
-    """Return for each query the sum over channels of attention times reading, and of attention.
+    """Return two sums (M,) over channels: of attention times reading, and of attention.
 
     Args:
         values: (N,) the readings.
@@ -612,86 +621,88 @@ def _sum_weighted_readings(values, attention, shift):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_head_input(form, channels, sums, mass, message):
+def _compute_message(options, channels, sums, mass, message):
     """Compute the attention message from the sums over channels, in place.
 
     Args:
-        form: The options of the policy.
+        options: The options of the policy.
         channels: The number of channels.
         sums: (M,) the sums of attention times reading; normalised in place.
         mass: (M,) the sums of attention; normalised in place.
-        message: Receives the message.
+        message: The array that receives the message.
     """
     routed = len(message) // 2
-    if form.softmax:
+    if options.softmax:
         for q in range(routed):
-            if form.normalise:
+            if options.normalise:
                 sums[q] /= max(mass[q], 1.0)
                 mass[q] = min(mass[q], 1.0)
             message[q] = sums[q]
             message[routed + q] = mass[q] - 1.0
     else:
-        if form.normalise:
-            sums *= np.float64(form.normalise) / np.float64(max(1, channels))
+        if options.normalise:
+            sums *= np.float64(options.normalise) / np.float64(max(1, channels))
         for q in range(len(message)):
             message[q] = compute_tanh(F32(sums[q]))
 
 
 @njit(inline="always", error_model="numpy")
-def _advance_neurons(form, values, columns, previous, gate_rows, state):
+def _advance_neurons(options, values, neurons, previous, gate_rows, state):
     """Advance all neurons by one tick, in place.
 
     Args:
-        form: The options of the policy.
+        options: The options of the policy.
         values: (N,) float32 the readings.
-        columns: (N,) the index of each channel's row in `state`.
+        neurons: (N,) the index of each channel's row in `state`.
         previous: (A,) float32 the previous action.
         gate_rows: The neurons' weights, see `PackedWeights`.
         state: The rows of the neurons; changed.
     """
-    drive = _compute_input_weights(form, previous, gate_rows)
-    if form.recurrent:
-        first = 1 + form.inputs + len(previous)
-        advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
+    input_weights = _compute_input_weights(options, previous, gate_rows)
+    if options.recurrent:
+        first = 1 + options.inputs + len(previous)
+        advance_lstm_neurons(
+            values, neurons, input_weights, gate_rows[first : first + options.recurrent], state
+        )
     else:
-        advance_stack(values, columns, drive, state)
+        advance_stacked_neurons(values, neurons, input_weights, state)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _raise_evidence(state, columns, first, queries, min_nats):
-    """Raise the evidence in a neuron's row of the state to at least `min_nats`, in place.
+def _raise_evidence(state, neurons, first, queries, min_nats):
+    """Raise one query's evidence in each of some neurons to at least `min_nats`, in place.
 
     Args:
         state: The rows of the neurons.
-        columns: (K,) the indices of the rows.
+        neurons: (K,) the indices of the neurons' rows.
         first: The index, in a row, of the evidence for the first query.
-        queries: (K,) the query of each row.
-        min_nats: The evidence is raised to this value where it is lower.
+        queries: (K,) the index of the query for each of these neurons.
+        min_nats: The value to which the evidence is raised where it is lower.
     """
-    for i in range(len(columns)):
+    for i in range(len(neurons)):
         place = first + queries[i]
-        state[columns[i], place] = max(state[columns[i], place], min_nats)
+        state[neurons[i], place] = max(state[neurons[i], place], min_nats)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_without_action(values, columns, previous, state, gate_rows, plain_form):
+def _advance_neurons_without_action(values, neurons, previous, state, gate_rows, options_tuple):
     """Advance neurons by one tick without computing an action, in place.
 
     Args:
-        values: (N,) float32 the readings.
-        columns: (N,) the index of each channel's row in `state`.
+        values: (K,) float32 the readings.
+        neurons: (K,) the index of each reading's row in `state`.
         previous: (A,) float32 the previous action.
-        gate_rows: The neurons' weights, see `PackedWeights`.
         state: The rows of the neurons; changed.
-        plain_form: The fields of `KernelOptions` as a tuple.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+        options_tuple: The fields of `KernelOptions` as a tuple.
     """
-    _advance_neurons(KernelOptions(*plain_form), values, columns, previous, gate_rows, state)
+    _advance_neurons(KernelOptions(*options_tuple), values, neurons, previous, gate_rows, state)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _compute_tick(
     values,
-    columns,
+    neurons,
     previous,
     shift,
     state,
@@ -704,13 +715,13 @@ def _compute_tick(
     expecting_rows,
     head,
     widths,
-    plain_form,
+    options_tuple,
 ):
     """Compute one tick and return the action (A,) float32.
 
     Args:
         values: (N,) float32 the readings.
-        columns: (N,) the index of each channel's row in `state`.
+        neurons: (N,) the index of each channel's row in `state`.
         previous: (A,) float32 the previous action.
         shift: A large number, which is added to each term of the attention's sum and subtracted
             again. This rounds the terms so that the sum is exact (see `exact_sums`).
@@ -727,24 +738,26 @@ def _compute_tick(
         expecting_rows: The expectation's weights, see `packed_weights.pack_memory`.
         head: The head's weights, see `PackedWeights`.
         widths: The widths of the head's layers.
-        plain_form: The fields of `KernelOptions` as a tuple.
+        options_tuple: The fields of `KernelOptions` as a tuple.
     """
-    form = KernelOptions(*plain_form)
-    inputs, d = form.inputs, score_rows.shape[0] - 1
-    if form.reset_on_jump:
-        reset_neurons_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
-    _advance_neurons(form, values, columns, previous, gate_rows, state)
+    options = KernelOptions(*options_tuple)
+    inputs, d = options.inputs, score_rows.shape[0] - 1
+    if options.reset_on_jump:
+        reset_neurons_on_jump(
+            values, neurons, state, (2 * d, 1) if options.recurrent else (d, inputs)
+        )
+    _advance_neurons(options, values, neurons, previous, gate_rows, state)
     expected = score_rows[0]  # a placeholder, not read without a memory
-    if form.memory:
-        expected = predict_readings(memory, previous, memory_rows, expecting_rows)
+    if options.memory:
+        expected = advance_memory_and_predict(memory, previous, memory_rows, expecting_rows)
     _compute_attention(
-        form, values, columns, state, score_rows, expecting_rows, expected, attention
+        options, values, neurons, state, score_rows, expecting_rows, expected, attention
     )
     sums, mass = _sum_weighted_readings(values, attention, shift)
-    _compute_head_input(form, len(values), sums, mass, message)
-    if form.memory:
-        weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
-        update_memory(memory, form.memory, sums, mass, expected, weight)
+    _compute_message(options, len(values), sums, mass, message)
+    if options.memory:
+        weight = expecting_rows[len(expecting_rows) - (5 if options.prediction_attention else 1)]
+        correct_expected_readings(memory, options.memory, sums, mass, expected, weight)
         known = memory[len(message) // 2 :].astype(head.dtype)
-        return compute_action(known, head, widths, form.relu, form.clip)
-    return compute_action(message.astype(head.dtype), head, widths, form.relu, form.clip)
+        return compute_action(known, head, widths, options.relu, options.clip)
+    return compute_action(message.astype(head.dtype), head, widths, options.relu, options.clip)

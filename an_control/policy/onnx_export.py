@@ -27,7 +27,9 @@ F32, F64 = np.float32, np.float64
 
 
 def export_onnx(model: Model) -> bytes:
-    """Return a policy as the content of an ONNX file, with metadata as Isaac Lab writes it.
+    """Return the content of an ONNX file that computes a policy.
+
+    Its metadata has the keys that Isaac Lab writes.
 
     Args:
         model: The policy, whose task must name the channels.
@@ -157,11 +159,15 @@ class Graph:
         return self("Slice", value, *map(self.add_integers, (first, end, 1)))
 
     def add_logistic(self, x: str) -> str:
-        """Return the name of 1 / (1 + e^-x), for the value named `x`."""
+        """Add 1 / (1 + e^-x) for the value named `x`; return the name of the result."""
         return self("Add", self("Mul", self("Tanh", self("Mul", x, 0.5)), 0.5), 0.5)
 
     def add_row_sum(self, value: str) -> str:
-        """Return the name of the sum over the rows (channels) of a matrix, which is one row."""
+        """Add the sum over all rows (channels) of a matrix; return the name of the one-row result.
+
+        Args:
+            value: The name of the matrix.
+        """
         return self("ReduceSum", value, self.add_integers(0), keepdims=1)
 
     def to_bytes(self, metadata: Mapping[str, str]) -> bytes:
@@ -183,7 +189,9 @@ class Graph:
 
 
 def _add_head_nodes(graph: Graph, model: Model, x: str) -> str:
-    """Add the head, the network from the attention message to the action; return its output's name.
+    """Add the nodes of the head to the graph; return the name of their output.
+
+    The head is the network from the attention message to the action.
 
     Args:
         graph: The graph.
@@ -213,8 +221,9 @@ def _to_float64(model: Model) -> dict[str, np.ndarray]:
 class _NeuronWriter:
     """A writer of an AttentionNeuron as an ONNX graph; its methods follow `reference.Reference`.
 
-    States start as zeros. The state `started` is 0 in the first tick, which has no earlier reading,
-    and 1 from the second tick on.
+    A recurrent state of the policy is an input and an output of the graph, and starts as zeros. The
+    state `started` is 0 in the first tick, which has no earlier reading, and 1 from the second tick
+    on.
 
     Args:
         graph: The graph that is written.
@@ -229,7 +238,7 @@ class _NeuronWriter:
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}
 
     def add_policy_nodes(self) -> None:
-        """Write the whole policy, from the inputs to the outputs."""
+        """Add the nodes of the whole policy to the graph, with its inputs and outputs."""
         g, sizes, count = self._g, self._sizes, self._count
         seen = g.add_input("obs", (1, count + sizes.actions))
         self._values = g("Transpose", g.add_column_slice(seen, 0, count))  # (N, 1)
@@ -238,7 +247,7 @@ class _NeuronWriter:
         self._set_next_state("started", g("Add", g("Mul", self._started, 0.0), 1.0))
         self._kept = self._started  # 0 if the neurons are reset
         if sizes.reset_on_jump:
-            self._reset_on_jump()
+            self._add_reset_on_jump_nodes()
         outputs = self._add_stacked_neuron_nodes() if sizes.stack else self._add_lstm_nodes()
         if sizes.memory:
             self._add_expectation_nodes()
@@ -265,7 +274,7 @@ class _NeuronWriter:
         return self._g.add_input(f"{name}_in", shape)
 
     def _set_next_state(self, name: str, value: str) -> None:
-        """Define the value of a state after this tick.
+        """Define which value of the graph is a state's value after this tick.
 
         Args:
             name: The name of the state.
@@ -273,8 +282,8 @@ class _NeuronWriter:
         """
         self._states[name] = value, self._states[name][1]
 
-    def _reset_on_jump(self) -> None:
-        """Write the reset of all neurons if most readings change abruptly."""
+    def _add_reset_on_jump_nodes(self) -> None:
+        """Add the nodes that reset all neurons if most readings change abruptly."""
         g, count = self._g, self._count
         last, usual = (
             self._add_state("jump_reading", (count, 1)),
@@ -290,12 +299,12 @@ class _NeuronWriter:
         self._kept = g("Where", stays, self._started, np.zeros((1, 1)))
 
     def _add_input_sum_nodes(self, inputs: Sequence[str], recurrent: str | None) -> str:
-        """Return the name of the neurons' input sums (N, U).
+        """Add the neurons' weighted sums of their inputs; return the name of the sums (N, U).
 
         Args:
             inputs: The names of the inputs (N, 1) that each neuron gets from its channel.
-            recurrent: The name of the sums (N, U) from the neurons' own outputs; None if there are
-                none.
+            recurrent: The name of the weighted sums (N, U) of the neurons' own outputs; None if
+                there are none.
         """
         g, array = self._g, self._array
         common = g("MatMul", self._previous, array["neuron.action"].T)
@@ -311,7 +320,7 @@ class _NeuronWriter:
         return drive
 
     def _add_stacked_neuron_nodes(self) -> str:
-        """Return the name of the outputs (N, d) of neurons on stacked readings."""
+        """Add neurons on stacked readings; return the name of their outputs (N, d)."""
         g, count = self._g, self._count
         lasting = g("Sub", np.ones((1, 1)), self._kept)
         inputs = [self._values]
@@ -324,7 +333,7 @@ class _NeuronWriter:
         return g("Tanh", self._add_input_sum_nodes(inputs, None))
 
     def _add_lstm_nodes(self) -> str:
-        """Return the name of the outputs (N, d) of LSTM neurons."""
+        """Add LSTM neurons; return the name of their outputs (N, d)."""
         g, count, d = self._g, self._count, self._sizes.neuron
         hidden, cells = self._add_state("neuron", (count, d)), self._add_state("cell", (count, d))
         hidden, cells = g("Mul", hidden, self._kept), g("Mul", cells, self._kept)
@@ -346,7 +355,7 @@ class _NeuronWriter:
         return outputs
 
     def _add_expectation_nodes(self) -> None:
-        """Write one step of the head's memory, and the computation of the readings it expects."""
+        """Add one step of the head's memory, and the computation of the readings it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_state("memory", (1, units))
         seen, share = self._add_state("seen", (1, n)), self._add_state("share", (1, n))
@@ -369,7 +378,7 @@ class _NeuronWriter:
         self._expected = g("Add", expected, array["expectation.bias"][None])
 
     def _add_attention_nodes(self, outputs: str) -> str:
-        """Return the name of the attention weights (N, M).
+        """Add the attention; return the name of its weights (N, M).
 
         Args:
             outputs: The name of the neurons' outputs.
@@ -387,7 +396,10 @@ class _NeuronWriter:
         return g("Mul", shares, shares) if sizes.memory else shares
 
     def _add_evidence_nodes(self) -> str:
-        """Return the name of the evidence (N, n) that a channel is the one a query stands for."""
+        """Add the evidence about which query's channel each channel is; return its name.
+
+        The evidence is a matrix (N, n). Each of the n queries stands for one channel of the model.
+        """
         g, n = self._g, self._sizes.queries - 1
         width, loss, gain, keep = (one[None] for one in self._array["attention.prediction"])
         before = g("Mul", self._add_state("evidence", (self._count, n)), self._kept)
@@ -401,12 +413,15 @@ class _NeuronWriter:
         return evidence
 
     def _add_message_nodes(self, attention: str) -> tuple[str, str | None]:
-        """Return the names of the attention-weighted sum of readings and the sum of attention.
-
-        Both sums are matrices with one row. For tanh attention the second name is None.
+        """Add the sums over channels that make up the attention message; return their names.
 
         Args:
             attention: The name of the attention weights.
+
+        Returns:
+            A pair: the name of the sum of the readings weighted by attention (for tanh attention,
+            of its tanh), and the name of the sum of the attention (None for tanh attention). Both
+            sums are matrices with one row.
         """
         g, sizes, normalise = self._g, self._sizes, self._sizes.normalise
         total = g.add_row_sum(g("Mul", attention, self._values))
@@ -422,7 +437,9 @@ class _NeuronWriter:
         return total, mass
 
     def _add_correction_nodes(self, total: str, mass: str) -> str:
-        """Return the name of the head's input, the expected readings corrected by the present ones.
+        """Add the correction of the expected readings by the present ones; return its name.
+
+        The result is the head's input.
 
         Args:
             total: The name of the attention-weighted sums of readings.

@@ -103,7 +103,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
     """
     content = _read_content(path)
     model = _parse_model(content)
-    opset = _check_operators(model)
+    opset = _check_and_get_opset(model)
     sha256 = hashlib.sha256(content)
     if external := _read_external_tensors(model, path, sha256):
         content = model.SerializeToString()
@@ -111,7 +111,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
     yaml_file = Path(make_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
-    observation, action, states = _find_tensors(model.graph, beside)
+    observation, action, states = _find_observation_action_and_states(model.graph, beside)
     network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))
     return ForeignNetwork(
         str(path),
@@ -173,8 +173,8 @@ def _read_metadata(model: Any) -> Mapping[str, str]:
     return {one.key: one.value for one in model.metadata_props}
 
 
-def _check_operators(model: Any) -> int:
-    """Return the version of a model's operators (opset).
+def _check_and_get_opset(model: Any) -> int:
+    """Check the operators of a model, and return their version (opset).
 
     Raises:
         ValueError: The version is unknown, or the model has custom operators.
@@ -264,7 +264,7 @@ def _read_external_tensors(model: Any, path: Path, sha256: Any) -> int:
     return len(outside)
 
 
-def _find_tensors(
+def _find_observation_action_and_states(
     graph: Any, yaml_file: str | None
 ) -> tuple[Tensor, Tensor, tuple[tuple[Tensor, Tensor], ...]]:
     """Return the observation's and the action's tensor, and the states as (input, output) pairs.
@@ -323,9 +323,9 @@ def _find_tensors(
 
 
 def _make_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
-    """Return an input or output with its shape for one robot.
+    """Return the name, type and shape of an input or output of the graph.
 
-    The shape has 1 in place of a length that the network leaves open.
+    The shape is for one robot: each length that the network leaves open becomes 1.
 
     Args:
         value: The input or output in the graph.

@@ -55,10 +55,11 @@ class Term(NamedTuple):
     Each of its numbers is ``value * scale + offset``, limited to the range `clip`.
 
     Attributes:
-        kind: "channels", "previous_action" or "phase" (sine and cosine of a fixed period).
+        kind: "channels", "previous_action" or "phase" (sine and cosine of the time, with a fixed
+            period).
         channels: (width,) the ids of the channels, for "channels".
         scale: (width,) the factor on each number.
-        offset: (width,) what is added to each number.
+        offset: (width,) the summand of each number.
         clip: The lowest and the highest value.
         period_s: The period of "phase" in seconds.
     """
@@ -84,9 +85,9 @@ class History:
         length: The number of observations, one a tick.
         by: The order: "step" puts one whole observation after the other; "term" puts all ticks of
             the first term, then all ticks of the next term.
-        newest: Where the newest tick stands, "last" or "first".
-        start: What fills the input before enough ticks have come: "repeat" (the first observation)
-            or "zero".
+        newest: The place of the newest tick, "last" or "first".
+        start: The filling of the input before enough ticks have come: "repeat" (the first
+            observation) or "zero".
     """
 
     length: int = 1
@@ -133,7 +134,7 @@ class Layout:
 
     @property
     def has_computed_terms(self) -> bool:
-        """Whether a term is computed instead of read from channels, such as the previous action."""
+        """Whether the observation has a term that is no reading, such as the previous action."""
         return any(term.kind != "channels" for term in self.terms)
 
     @property
@@ -171,7 +172,7 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         WiringError: The YAML file is not valid; the message names the file, the reason and the
             remedy.
     """
-    beside = {} if yaml_file is None else _read_fields(yaml_file)
+    beside = {} if yaml_file is None else _read_yaml_entries(yaml_file)
     metadata = _Metadata(network)
     actuators = _resolve_actuators(network, beside.get("actuators"), metadata)
     limit, scale, offset = _resolve_action_scaling(network, beside.get("action"), metadata)
@@ -238,7 +239,7 @@ def _check_unique_channels(layout: Layout, where: str) -> None:
         seen.add(id_)
 
 
-def _read_fields(file: str) -> dict[str, Entry]:
+def _read_yaml_entries(file: str) -> dict[str, Entry]:
     """Read the YAML file beside an ONNX file; return its entries by key.
 
     Raises:
@@ -265,7 +266,7 @@ def read_tensor_names(yaml_file: str | None) -> tuple[dict[str, str], str | None
         the name of the observation, and the name of the action. A name is None if the file does not
         give it.
     """
-    beside = {} if yaml_file is None else _read_fields(yaml_file)
+    beside = {} if yaml_file is None else _read_yaml_entries(yaml_file)
     states: dict[str, str] = {}
     if "states" in beside:
         pairs = beside["states"].iterate_items(
@@ -295,20 +296,20 @@ class _Metadata:
         self._texts = network.metadata
 
     def get_text(self, key: str) -> str:
-        """Return the text of a key, or "" if it is not there."""
+        """Return the text of a key, or "" if the metadata does not have the key."""
         return self._texts.get(key, "").strip()
 
     def parse_names(self, key: str) -> tuple[str, ...]:
-        """Return the names in the text of a key, or () if it is not there."""
+        """Return the names in the text of a key, or () if the metadata does not have the key."""
         text = self.get_text(key).strip("[]() ")
         return tuple(one.strip().strip("'\"") for one in text.split(",")) if text else ()
 
     def parse_numbers(self, key: str, count: int) -> tuple[float, ...]:
-        """Return the numbers in the text of a key, or () if it is not there.
+        """Return the numbers in the text of a key, or () if the metadata does not have the key.
 
         Args:
             key: The key.
-            count: The number of numbers that are needed; a single one is repeated.
+            count: The number of numbers to return; a single number in the text is repeated.
 
         Raises:
             ValueError: The text does not hold that many finite numbers.
@@ -383,7 +384,7 @@ def _resolve_actuators(
 def _resolve_action_scaling(
     network: NetworkInterface, entry: Entry | None, metadata: _Metadata
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Return `limit`, `action_scale` and `action_offset` of a `Layout`.
+    """Return the values of `limit`, `action_scale` and `action_offset` of a `Layout`.
 
     Args:
         network: The sizes of the network.
@@ -583,7 +584,7 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
 
     Args:
         entry: A list of numbers, or a single number, which is repeated.
-        count: The number of numbers that are needed.
+        count: The number of numbers to return.
     """
     what = f"a finite number, or a list of {count} of them"
     values: Sequence[object] = entry.value if isinstance(entry.value, list) else [entry.value]

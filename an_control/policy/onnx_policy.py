@@ -63,7 +63,7 @@ class Session:
             raise ValueError(f"onnxruntime refuses it: {_shorten_error(error)}") from None
 
     def _allocate_bound_array(self, tensor: Tensor, bind: Any) -> np.ndarray:
-        """Allocate the array of an input or output, and return it.
+        """Allocate an array for an input or output, attach it to the network, and return it.
 
         Args:
             tensor: The input or output.
@@ -93,10 +93,10 @@ def _shorten_error(error: Exception) -> str:
 
 
 class ObservationBuilder:
-    """A builder of the network's input from the readings and the previous action.
+    """A builder of the network's observation from the readings and the previous action.
 
     Args:
-        network: The network, whose layout says how the input is made.
+        network: The network, whose layout says which numbers the observation has.
     """
 
     def __init__(self, network: ForeignNetwork) -> None:
@@ -197,7 +197,7 @@ class _ObservationHistory:
         self._fresh = self._history.start == "repeat"
 
     def append_observation(self, x: np.ndarray) -> np.ndarray:
-        """Append an observation (width,); return the network's input with the newest ones."""
+        """Append an observation (width,); return the network's input of the newest observations."""
         if self._fresh:
             self._rows[:] = x
             self._fresh = False

@@ -126,7 +126,7 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
     )
     return PackedWeights(
         np.ascontiguousarray(np.concatenate(gate_rows, -2), F32),
-        np.ascontiguousarray(_stack_bias_weight(scores_bias, queries @ key), F32),
+        np.ascontiguousarray(_stack_bias_on_weights(scores_bias, queries @ key), F32),
         *pack_head(array, len(sizes.head) + 1),
         form,
     )
@@ -140,7 +140,7 @@ def pack_head(array: Mapping[str, np.ndarray], layers: int) -> tuple[np.ndarray,
         layers: The number of layers.
     """
     rows = [
-        _stack_bias_weight(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"])
+        _stack_bias_on_weights(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"])
         for layer in range(layers)
     ]
     flat = [one.reshape(*one.shape[:-2], -1) for one in rows]
@@ -151,15 +151,16 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
     """Return the weights of the head's memory in the layout of compiled code.
 
     Args:
-        arrays: A model's arrays.
+        arrays: A model's arrays by name.
         width: The number of columns of the second array, at least n.
 
     Returns:
-        A pair of arrays. The first (R, 3H) float32 has the rows for the GRU's gates. They are for
-        the bias, the weights and readings of the previous tick (2n), the units (H), the previous
-        action, and the bias inside the reset gate. The second (Q, width) float32 has the rows for
-        the queries. They are for the bias of the expected reading, the same inputs, the outlier
-        weight, and the prediction attention.
+        A pair of arrays. The first (R, 3H) float32 holds the weights of the GRU's gates. Its rows
+        are in this order: the bias, the queries' weights and readings of the previous tick (2n
+        rows), the units (H rows), the previous action, and the bias inside the reset gate. The
+        second (Q, width) float32 holds the weights of the expected readings, one column for each
+        query. Its rows are the bias, the inputs in the same order as in the first array, the
+        outlier weight, and the four rows of prediction attention if the policy has it.
     """
     array = _convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
@@ -184,7 +185,9 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
 
 
 def make_gate_factors(units: int) -> np.ndarray:
-    """Return factors (3H,) on a GRU's sums that turn logistic gates into (tanh + 1) / 2.
+    """Return the factors (3H,) for the sums of a GRU's gates: 1/2 for the two logistic gates.
+
+    With them a logistic gate can be computed as (tanh + 1) / 2.
 
     Args:
         units: The number H of units.
@@ -197,19 +200,23 @@ def _convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
-def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
-    """Halve the logistic gates of an LSTM's rows, and put them before the candidate's rows.
+def _reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
+    """Halve the weights of an LSTM's logistic gates, and put the gates before the candidate.
 
     Args:
         rows: The weights, with 4d rows in the order input, forget, candidate, output.
-        axes: How many axes at the end of the array belong to one policy. The first of these axes
-            holds the rows.
+        axes_per_policy: The number of axes at the end of the array that belong to one policy. The
+            first of these axes holds the rows.
     """
-    first, new, output = np.split(rows, [rows.shape[-axes] // 2, 3 * rows.shape[-axes] // 4], -axes)
-    return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
+    first, new, output = np.split(
+        rows,
+        [rows.shape[-axes_per_policy] // 2, 3 * rows.shape[-axes_per_policy] // 4],
+        -axes_per_policy,
+    )
+    return np.concatenate([0.5 * first, 0.5 * output, new], -axes_per_policy)
 
 
-def _return_rows_unchanged(rows: np.ndarray, axes: int) -> np.ndarray:
+def _return_rows_unchanged(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
     """Return the weights `rows` as they are, for neurons without gates.
 
     Its parameters are those of `_reorder_gates`, so that it can replace that function.
@@ -217,8 +224,8 @@ def _return_rows_unchanged(rows: np.ndarray, axes: int) -> np.ndarray:
     return rows
 
 
-def _stack_bias_weight(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return an array (..., 1 + in, out): the bias as a row, then the transposed weights.
+def _stack_bias_on_weights(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return an array (..., 1 + in, out): first the bias as a row, then the transposed weights.
 
     Args:
         bias: (..., out) the bias.

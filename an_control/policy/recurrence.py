@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from an_control.policy.set_transformer import make_positional_table, normalise_layer
+from an_control.policy.set_transformer import apply_layer_norm, make_positional_table
 from an_control.policy.sizes import RecurrenceSizes
 
 
@@ -108,40 +108,42 @@ class Recurrence:
 
         Args:
             name: The prefix of the names of the layer's arrays.
-            states: (n, U) the inputs of the layer in the window, the oldest first.
+            states: (n, U) the inputs of the layer in the last n ticks, the oldest first.
         """
         if self._sizes.kind == "trxl":  # norms after the sums
             x = self._apply_norm(
                 f"{name}.attention", states[-1] + self._compute_attention(name, states)
             )
-            return self._apply_norm(f"{name}.network", x + self._apply_network(name, x))
+            return self._apply_norm(
+                f"{name}.network", x + self._apply_position_wise_network(name, x)
+            )
         y = self._compute_attention(name, self._apply_norm(f"{name}.attention", states))
         x = self.add_residual(f"{name}.attention", states[-1], np.maximum(y, 0.0))
-        y = self._apply_network(name, self._apply_norm(f"{name}.network", x))
+        y = self._apply_position_wise_network(name, self._apply_norm(f"{name}.network", x))
         return self.add_residual(f"{name}.network", x, np.maximum(y, 0.0))
 
     def _compute_attention(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Return the output (U,) of the attention, in which the newest tick attends to the window.
+        """Return the output (U,) of the attention of the newest tick to the last n ticks.
 
         Args:
             name: The prefix of the names of the layer's arrays.
-            states: (n, U) the rows of the window, the oldest first.
+            states: (n, U) the rows of the ticks, the oldest first.
         """
         heads, width = self._sizes.heads, self._sizes.units // self._sizes.heads
 
-        def split_heads(part: str, rows: np.ndarray) -> np.ndarray:
-            """Return the projection of rows (n, U) as (n, heads, U / heads).
+        def project_to_heads(projection: str, rows: np.ndarray) -> np.ndarray:
+            """Return a projection of rows (n, U), split into (n, heads, U / heads).
 
             Args:
-                part: The name of the projection, such as "query".
+                projection: The name of the projection, such as "query".
                 rows: The rows.
             """
-            return (rows @ self._weight[f"{name}.{part}"].T).reshape(-1, heads, width)
+            return (rows @ self._weight[f"{name}.{projection}"].T).reshape(-1, heads, width)
 
-        query, keys = split_heads("query", states[-1:]), split_heads("key", states)
+        query, keys = project_to_heads("query", states[-1:]), project_to_heads("key", states)
         values, ages = (
-            split_heads("value", states),
-            split_heads("relative", self._ages[-len(states) :]),
+            project_to_heads("value", states),
+            project_to_heads("relative", self._ages[-len(states) :]),
         )
         scores = ((query + self._weight[f"{name}.content_bias"]) * keys).sum(axis=2)
         scores += ((query + self._weight[f"{name}.position_bias"]) * ages).sum(axis=2)
@@ -150,7 +152,7 @@ class Recurrence:
         heard = (shares[:, :, None] * values).sum(axis=0)
         return np.asarray(self._weight[f"{name}.output"] @ heard.ravel())
 
-    def _apply_network(self, name: str, x: np.ndarray) -> np.ndarray:
+    def _apply_position_wise_network(self, name: str, x: np.ndarray) -> np.ndarray:
         """Return the output (U,) of the position-wise network of the layer `name` for `x` (U,)."""
         weight = self._weight
         hidden = weight[f"{name}.network.0.weight"] @ x + weight[f"{name}.network.0.bias"]
@@ -160,10 +162,12 @@ class Recurrence:
     def _apply_norm(self, name: str, x: np.ndarray) -> np.ndarray:
         """Return the layer norm of rows (..., U), with the weights of the norm `name`."""
         weight = self._weight
-        return normalise_layer(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
+        return apply_layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
     def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the residual sum x + y (U,), or for ``gtrxl`` the GRU gate g(x, y).
+        """Return the output y of a submodule added to the submodule's input x.
+
+        For ``gtrxl`` it is the GRU gate g(x, y) instead of x + y.
 
         Args:
             name: The prefix of the names of the gate's arrays.

@@ -108,15 +108,15 @@ class Reference(PolicyEngine):
         self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
         if self._recurrence is not None:
             self._recurrence.reset()
-        self.drop_neurons()
+        self.remove_all_neurons()
 
-    def drop_neurons(self) -> None:
+    def remove_all_neurons(self) -> None:
         """Remove the neurons of all channels, but keep the recurrent state.
 
         A neuron is the small network that reads one channel. The recurrent state belongs to the
         layers that take the attention's output.
         """
-        super().drop_neurons()
+        super().remove_all_neurons()
         self._attention = np.zeros((0, self._sizes.queries))
         self._message = np.zeros(self._sizes.message)
 
@@ -124,7 +124,7 @@ class Reference(PolicyEngine):
     def step(
         self,
         values: np.ndarray,
-        columns: np.ndarray | None,
+        neurons: np.ndarray | None,
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
@@ -132,26 +132,26 @@ class Reference(PolicyEngine):
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of the neuron that each reading belongs to; None: all neurons,
+            neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
             shift: A large number, which is added to each term of the attention's sum and subtracted
                 again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
         previous = previous.astype(np.float64)
-        columns = self._all if columns is None else columns
+        neurons = self._all if neurons is None else neurons
         if self._sizes.reset_on_jump:
-            self._reset_on_jump(values, columns)
-        outputs = self._advance_neurons(values, columns, previous)
+            self._reset_on_jump(values, neurons)
+        outputs = self._advance_neurons(values, neurons, previous)
         if self._sizes.memory:
-            self._predict_readings(previous)
+            self._advance_memory_and_predict(previous)
         if self._sizes.attention == "pma":
             assert self._set is not None
             pooled, attention = self._set.pool_channels(outputs)
             self._attention, self._message = attention.T, pooled.ravel()
         else:
-            self._attention = self._compute_attention(outputs, values, columns)
-            self._message = self._sum_readings(values, shift)
+            self._attention = self._compute_attention(outputs, values, neurons)
+            self._message = self._compute_attention_message(values, shift)
         if self._sizes.memory:
             return self._head(self._correct_expected_readings())
         if self._recurrence is not None:
@@ -160,30 +160,30 @@ class Reference(PolicyEngine):
 
     @one_blas_thread
     def advance_neurons(
-        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             previous: (A,) the previous action.
         """
-        self._advance_neurons(values, columns, previous.astype(np.float64))
+        self._advance_neurons(values, neurons, previous.astype(np.float64))
 
     def _advance_neurons(
-        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
     ) -> np.ndarray:
-        """Advance the neurons by one tick and return their outputs (N, d).
+        """Advance some neurons by one tick and return their outputs (N, d).
 
-        Equation 1 of the paper: the rows of K, f_k(o_t[i], a_{t-1}).
+        This is equation 1 of the paper: the rows of K, f_k(o_t[i], a_{t-1}).
 
         Args:
             values: (N,) float32 the readings.
-            columns: (N,) the index of each channel's neuron in the state.
+            neurons: (N,) the index of each reading's neuron in the state.
             previous: (A,) the previous action.
         """
-        d, state = self._sizes.neuron, self._state[columns]
+        d, state = self._sizes.neuron, self._state[neurons]
         readings = state[:, self._readings]
         if self._sizes.stack:  # a layer of tanh units on the newest readings, the newest first
             before = np.where(np.isnan(readings[:, :1]), values[:, None], readings)[:, :-1]
@@ -200,7 +200,7 @@ class Reference(PolicyEngine):
             readings = values[:, None]
         outputs = (outputs + ROUND_OUTPUT) - ROUND_OUTPUT
         state[:, :d], state[:, self._readings] = outputs, readings
-        self._state[columns] = state
+        self._state[neurons] = state
         return outputs
 
     def _sum_inputs(
@@ -223,18 +223,18 @@ class Reference(PolicyEngine):
         return drive
 
     def _compute_attention(
-        self, outputs: np.ndarray, values: np.ndarray, columns: np.ndarray
+        self, outputs: np.ndarray, values: np.ndarray, neurons: np.ndarray
     ) -> np.ndarray:
         """Return the attention weights (N, M) of the channels for the queries.
 
-        Equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)), or a softmax over the
-        queries, the last of which stands for none of the channels; squared if the head has a
-        memory.
+        This is equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)). For softmax
+        attention it is a softmax over the queries instead, the last of which stands for none of the
+        channels. If the head has a memory, the weights are squared.
 
         Args:
             outputs: (N, d) the outputs of the neurons.
             values: (N,) the readings.
-            columns: (N,) the index of each channel's neuron in the state.
+            neurons: (N,) the index of each channel's neuron in the state.
         """
         if self._set is not None:
             scores = self._set.compute_pooling_scores(outputs).T.astype(F32, order="C")
@@ -243,13 +243,13 @@ class Reference(PolicyEngine):
         if self._sizes.attention == "tanh":
             return np.tanh(scores)
         if self._sizes.prediction_attention:
-            scores[:, :-1] += self._update_evidence(values, columns)
+            scores[:, :-1] += self._update_evidence(values, neurons)
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         return shares**2 if self._sizes.memory else shares
 
-    def _sum_readings(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
-        """Return the attention message: the sum of the readings, weighted by attention.
+    def _compute_attention_message(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
+        """Return the attention message: the sums of the readings, weighted by attention.
 
         This is equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings.
         Under softmax attention the message is the sums W V, followed by the total attention of each
@@ -261,7 +261,8 @@ class Reference(PolicyEngine):
                 rounds the terms so that the sum is exact (see `exact_sums`).
 
         Returns:
-            (M,) the message, or under softmax attention (2n,).
+            (M,) the message, or under softmax attention (2n,), where n is the number of queries
+            that stand for a channel.
         """
         normalise = self._sizes.normalise
         attention = self._attention.astype(np.float64)
@@ -273,25 +274,28 @@ class Reference(PolicyEngine):
             total, mass = total / np.maximum(mass, 1.0), np.minimum(mass, 1.0)
         return np.concatenate([total, mass - 1.0])
 
-    def _reset_on_jump(self, values: np.ndarray, columns: np.ndarray) -> None:
+    def _reset_on_jump(self, values: np.ndarray, neurons: np.ndarray) -> None:
         """Reset all neurons if most readings change abruptly, as after a rewiring.
 
-        The last column of the state is twice the usual change of each reading.
+        It also updates the last column of the state, which is twice the usual change of each
+        reading.
 
         Args:
             values: (N,) the readings.
-            columns: (N,) the index of each channel's neuron in the state.
+            neurons: (N,) the index of each channel's neuron in the state.
         """
-        change = np.abs(values - self._state[columns, self._readings.start])
+        change = np.abs(values - self._state[neurons, self._readings.start])
         jump = np.where(np.isnan(change), 0.0, np.minimum(change, 1.0))
-        usual = self._state[columns, -1]
-        self._state[columns, -1] += 0.1 * (2.0 * jump - usual)
+        usual = self._state[neurons, -1]
+        self._state[neurons, -1] += 0.1 * (2.0 * jump - usual)
         excess = sum_exactly(np.maximum(jump - usual, 0.0), ROUND_MASS)
         if excess > JUMP_LIMIT * len(values):
             self._state[:, :-1] = self._fresh[:-1]
 
-    def _predict_readings(self, previous: np.ndarray) -> None:
-        """Advance the head's memory by one tick; store the reading that it expects at each query.
+    def _advance_memory_and_predict(self, previous: np.ndarray) -> None:
+        """Advance the head's memory by one tick; store the readings (n,) that it expects.
+
+        There is one expected reading for each query, which stands for one channel.
 
         Args:
             previous: (A,) the previous action.
@@ -301,25 +305,29 @@ class Reference(PolicyEngine):
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
 
-    def _update_evidence(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the evidence (N, n) that each channel is the one that each query stands for.
+    def _update_evidence(self, values: np.ndarray, neurons: np.ndarray) -> np.ndarray:
+        """Update and return the evidence (N, n) that channel i is the one that query k stands for.
 
-        The evidence fades from tick to tick; it grows if the reading is what the memory expects at
-        that query.
+        The evidence fades from tick to tick. It grows if the channel's reading is what the memory
+        expects at the query.
 
         Args:
             values: (N,) the readings.
-            columns: (N,) the index of each channel's neuron in the state.
+            neurons: (N,) the index of each channel's neuron in the state.
         """
         width, loss, gain, keep = self.weight["attention.prediction"]
         error = np.exp(np.minimum(width, MAX_LOG)) * (values[:, None] - self.expected) ** 2
-        before = self._state[columns, self._evidence]
+        before = self._state[neurons, self._evidence]
         evidence = compute_logistic(keep) * before + gain - loss * (error / (1.0 + error))
-        self._state[columns, self._evidence] = evidence
+        self._state[neurons, self._evidence] = evidence
         return np.asarray(evidence)
 
     def _correct_expected_readings(self) -> np.ndarray:
-        """Return the head's input (n + H,): expected readings, corrected by the present ones."""
+        """Correct the expected readings by the present ones; return the head's input (n + H,).
+
+        The input is the corrected readings, then the units of the memory. The corrected readings
+        are also stored for the next tick.
+        """
         total, mass = self._message.reshape(2, -1)
         mass = mass + 1.0
         share = np.minimum(mass, 1.0)
@@ -331,18 +339,18 @@ class Reference(PolicyEngine):
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])
 
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
         """Raise the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
-            columns: (K,) the indices of the neurons.
+            neurons: (K,) the indices of the neurons.
             queries: (K,) the index of the query whose evidence is raised in each of these neurons.
             min_nats: The evidence is raised to this value where it is lower.
         """
-        places = columns, self._evidence.start + queries
+        places = neurons, self._evidence.start + queries
         self._state[places] = np.maximum(self._state[places], min_nats)
 
 

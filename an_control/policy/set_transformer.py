@@ -54,7 +54,9 @@ class SetTransformerBlock:
         return self.compute_attention(x, y)[0]
 
     def compute_attention(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the output (m, d), and the attention weights (m, n) as the mean over the heads.
+        """Return the output (m, d) of the block, and its attention weights (m, n).
+
+        The weights are the mean over the heads.
 
         Args:
             x: (m, d) the rows that attend.
@@ -66,9 +68,9 @@ class SetTransformerBlock:
         key, value = key_value[:, 0].transpose(1, 2, 0), key_value[:, 1].transpose(1, 0, 2)
         attention = _compute_softmax(query @ key)
         seen = (attention @ value).transpose(1, 0, 2).reshape(len(x), self._width)
-        hidden = normalise_layer(x + seen @ self._output, *self._norms[0])
+        hidden = apply_layer_norm(x + seen @ self._output, *self._norms[0])
         forward = np.maximum(hidden @ self._forward + self._forward_bias, 0.0)
-        return normalise_layer(hidden + forward, *self._norms[1]), attention.mean(axis=0)
+        return apply_layer_norm(hidden + forward, *self._norms[1]), attention.mean(axis=0)
 
 
 class SelfAttention:
@@ -137,12 +139,12 @@ class Pooling:
 
 @dataclass(frozen=True)
 class ChannelOrder:
-    """An order of N channels that depends only on their outputs, and the way back from it.
+    """An order of N channels that depends only on their outputs, and each channel's place in it.
 
     Attributes:
-        sorted: (N,) the indices of the channels in the given order, arranged in the new order.
-        places: (N,) each channel's position in the new order; all channels with equal outputs have
-            the position of the first of them.
+        sorted: (N,) the indices of the channels, arranged in this order.
+        places: (N,) each channel's position in this order; all channels with equal outputs have the
+            position of the first of them.
     """
 
     sorted: np.ndarray  # (N,) the indices of the channels, in this order
@@ -161,7 +163,7 @@ class ChannelOrder:
 
 
 class SetTransformer:
-    """The encoder and the pooling of a policy, which compare all its channels with each other.
+    """The parts of a policy that compare all channels with each other: encoder and pooling.
 
     Args:
         sizes: The sizes of the policy, which has an encoder, attention ``pma``, or both.
@@ -184,7 +186,11 @@ class SetTransformer:
         self._queries, self._bias = queries, bias[:, None]
 
     def compute_pooling_scores(self, outputs: np.ndarray) -> np.ndarray:
-        """Return the attention scores (M, N), before the softmax, of neuron outputs (N, d)."""
+        """Encode the neurons' outputs; return the attention scores (M, N), before the softmax.
+
+        Args:
+            outputs: (N, d) the neurons' outputs.
+        """
         order, encoded = self._encode_channels(outputs)
         raw = self._queries @ encoded.T + self._bias
         return np.asarray(raw[:, order.places])
@@ -209,13 +215,13 @@ def _compute_softmax(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
 
 
-def normalise_layer(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def apply_layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Return the layer norm (Ba et al. 2016) of rows (..., d), as PyTorch computes it.
 
     Args:
-        rows: The rows, each of which is normalised.
+        rows: (..., d) the rows, each of which is normalised.
         weight: (d,) the factors after the normalisation.
-        bias: (d,) what is added after the factors.
+        bias: (d,) the summands after the factors.
     """
     rows = rows - rows.mean(axis=-1, keepdims=True)
     variance = np.mean(rows * rows, axis=-1, keepdims=True)

@@ -31,7 +31,9 @@ def list_head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
 
 
 def list_memory_shapes(units: int, inputs: int) -> Shapes:
-    """Return the shapes, by name, of a GRU's arrays, with gates in the order reset, update, new.
+    """Return the shapes, by name, of the arrays of the memory, which is a GRU.
+
+    Gates are in the order reset, update, new.
 
     Args:
         units: The number of the GRU's units.
@@ -50,7 +52,7 @@ def list_layer_shapes(name: str, widths: list[int]) -> Shapes:
 
     Args:
         name: The prefix of the arrays' names.
-        widths: The number of inputs, then the width of each layer.
+        widths: The number of inputs, then the number of outputs of each layer.
     """
     shapes: Shapes = {}
     for layer, (width_in, width_out) in enumerate(pairwise(widths)):
@@ -89,13 +91,14 @@ class PartSizes(Protocol):
         """Whether channels are compared with each other, by an encoder or by PMA."""
 
 
-def check_part_sizes(sizes: PartSizes, width: int, divided: str) -> None:
+def check_part_sizes(sizes: PartSizes, width: int, width_description: str) -> None:
     """Check that the sizes of attention, encoder and heads fit each other.
 
     Args:
         sizes: The sizes to check.
         width: The width of the attention blocks, which the number of heads must divide.
-        divided: A text that describes the width in the error, with ``{}`` in place of its value.
+        width_description: The text for the width in the error message, with ``{}`` in place of the
+            number.
 
     Raises:
         ValueError: The sizes do not fit; the message names key, value and what is allowed.
@@ -110,7 +113,9 @@ def check_part_sizes(sizes: PartSizes, width: int, divided: str) -> None:
             f"sizes.heads: {sizes.heads}, {sizes.attention} attention without an encoder allows 1"
         )
     if width % sizes.heads:
-        raise ValueError(f"sizes.heads: {sizes.heads} does not divide the {divided.format(width)}")
+        raise ValueError(
+            f"sizes.heads: {sizes.heads} does not divide the {width_description.format(width)}"
+        )
 
 
 def list_block_shapes(name: str, width: int) -> Shapes:
@@ -540,16 +545,16 @@ class VisionSizes(ABC):
     """The sizes of an AttentionNeuron for image patches (Tang & Ha 2021, section 3.3, table 1).
 
     A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key is
-    computed from the differences between the frames and the previous action, its value from each
-    frame's layer-normed patch. The `grid` x `grid` queries come from a fixed positional table of
-    `positions` columns. `norm_weights` says whether the two layer norms, of the patches and of the
-    message, have learned weights.
+    computed from the differences between the frames and from the previous action, its value from
+    each frame's patch after a layer norm. The `grid` x `grid` queries are computed from a fixed
+    positional table of `positions` columns. `norm_weights` says whether the two layer norms, of the
+    patches and of the message, have learned weights.
 
-    From the Set Transformer (Lee et al. 2019), not the paper: an `encoder` lets the patches' keys
-    attend to each other before the queries do, each to all (``sab``) or by way of `inducing` points
-    (``isab``). With ``pma`` attention, the sum of a patch's key and value takes the place of both.
-    Learned queries (seeds), one for each position in the grid, attend to these sums, and there is
-    no positional table. Encoder and PMA have `heads` heads.
+    Two options are from the Set Transformer (Lee et al. 2019), not from the paper. First, an
+    `encoder` lets the patches' keys attend to each other before the queries do, each to all
+    (``sab``) or by way of `inducing` points (``isab``). Second, with ``pma`` attention, learned
+    queries (seeds), one for each position in the grid, attend to the sums of a patch's key and
+    value, and there is no positional table. Encoder and PMA have `heads` heads.
     """
 
     actions: int
@@ -685,12 +690,14 @@ class ConvolutionSizes(VisionSizes):
     """The sizes of the PuzzlePong policy, whose head convolves the attention message as an image.
 
     The head has two convolutions to `filters` planes (windows of 4 x 4 pixels at a step of 2, then
-    of 3 x 3), a layer of `hidden` units, and a layer that scores A actions. `first_action` counts
-    as the previous action at an episode's start. If `choice` is False, the action is the tanh of
-    the scores instead of the one action with the best score, and the previous action at an
-    episode's start is zero. Between the two layers there may be `memory` GRU units (0: none, as in
-    the paper), which remember what no patch shows. Their inputs are the `hidden` units and the
-    previous action. The last layer then gets the `hidden` units and the GRU units.
+    of 3 x 3), a layer of `hidden` units, and a layer that scores A actions. If `choice` is True,
+    the action is 1 for the one with the best score and 0 for the others, and in an episode's first
+    tick the previous action is the one with the index `first_action`. If `choice` is False, the
+    action is the tanh of the scores, and the first previous action is zero.
+
+    Between the two layers there may be `memory` GRU units (0: none, as in the paper), which
+    remember what no patch shows. Their inputs are the `hidden` units and the previous action. The
+    last layer then gets the `hidden` units and the GRU units.
     """
 
     filters: int
@@ -864,12 +871,13 @@ OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
 class MonitorValidation:
     """The measured behaviour of a monitor in episodes that it was not trained on.
 
-    A monitor detects that sensor signals arrive on other channels than they are wired to ("moves").
+    A monitor detects moves: sensor signals that arrive on other channels than they are wired to.
 
     Attributes:
         max_excess: The largest excess at which readings count as explained. The excess is how far
             their negative log-likelihood is above its usual value, in nats a tick.
-        min_gain: Nats by which another assignment of signals must explain the readings better.
+        min_gain: Nats by which another assignment of signals must explain the readings better to
+            replace the present one.
         slow: The number of channels that repeat readings in the way of a sensor that is slower than
             the ticks.
         ticks: The number of simulated ticks of robots whose signals stayed where they are wired.

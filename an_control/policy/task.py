@@ -134,7 +134,7 @@ def _check_bounds(
 
 
 def _check_units(units: list[Any], channels: int) -> None:
-    """Check that each channel has a pair of numbers: a scale, which is not 0, and an offset.
+    """Check that each channel has a valid pair of numbers: a scale that is not 0, and an offset.
 
     Args:
         units: The pairs, as read from the header.

@@ -160,13 +160,13 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     budget = TimeBudget(forward, MONITOR.budget)
     whole = budget.count_affordable_comparisons(4)
     assert whole > 100
-    budget.subtract_step_time(4 * whole)
+    budget.subtract_estimated_time(4 * whole)
     assert budget.count_affordable_comparisons(4) == 0
     budget.start_tick(model_fits=True)
-    budget.subtract_step_time(2 * whole)
+    budget.subtract_estimated_time(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
     count = budget.count_affordable_comparisons(4)
-    budget.subtract_step_time(4 * count)
+    budget.subtract_estimated_time(4 * count)
     assert count and budget.count_affordable_comparisons(0.01) == 0 < left_s
-    budget.subtract_step_time(1e9)
+    budget.subtract_estimated_time(1e9)
     assert budget.count_affordable_comparisons(4) == 0

@@ -42,11 +42,11 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     states = [np.zeros(CHANNELS, np.float32)]
     action, before, found = np.zeros(ACTIONS, np.float32), None, []
     for tick, delay in enumerate(delays):
-        followed = lateness.record_action(action)
+        followed = lateness.store_and_get_delayed_action(action)
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
-            lateness.record_tick(forward.compute_expectation(before, followed), seen)
-            lateness.compare_another_delay()
+            lateness.store_tick_for_comparison(forward.compute_expectation(before, followed), seen)
+            lateness.compare_with_another_delay()
         error = np.abs(lateness.predict_present_signals(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
@@ -87,11 +87,11 @@ def test_what_is_missing_says_nothing():
     lateness = SensorDelay(forward, Costs(forward, MONITOR.costs), MONITOR.delay)
     missing = np.full(CHANNELS, np.nan, np.float32)
     for tick in range(100):
-        followed = lateness.record_action(np.full(ACTIONS, tick % 2, np.float32))
-        lateness.record_tick(
+        followed = lateness.store_and_get_delayed_action(np.full(ACTIONS, tick % 2, np.float32))
+        lateness.store_tick_for_comparison(
             forward.compute_expectation(np.zeros(CHANNELS, np.float32), followed), missing
         )
-        lateness.compare_another_delay()
+        lateness.compare_with_another_delay()
     assert lateness.ticks == 0
 
 
@@ -102,4 +102,4 @@ def test_what_follows_is_what_the_next_tick_asks_for():
         lateness.ticks = late
         for action in actions:
             following = lateness.get_action_behind_next_readings(action)
-            assert lateness.record_action(action) is following
+            assert lateness.store_and_get_delayed_action(action) is following

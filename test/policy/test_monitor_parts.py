@@ -88,7 +88,7 @@ def search_with_one_missing(classified, ordered):
     for tick in range(60):
         readings = waves(tick)
         readings[4] = np.nan
-        assignment = search.step(readings, np.zeros(2, np.float32), assignment, None)
+        assignment = search.update_assignment(readings, np.zeros(2, np.float32), assignment, None)
     return assignment.slots.tolist()
 
 
@@ -209,27 +209,39 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
-        assert detector.step(usual, prediction, assignment, assignment_is_new=False) is None
+        assert detector.detect_move(usual, prediction, assignment, assignment_is_new=False) is None
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
     moved = np.full((5, 5), 20.0)
     moved[list(TURNED), range(5)] = -5.0
-    move = detector.step(moved * 0.4, prediction, assignment, assignment_is_new=False)
+    move = detector.detect_move(moved * 0.4, prediction, assignment, assignment_is_new=False)
     assert move is not None and move.slots.tolist() == list(TURNED)
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
-    assert detector.step(moved * 0.4, prediction, assignment, assignment_is_new=True) is None
+    assert detector.detect_move(moved * 0.4, prediction, assignment, assignment_is_new=True) is None
     assert detector.consistent == 0 and detector.surprise > 0.0
 
 
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
     assignment = Assignment.make_nominal(3)
     swapped = assignment.with_slots(np.array([1, 0, 2]))
-    assert swapped.with_outputs_from_slots(verifying=False).outputs.tolist() == [0, 1, 2]
-    assert swapped.with_outputs_from_slots(verifying=True).outputs.tolist() == [1, 0, 2]
+    assert swapped.with_outputs_updated_from_slots(move_is_verified=False).outputs.tolist() == [
+        0,
+        1,
+        2,
+    ]
+    assert swapped.with_outputs_updated_from_slots(move_is_verified=True).outputs.tolist() == [
+        1,
+        0,
+        2,
+    ]
     unpinned = swapped.with_unpinned_outputs()
     before, now = unpinned.renames
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
-    assert unpinned.with_outputs_from_slots(verifying=False).outputs.tolist() == [1, 0, 2]
-    assert unpinned.with_next_tick().renames is None
+    assert unpinned.with_outputs_updated_from_slots(move_is_verified=False).outputs.tolist() == [
+        1,
+        0,
+        2,
+    ]
+    assert unpinned.for_next_tick().renames is None
     assert swapped.arrange_by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
 
 
@@ -245,7 +257,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     def fresh():
         costs, budget = Costs(forward, MONITOR.costs), TimeBudget(forward, MONITOR.budget)
         evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
-        evidence.restart(link)
+        evidence.restart_with_move_costs(link)
         return evidence
 
     def drawn(count):
@@ -257,13 +269,13 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
         now[rng.random(5) < 0.1] = np.nan
         records.append(TickRecord(before, drawn(2), now - before, now))
         asked.add_record(records[-1])
-        asked.run_classifier()
+        asked.run_identity_classifier()
         some = rng.permutation(every)[:3]
         totals = asked.compute_total_costs(some)
         first = fresh()
         for record in records:
             first.add_record(record)
-        first.run_classifier()
+        first.run_identity_classifier()
         for slots, total in zip(some, totals, strict=True):
             known, new = asked.evaluate_assignment(slots), first.evaluate_assignment(slots)
             np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)

@@ -94,13 +94,13 @@ def test_a_robot_that_fits_again_has_its_moves_found_again():
 def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
     fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32), MONITOR.fit)
     for _ in range(MONITOR.fit.seen_ticks - 1):
-        fit.record_excess(5.0, assignment_known=True)
+        fit.update_fit_from_excess(5.0, assignment_known=True)
     cautious = fit.min_gain
     assert fit.model_fits_robot is None
-    fit.record_excess(5.0, assignment_known=True)
+    fit.update_fit_from_excess(5.0, assignment_known=True)
     assert fit.model_fits_robot and fit.limits.min_gain == fit.min_gain < cautious
     for _ in range(50):
-        fit.record_excess(100.0, assignment_known=True)
+        fit.update_fit_from_excess(100.0, assignment_known=True)
     assert fit.model_fits_robot is False
 
 
@@ -206,5 +206,5 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
     assert fit.explains_move(first, other)
     for _ in range(60):
-        fit.record_excess(24.0, assignment_known=True)
+        fit.update_fit_from_excess(24.0, assignment_known=True)
     assert fit.explains_move(first, other) is believed

@@ -32,7 +32,7 @@ def test_noise_sets_in_and_ends():
     rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
     clean = smooth_and_rough(300, rng)
     clean[100:200] += 0.02 * rng.normal(size=(100, 5))
-    began = [tick for tick, row in enumerate(clean) if noise.update_estimate(row)]
+    began = [tick for tick, row in enumerate(clean) if noise.update_estimate_and_check_onset(row)]
     assert len(began) == 1 and 100 < began[0] < 100 + TICKS
     assert noise.sd == 0.0
 
@@ -43,7 +43,7 @@ def test_noise_is_estimated_and_filtered_while_channels_are_missing():
     clean += 0.02 * rng.normal(size=clean.shape)
     clean[:, 1] = clean[40:, 0] = np.nan
     for row in clean:
-        noise.update_estimate(row)
+        noise.update_estimate_and_check_onset(row)
     assert 0.01 < noise.sd < 0.04
     expected, scale = np.zeros(5, np.float32), np.full(5, 0.01, np.float32)
     readings = np.array([np.nan, 0.02, -0.02, 0.01, np.nan], np.float32)
@@ -60,7 +60,7 @@ def test_signals_that_move_are_no_noise():
         if tick % 10 == 9:
             order = rng.permutation(5)
             noise.discard_recorded_readings()
-        noise.update_estimate(row[order])
+        noise.update_estimate_and_check_onset(row[order])
         assert noise.sd == 0.0
 
 
@@ -77,7 +77,7 @@ def test_a_model_that_is_right_filters_noise_and_one_that_is_wrong_does_not_over
     sure = np.full(5, 0.001, np.float32)
     errors = []
     for row in readings:
-        noise.update_estimate(row)
+        noise.update_estimate_and_check_onset(row)
         if noise.sd:
             errors.append(
                 np.abs(noise.filter_noise(np.full(5, bias, np.float32), sure, row)).mean()

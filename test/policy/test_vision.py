@@ -173,7 +173,7 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         policy.step_array(view, names(20))
         plain.step_array(view, names(20))
         np.testing.assert_array_equal(policy.message, plain.message)
-        hidden = np.maximum(policy._head.compute_hidden(policy.message), 0.0)
+        hidden = np.maximum(policy._head.compute_first_layer_sums(policy.message), 0.0)
         units = step_gru(array, "memory", np.concatenate([hidden, previous]), units)
         scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)

@@ -288,7 +288,7 @@ def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
-        fit.record_repeats(readings == before, readings)
+        fit.update_slow_sensors(readings == before, readings)
         most, before = max(most, len(fit.slow)), readings
     return most
 

@@ -18,14 +18,14 @@ F32 = np.float32
 class TopPatchesHead:
     """The head of the CarRacing policy: an LSTM on the image positions of important patches.
 
-    A self-attention picks the most important rows of the attention message (section 4.4 of the
+    A self-attention chooses the most important rows of the attention message (section 4.4 of the
     paper; Tang, Nguyen & Ha 2020, "Neuroevolution of self-interpretable agents"), and the LSTM gets
-    their positions. The head also decides how much of the previous message is mixed into the next
-    one.
+    the positions of these rows. The head also decides how much of the previous message is mixed
+    into the next one.
 
     Args:
         model: A model of kind ``vision_top_patches``.
-        kernels: The loops, plain or compiled.
+        kernels: The functions for the inner loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -93,7 +93,7 @@ class ConvolutionHead:
 
     Args:
         model: A model of kind ``vision_convolution``.
-        kernels: The loops, plain or compiled.
+        kernels: The functions for the inner loops, plain or compiled.
     """
 
     WINDOWS = ((4, 2), (3, 1))
@@ -127,13 +127,14 @@ class ConvolutionHead:
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32.
 
-        It is 1 for the chosen one of A actions and 0 for the others, or the tanh of the scores.
+        Either it is 1 for the action with the best score and 0 for the others, or it is the tanh of
+        all scores.
 
         Args:
             message: (M, m) the attention message.
             previous: (A,) the previous action.
         """
-        hidden = np.maximum(self.compute_hidden(message), F32(0.0))
+        hidden = np.maximum(self.compute_first_layer_sums(message), F32(0.0))
         if self._sizes.memory:
             hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
         self.scores = _apply_linear(self._array, "head.1", hidden)
@@ -143,8 +144,8 @@ class ConvolutionHead:
         action[self.scores.argmax()] = 1.0
         return action
 
-    def compute_hidden(self, message: np.ndarray) -> np.ndarray:
-        """Return the sums (h,) of the first layer, before its activation.
+    def compute_first_layer_sums(self, message: np.ndarray) -> np.ndarray:
+        """Return the sums (h,) of the layer behind the convolutions, before its activation.
 
         Args:
             message: (M, m) the attention message, whose M rows are the pixels of an image, row by
@@ -156,7 +157,7 @@ class ConvolutionHead:
             bias = array[f"convolution.{layer}.bias"]
             image = self._kernels.convolve_image(image, self._layers[layer], bias, size, step)
         hidden = array["head.0.bias"].copy()
-        self._kernels.add_rows(hidden, self._hidden, image.ravel())
+        self._kernels.add_matrix_product(hidden, self._hidden, image.ravel())
         return hidden
 
     def _advance_memory(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -184,25 +185,25 @@ def _compute_logistic(x: np.ndarray) -> np.ndarray:
     return np.asarray(F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
 
 
-def _step_gru(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
+def _step_gru(units: np.ndarray, input_sums: np.ndarray, unit_sums: np.ndarray) -> None:
     """Advance GRU units by a tick, in place.
 
-    Both vectors of sums have three parts, for the reset gate, the update gate and the new state.
-    Their elements are multiplied by those of `make_gate_factors`, as the activations here expect.
+    The given sums have three parts, for the reset gate, the update gate and the new state. They
+    must be multiplied by the factors of `make_gate_factors`.
 
     Args:
         units: (H,) the units; changed.
-        entering: (3H,) the sums from the inputs, with their bias.
-        staying: (3H,) the sums from the units, with their bias; overwritten.
+        input_sums: (3H,) the weighted sums of the inputs, with their bias.
+        unit_sums: (3H,) the weighted sums of the units, with their bias; overwritten.
     """
     count = len(units)
-    gates, new = staying[: 2 * count], staying[2 * count :]
-    gates += entering[: 2 * count]
+    gates, new = unit_sums[: 2 * count], unit_sums[2 * count :]
+    gates += input_sums[: 2 * count]
     np.tanh(gates, out=gates)
     gates *= F32(0.5)
     gates += F32(0.5)
     new *= gates[:count]
-    new += entering[2 * count :]
+    new += input_sums[2 * count :]
     np.tanh(new, out=new)
     units -= new
     units *= gates[count:]

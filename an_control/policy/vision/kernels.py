@@ -19,30 +19,37 @@ BLOCK = 64
 processor's cache."""
 
 
-def exponentiate_scores(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
-    """Replace attention scores by their exponentials, the numerators of a softmax, in place.
+def exponentiate_scores(
+    scores: np.ndarray, float32_copy: np.ndarray, rounding_number: np.float32
+) -> None:
+    """Replace attention scores by their exponentials, in place.
+
+    Each row's largest score is subtracted first. The exponentials are rounded to a grid, so that
+    sums of their products are exact. They are the numerators of a softmax.
 
     Args:
-        scores: (rows, N) the scores; overwritten by their exponentials, rounded by `grid`.
-        exponential: (rows, N) receives the same exponentials as float32.
-        grid: A number that rounds other numbers to a grid if it is added to them and subtracted,
-            see `exact_sums.shifter`.
+        scores: (rows, N) the scores; overwritten by the rounded exponentials.
+        float32_copy: (rows, N) the array that receives the same exponentials as float32.
+        rounding_number: The number that rounds the exponentials if it is added and subtracted, see
+            `exact_sums.compute_rounding_number`.
     """
     scores -= scores.max(axis=1, keepdims=True)
-    exponential[...] = scores
-    np.exp(exponential, out=exponential)
-    exponential += grid
-    exponential -= grid
-    scores[...] = exponential
+    float32_copy[...] = scores
+    np.exp(float32_copy, out=float32_copy)
+    float32_copy += rounding_number
+    float32_copy -= rounding_number
+    scores[...] = float32_copy
 
 
-def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
-    """Replace the attention message by the layer norm of its positive part, in place.
+def apply_layer_norm_to_attention_message(
+    message: np.ndarray, weight: np.ndarray, bias: np.ndarray
+) -> None:
+    """Set negative numbers of the attention message to 0, then apply a layer norm, in place.
 
     Args:
-        message: (M, m) the message; changed.
+        message: (M, m) the attention message, each row of which is normalised; changed.
         weight: (m,) the factors after the normalisation.
-        bias: (m,) what is added after the factors.
+        bias: (m,) the summands after the factors.
     """
     np.maximum(message, 0.0, out=message)
     message -= message.mean(axis=1, keepdims=True)
@@ -52,11 +59,16 @@ def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray)
 
 
 def compute_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return the attention (M,) that each row gets from all rows, by a softmax over each query.
+    """Return how much attention each row gets from all rows together.
+
+    Each row's query gives attention to the keys of all rows, by a softmax.
 
     Args:
         queries: (M, a) the query of each row.
         keys: (M, a) the key of each row.
+
+    Returns:
+        (M,) the sums of the attention over the queries.
     """
     keys = np.ascontiguousarray(keys.T)
     total = np.zeros(len(queries), F32)
@@ -72,7 +84,7 @@ def compute_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
 def convolve_image(
     image: np.ndarray, weights: np.ndarray, bias: np.ndarray, size: int, step: int
 ) -> np.ndarray:
-    """Return the positive part of the convolution of an image with square windows.
+    """Return the convolution of an image with square windows; negative numbers become 0.
 
     Args:
         image: (rows, columns, planes) the image.
@@ -93,22 +105,33 @@ def convolve_image(
     return np.asarray(np.maximum(sums, 0.0).reshape(rows, columns, -1))
 
 
-def add_rows(out: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
-    """Add the product of `x` (in,) and `rows` (in, out) to `out` (out,), in place."""
+def add_matrix_product(out: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
+    """Add the product ``x @ rows`` to `out`, in place.
+
+    Args:
+        out: (out,) the array that is changed.
+        rows: (in, out) the matrix.
+        x: (in,) the vector.
+    """
     out += x.dot(rows)
 
 
 class Kernels(NamedTuple):
-    """The set of functions of this module, plain or compiled."""
+    """A set of the functions that the vision policies need, in plain numpy or compiled."""
 
     name: str
     exponentiate_scores: Callable[[np.ndarray, np.ndarray, np.float32], None]
-    normalise_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    apply_layer_norm_to_attention_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     compute_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve_image: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
-    add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    add_matrix_product: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
 PLAIN = Kernels(
-    "numpy", exponentiate_scores, normalise_message, compute_importance, convolve_image, add_rows
+    "numpy",
+    exponentiate_scores,
+    apply_layer_norm_to_attention_message,
+    compute_importance,
+    convolve_image,
+    add_matrix_product,
 )

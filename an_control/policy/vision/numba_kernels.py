@@ -20,32 +20,36 @@ EPSILON = F32(NORM_EPSILON)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def exponentiate_scores(scores, exponential, grid):
-    """Replace attention scores by their exponentials, in place; see `kernels.exponentiate`.
+def exponentiate_scores(scores, float32_copy, rounding_number):
+    """Replace attention scores by their exponentials, in place.
+
+    Each row's largest score is subtracted first. The exponentials are rounded to a grid, so that
+    sums of their products are exact. They are the numerators of a softmax.
 
     Args:
-        scores: (rows, N) the scores; overwritten by their rounded exponentials.
-        exponential: (rows, N) receives the same exponentials as float32.
-        grid: A number that rounds other numbers to a grid, see `exact_sums.shifter`.
+        scores: (rows, N) the scores; overwritten by the rounded exponentials.
+        float32_copy: (rows, N) the array that receives the same exponentials as float32.
+        rounding_number: The number that rounds the exponentials if it is added and subtracted, see
+            `exact_sums.compute_rounding_number`.
     """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
         largest = _find_largest(scores[m])
         for n in range(len(row)):
-            row[n] = (compute_exp(F32(scores[m, n] - largest)) + grid) - grid
+            row[n] = (compute_exp(F32(scores[m, n] - largest)) + rounding_number) - rounding_number
         for n in range(len(row)):
-            exponential[m, n] = row[n]
+            float32_copy[m, n] = row[n]
             scores[m, n] = row[n]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def normalise_message(message, weight, bias):
-    """Replace the attention message by the layer norm of its positive part, in place.
+def apply_layer_norm_to_attention_message(message, weight, bias):
+    """Set negative numbers of the attention message to 0, then apply a layer norm, in place.
 
     Args:
-        message: (M, m) the message; changed.
+        message: (M, m) the attention message, each row of which is normalised; changed.
         weight: (m,) the factors after the normalisation.
-        bias: (m,) what is added after the factors.
+        bias: (m,) the summands after the factors.
     """
     width = message.shape[1]
     for m in range(len(message)):
@@ -63,11 +67,16 @@ def normalise_message(message, weight, bias):
 
 
 def compute_importance(queries, keys):
-    """Return the attention (M,) that each row gets from all rows, by a softmax over each query.
+    """Return how much attention each row gets from all rows together.
+
+    Each row's query gives attention to the keys of all rows, by a softmax.
 
     Args:
         queries: (M, a) the query of each row.
         keys: (M, a) the key of each row.
+
+    Returns:
+        (M,) the sums of the attention over the queries.
     """
     few = (0, 0), (0, max(4 - queries.shape[1], 0))
     return _compute_importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
@@ -75,7 +84,7 @@ def compute_importance(queries, keys):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _compute_importance(queries, keys):
-    """Return the attention (M,) that each row gets from all rows.
+    """Return how much attention (M,) each row gets from all rows; see `compute_importance`.
 
     Args:
         queries: (M, a) the query of each row, of width a = 4 or more.
@@ -85,11 +94,11 @@ def _compute_importance(queries, keys):
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
     for j in range(rows):  # maxima of all rows side by side, many times faster
-        _multiply_rows(scores, turned, keys[:, j])
+        _compute_matrix_product(scores, turned, keys[:, j])
         for i in range(rows):
             largest[i] = scores[i] if scores[i] > largest[i] else largest[i]
     for i in range(rows):
-        _multiply_rows(scores, keys, queries[i])
+        _compute_matrix_product(scores, keys, queries[i])
         top = largest[i]
         for j in range(rows):
             scores[j] = compute_exp(scores[j] - top)
@@ -100,7 +109,7 @@ def _compute_importance(queries, keys):
 
 
 @njit(inline="always", error_model="numpy")
-def _multiply_rows(out, rows, x):
+def _compute_matrix_product(out, rows, x):
     """Compute ``out = x @ rows`` for an x of length 4 or more, in place."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     for j in range(len(out)):
@@ -130,7 +139,7 @@ def _compute_sum(x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def convolve_image(image, weights, bias, size, step):
-    """Return the positive part of the convolution of an image with square windows.
+    """Return the convolution of an image with square windows; negative numbers become 0.
 
     Args:
         image: (rows, columns, planes) the image.
@@ -138,6 +147,10 @@ def convolve_image(image, weights, bias, size, step):
         bias: (out,) the bias of each output plane.
         size: The width and the height of a window in pixels.
         step: The step from window to window in pixels.
+
+    Returns:
+        An array (rows', columns', out), with one row and one column for each position of the
+        window.
     """
     planes = image.shape[2]
     rows = (image.shape[0] - size) // step + 1
@@ -153,14 +166,14 @@ def convolve_image(image, weights, bias, size, step):
                         window[at] = image[r * step + i, c * step + j, k]
                         at += 1
             total[:] = bias
-            _add_rows_of_all(total, weights, window)
+            _add_dense_product(total, weights, window)
             for k in range(len(bias)):
                 out[r, c, k] = max(total[k], F32(0.0))
     return out
 
 
 @njit(inline="always", error_model="numpy")
-def _add_rows_of_all(out, rows, x):
+def _add_dense_product(out, rows, x):
     """Add the product ``x @ rows`` to `out`, in place, four rows at a time."""
     count, width = len(x), len(out)
     whole = count - count % 4
@@ -177,8 +190,14 @@ def _add_rows_of_all(out, rows, x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def add_rows(out, rows, x):
-    """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0."""
+def add_matrix_product(out, rows, x):
+    """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0.
+
+    Args:
+        out: (out,) the array that is changed.
+        rows: (in, out) the matrix.
+        x: (in,) the vector.
+    """
     for k in range(len(x)):
         number = x[k]
         if number != F32(0.0):
@@ -187,5 +206,10 @@ def add_rows(out, rows, x):
 
 
 COMPILED = Kernels(
-    "numba", exponentiate_scores, normalise_message, compute_importance, convolve_image, add_rows
+    "numba",
+    exponentiate_scores,
+    apply_layer_norm_to_attention_message,
+    compute_importance,
+    convolve_image,
+    add_matrix_product,
 )

@@ -23,9 +23,10 @@ processor's cache."""
 
 
 def count_attention_bits(patches: int) -> int:
-    """Return the number of bits to which attention weights and values in [-1, 1] are rounded.
+    """Return the number of bits to which attention weights and values must be rounded.
 
-    With so many bits, the sum of their products over all patches is exact in float64.
+    Both are within [-1, 1]. With so many bits, the sum of their products over all patches is exact
+    in float64.
 
     Args:
         patches: The number of patches.
@@ -42,7 +43,7 @@ class PatchAttention:
 
     Args:
         model: A model of a vision kind.
-        kernels: The loops, plain or compiled.
+        kernels: The functions for the inner loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -89,7 +90,11 @@ class PatchAttention:
         self._allocate_buffers(0)
 
     def _allocate_buffers(self, patches: int) -> None:
-        """Allocate the buffers for a number of patches."""
+        """Allocate the arrays for the intermediate results of a tick.
+
+        Args:
+            patches: The number of patches.
+        """
         queries, message = self._sizes.queries, self._sizes.message
         self._exponential = np.zeros((queries, patches), F32)
         self._sum = np.ones((queries, message + 1))
@@ -112,7 +117,11 @@ class PatchAttention:
         pma = self._sizes.attention == "pma"
         if not len(patches):
             nothing = np.zeros((0 if pma else self._sizes.queries, self._sizes.message), F32)
-            return self._pool_patches(nothing) if pma else self._normalise_message(nothing)
+            return (
+                self._pool_patches(nothing)
+                if pma
+                else self._apply_layer_norm_to_attention_message(nothing)
+            )
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
         keys = self._compute_keys(pixels, previous)
@@ -134,15 +143,16 @@ class PatchAttention:
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._value_scale
-        return self._normalise_message(message.astype(F32))
+        return self._apply_layer_norm_to_attention_message(message.astype(F32))
 
     def _pool_patches(self, keys: np.ndarray) -> np.ndarray:
         """Return the message (M, m) by pooling by multihead attention (PMA).
 
-        What is pooled is the sum of each patch's key and value, both scaled.
+        The pooled rows are the sums of each patch's key and value. The values are those that were
+        computed before in this tick.
 
         Args:
-            keys: (N, m) the keys of the patches.
+            keys: (N, m) the keys of the patches, scaled to within [-1, 1].
         """
         assert self._set is not None
         rows = self._values[:, :-1]
@@ -186,9 +196,18 @@ class PatchAttention:
         value -= self._to_values
         return value
 
-    def _normalise_message(self, message: np.ndarray) -> np.ndarray:
-        """Return the message (M, m) after normalising it in place."""
-        self._kernels.normalise_message(message, self._norm_weight, self._norm_bias)
+    def _apply_layer_norm_to_attention_message(self, message: np.ndarray) -> np.ndarray:
+        """Set negative numbers of the attention message to 0, then apply the model's layer norm.
+
+        Args:
+            message: (M, m) the attention message; changed.
+
+        Returns:
+            The changed message itself.
+        """
+        self._kernels.apply_layer_norm_to_attention_message(
+            message, self._norm_weight, self._norm_bias
+        )
         return message
 
     @property
@@ -203,7 +222,13 @@ class PatchAttention:
 
 
 def _round_up_to_power_of_two(bound: np.ndarray) -> np.ndarray:
-    """Return the smallest powers of two above given bounds, with a little room for rounding."""
+    """Return the smallest power of two above each bound.
+
+    Each bound is first increased a little, to make up for rounding errors.
+
+    Args:
+        bound: An array of positive numbers.
+    """
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
@@ -212,7 +237,7 @@ def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
 
     Args:
         weights: The weights.
-        largest_sum: The largest sum of the magnitudes of the whole numbers.
+        largest_sum: The largest possible sum of the magnitudes of these whole numbers.
     """
     largest = max(float(np.abs(weights).max()), 2.0**-100)
     shift = compute_rounding_number(

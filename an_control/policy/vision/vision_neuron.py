@@ -24,7 +24,7 @@ class VisionNeuron(PreviousAction, Policy):
 
     Args:
         model: A model of a vision kind.
-        kernels: The loops, plain or compiled.
+        kernels: The functions for the inner loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
