@@ -174,7 +174,7 @@ class BenchCommand:
     def _measure_ros(self) -> dict[str, Any]:
         """Measure and print latency and lockstep speed over ROS 2, and return the results."""
         require_packages("ros", "rclpy")
-        from an_control.bench.latency import make_policy_command, measure_latency
+        from an_control.bench.latency import make_policy_node_command_line, measure_latency
 
         latency = measure_latency(self.model, self.seconds)
         latency["model"] = str(self.model or RANDOM)
@@ -189,10 +189,14 @@ class BenchCommand:
         model = self.model or find_share_path("models/ant.safetensors")
         lockstep = []
         for name, used, process in (
-            ("policy", str(model), make_policy_command(find_share_path("config/ant.yaml"), model)),
+            (
+                "policy",
+                str(model),
+                make_policy_node_command_line(find_share_path("config/ant.yaml"), model),
+            ),
             ("stub", None, None),
         ):
-            figures = measure_lockstep(steps=steps, policy_command=process)
+            figures = measure_lockstep(steps=steps, node_command_line=process)
             lockstep.append({"node": name, "model": used, **figures})
         _print_table("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
