@@ -52,7 +52,9 @@ class EchoNode(QuietNode):
             CommandMessage(
                 one, import_message_class(one.type), import_message_class, simulation.file, key
             )
-            for one, key in zip(command.messages, map(command.format_key, count()), strict=False)
+            for one, key in zip(
+                command.messages, map(command.format_message_key, count()), strict=False
+            )
         ]
         self._publishers_of_replies = [
             self.create_publisher(type(one.message), one.topic, RELIABLE) for one in self._replies

@@ -173,18 +173,20 @@ class CommandMessageList(Generic[M]):
 
     messages: tuple[M, ...]
 
-    def format_key(self, number: int) -> str:
+    def format_message_key(self, index: int) -> str:
         """Return the dotted key of a message's settings in the wiring file, for errors.
 
         Args:
-            number: Index of the message in `messages`.
+            index: Index of the message in `messages`.
         """
-        return "command" if len(self.messages) == 1 else f"command[{number}]"
+        return "command" if len(self.messages) == 1 else f"command[{index}]"
 
     @cached_property
     def topic_keys(self) -> dict[str, str]:
         """A mapping from each topic to its dotted key in the wiring file."""
-        return {one.topic: f"{self.format_key(i)}.topic" for i, one in enumerate(self.messages)}
+        return {
+            one.topic: f"{self.format_message_key(i)}.topic" for i, one in enumerate(self.messages)
+        }
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -211,12 +213,12 @@ class CommandMessageList(Generic[M]):
         for place, one in enumerate(self.messages):
             if one.topic in topics:
                 raise WiringError(
-                    file, f"{self.format_key(place)}.topic", one.topic, "each topic once"
+                    file, f"{self.format_message_key(place)}.topic", one.topic, "each topic once"
                 )
             topics.add(one.topic)
             for actuator in one.actuators:
                 if actuator.name in names:
-                    key = f"{self.format_key(place)}.actuators.{actuator.name}"
+                    key = f"{self.format_message_key(place)}.actuators.{actuator.name}"
                     raise WiringError(file, key, actuator.name, "each actuator once")
                 names.add(actuator.name)
 
@@ -310,10 +312,10 @@ def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> Comm
 
 
 def list_message_entries(entry: Entry) -> list[Entry]:
-    """Return one entry for each message of a command.
+    """Return the entries of a wiring file's command messages, one for each message.
 
     Args:
-        entry: The entry `command`: one message, or a list of several.
+        entry: The entry `command` of the file: one message, or a list of several.
 
     Raises:
         WiringError: The list has fewer than two items.
@@ -485,7 +487,10 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
 
 
 def _check_measured(entry: Entry, config: MessageConfig) -> None:
-    """Check that positions are measured if needed, and that all actuators have `start` or none.
+    """Check the entries of one message that concern measured positions and the start pose.
+
+    Positions must be measured if an actuator needs them. Either all actuators must have a `start`,
+    or none.
 
     Args:
         entry: Entry of the message in the wiring file, for the error.

@@ -43,7 +43,7 @@ class CommandReader:
         self._messages: list[CommandMessage] = []
         self._stamps: list[Callable[[Any], int | None]] = []
         for number, config in enumerate(command.messages):
-            key = command.format_key(number)
+            key = command.format_message_key(number)
             try:
                 cls = resolve(config.type)
             except LookupError as error:
