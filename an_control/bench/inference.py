@@ -73,7 +73,7 @@ ONE_THREAD = {
 Row = dict[str, Any]
 
 
-def measure_on_one_core(
+def measure_tick_time_on_one_core(
     model: Path | None, seconds: float, *, parts: bool = False
 ) -> Iterator[Row]:
     """Measure the duration of a policy step in another process, which uses one core.
@@ -110,7 +110,7 @@ def compute_time_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, fl
     """Return how the time that an additional channel costs grows with the number of channels.
 
     Args:
-        rows: Rows of `measure_on_one_core`.
+        rows: Rows of `measure_tick_time_on_one_core`.
         by: Column to group the rows by: "engine" or "parts".
 
     Returns:
@@ -155,8 +155,8 @@ def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> R
         inputs = rng.standard_normal((INPUTS, channels))
         readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
     policy.reset()
-    by_array = _measure_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
-    by_id = _measure_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
+    by_array = _measure_call_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
+    by_id = _measure_call_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.name or "?",
         "inputs": _describe_input_kind(policy.model.sizes),
@@ -180,7 +180,9 @@ def _describe_input_kind(sizes: Sizes) -> str:
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
-def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
+def _measure_call_quantiles_us(
+    tick: Callable[[int], object], seconds: float
+) -> tuple[float, float]:
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
     Args:

@@ -76,7 +76,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         prober = _Prober(namespace)
         for path, process in zip(ANSWER_TOPICS, processes, strict=True):
             _wait_for_answer(prober, path, process)
-        return _measure_node_and_echo(prober, seconds)
+        return _measure_node_and_echo_latency(prober, seconds)
 
 
 def make_policy_node_command_line(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
@@ -150,7 +150,7 @@ class _Prober:
         return self._answered_s - begin_s
 
 
-def _measure_node_and_echo(prober: _Prober, seconds: float) -> dict[str, Any]:
+def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str, Any]:
     """Send messages to the echo process and to the node in turn, and return the measured latencies.
 
     Args:

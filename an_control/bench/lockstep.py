@@ -104,7 +104,7 @@ class EchoNode(QuietNode):
         return response
 
 
-def measure_lockstep(
+def measure_lockstep_speed(
     simulation: str | Path | None = None,
     *,
     steps: int = 3000,
@@ -157,7 +157,7 @@ def measure_lockstep(
 
 
 def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run the steps and return the figures that `measure_lockstep` describes.
+    """Run the steps and return the figures that `measure_lockstep_speed` describes.
 
     Args:
         bridge: Simulator that exchanges messages with the node; it is started here.

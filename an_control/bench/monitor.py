@@ -29,7 +29,7 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 )
 
 
-def measure_monitor(
+def measure_monitor_overhead(
     model: Model, engines: list[EngineName], seconds: float
 ) -> list[dict[str, Any]]:
     """Return how much longer a tick (control step) takes with the identity monitor.
@@ -55,7 +55,7 @@ def measure_monitor(
 def _measure_engine_tick_times(
     model: Model, engine: EngineName, seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the rows of `measure_monitor` for one engine."""
+    """Return the rows of `measure_monitor_overhead` for one engine."""
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 

@@ -36,7 +36,7 @@ NOISE = 0.02
 training."""
 
 
-def measure_training(seconds: float) -> dict[str, Any]:
+def measure_training_speed(seconds: float) -> dict[str, Any]:
     """Measure the steps per second of CartPole episodes, played by several implementations.
 
     They are compiled rollouts on one and two threads, the compiled policy tick by tick, torch

@@ -136,7 +136,7 @@ class Faults:
         if len(self._replaced):
             faulty[self._replaced] = self._garbage.draw_readings(1)[0]
         if settings.jitter:
-            faulty += _draw_normal(self._streams.jitter, settings.jitter.value, len(faulty))
+            faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, len(faulty))
         self._add_spikes(faulty)
         return faulty
 
@@ -145,7 +145,7 @@ class Faults:
         settings, rng = self._settings, self._rng
         if settings.spike:
             struck = rng.random(len(signals)) < settings.spike
-            signals += struck * _draw_normal(rng, settings.spike_sd, len(signals))
+            signals += struck * _draw_normal_noise(rng, settings.spike_sd, len(signals))
         if settings.nan:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
@@ -159,14 +159,14 @@ class Faults:
         if len(self._replaced):
             faulty[:, self._replaced] = self._garbage.draw_readings(len(faulty))
         if settings.jitter:
-            faulty += _draw_normal(self._streams.jitter, settings.jitter.value, faulty.shape)
+            faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
             for tick in faulty:
                 self._add_spikes(tick)
         return faulty
 
 
-def _draw_normal(
+def _draw_normal_noise(
     rng: np.random.Generator, sd: float, shape: int | tuple[int, ...]
 ) -> NDArray[np.float32]:
     """Return noise from a normal distribution with mean 0, as float32.
@@ -434,7 +434,7 @@ class Disturber:
         self._apply_settings(self._get_current_settings())
 
     def shuffle(self) -> None:
-        """Permute the signals now."""
+        """Permute the signals among the input slots now, as the settings say."""
         self._permutation.draw_permutation(self.settings.swap)
         self._assign_ids_to_slots()
 

@@ -539,7 +539,7 @@ class NodeRecorder:
                 note = (_FLAT, topic, type_, flat, place, arrival_ns, now_ns)
             elif kind in (_EVENT, _ATTACHMENT):
                 if note[-1] is None:
-                    note = (*note[:-1], self._find_next_time_ns())
+                    note = (*note[:-1], self._find_next_note_time_ns())
                 size += len(note[2] if kind == _ATTACHMENT else str(note[2]))
                 if kind == _EVENT:
                     events.append(note)
@@ -572,7 +572,7 @@ class NodeRecorder:
         self._flatteners[type_] = found
         return found
 
-    def _find_next_time_ns(self) -> int:
+    def _find_next_note_time_ns(self) -> int:
         """Return the time in ns of the oldest queued note with a time, on the node's clock.
 
         If no note has a time, the result is the time of the last tick, or the present time if there
@@ -582,7 +582,7 @@ class NodeRecorder:
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
     def _update_events_in_force(self, note: Note) -> None:
-        """Update the events in force, which are repeated at the start of a new file, by an event.
+        """Update the events in force, which are repeated at the start of each file, after an event.
 
         Args:
             note: The note of the event.
@@ -667,7 +667,9 @@ class NodeRecorder:
             return ""
         box, now_s = self._newest_box, time.monotonic()
         if box is None or now_s - box[1] > QUIET_S:
-            folder = self._options.black_box_folder / _make_unique_name(f"black_box{self._node}")
+            folder = self._options.black_box_folder / _make_unique_folder_name(
+                f"black_box{self._node}"
+            )
             box = self._newest_box = str(folder), now_s
             self._boxes.put(box[0])
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
@@ -776,7 +778,7 @@ def _find_free_folder(parent: Path, name: str) -> Path:
     return path
 
 
-def _make_unique_name(name: str) -> str:
+def _make_unique_folder_name(name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
     The disk is not accessed.

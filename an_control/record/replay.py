@@ -260,7 +260,7 @@ class SessionReplay:
         elif name == "message":
             self._store_message(entry)
         elif name == TICK_TOPIC:
-            self._extend_session_end(entry.log_ns)
+            self._extend_recorded_period(entry.log_ns)
             self._repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
         elif name == STORE:
             self._pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
@@ -303,7 +303,7 @@ class SessionReplay:
             path.write_bytes(entry.data)
             self._files[digest] = path
 
-    def _extend_session_end(self, log_ns: int) -> None:
+    def _extend_recorded_period(self, log_ns: int) -> None:
         """Extend the period in `summary`, from `begin_ns` to `end_ns`, to the time of an entry.
 
         The first call also sets the beginning of the period.
@@ -639,7 +639,7 @@ class SessionReplay:
         except ValueError:
             raise BagError(f"{self._bag.path}: a command of unknown kind {kind_number}") from None
         try:
-            replayed = self._compute_decided_command(kind, None if decided == NONE else decided)
+            replayed = self._recompute_command(kind, None if decided == NONE else decided)
         except BringUpError as error:
             self._add_note(str(error))
             replayed = np.full(len(self.summary.actuators), np.nan)
@@ -648,7 +648,7 @@ class SessionReplay:
             values = recorded if self._has_exact_fields else self._round_to_field_types(recorded)
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
-        self._extend_session_end(entry.log_ns)
+        self._extend_recorded_period(entry.log_ns)
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:
@@ -660,9 +660,7 @@ class SessionReplay:
         self._update_summary(command)
         return command
 
-    def _compute_decided_command(
-        self, kind: CommandKind, decided_ns: int | None
-    ) -> np.ndarray | None:
+    def _recompute_command(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
         """Return the command (A,) that the controller gives in place of a recorded one.
 
         Args:
@@ -689,13 +687,13 @@ class SessionReplay:
     def _has_exact_fields(self) -> bool:
         """Whether the fields of all command messages hold every float64 exactly."""
         assert self.controller is not None
-        return all(one.is_exact for one in self.controller.messages)
+        return all(one.has_exact_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,) rounded to numbers that the fields of its messages can hold."""
         assert self.controller is not None
         command = self.controller.wiring.command
-        for message, span in zip(self.controller.messages, command.slices, strict=True):
+        for message, span in zip(self.controller.messages, command.message_slices, strict=True):
             message.fill(values[span], 0)
         return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 

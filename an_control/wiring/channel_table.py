@@ -145,14 +145,14 @@ class MeasuredPositions:
         """(A,) whether the position of each actuator is needed."""
         self._readers: dict[str, list[_PositionReader]] = {}
         for number, (message, span) in enumerate(
-            zip(command.messages, command.slices, strict=True)
+            zip(command.messages, command.message_slices, strict=True)
         ):
             measured = message.measured
             if measured is None:
                 continue
             places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
             channels = [
-                ChannelConfig(name, measured.source, _with_actuator_name(measured.field, name))
+                ChannelConfig(name, measured.source, _insert_actuator_name(measured.field, name))
                 for name in places
             ]
             cls = classes[measured.source]
@@ -176,7 +176,7 @@ class MeasuredPositions:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
 
-    def read(self, source: str, message: Any) -> None:
+    def update_from_message(self, source: str, message: Any) -> None:
         """Update the positions in `values` from a message of a source.
 
         A position that the message lacks, or that is not finite, keeps its earlier value.
@@ -189,7 +189,7 @@ class MeasuredPositions:
             self.values = positions.read(message, self.values)
 
 
-def _with_actuator_name(field: str, name: str) -> str:
+def _insert_actuator_name(field: str, name: str) -> str:
     """Return a field path with the `*` replaced by an actuator's name, quoted if needed."""
     before, starred, after = field.partition("[*]")
     return format_element_path(before, name) + after if starred else field.replace("*", name)
@@ -440,7 +440,7 @@ class ChannelTable:
             if self.measured is not None:
                 for source in self.measured.sources:
                     for message, _, _ in self._feeds[source].received.unread:
-                        self.measured.read(source, message)
+                        self.measured.update_from_message(source, message)
             for feed in feeds:
                 feed.write_numbers(lockstep)
             ok = self._conversion.convert_raw_numbers()

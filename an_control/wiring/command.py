@@ -194,12 +194,12 @@ class CommandMessageList(Generic[M]):
         return tuple(actuator.name for one in self.messages for actuator in one.actuators)
 
     @cached_property
-    def slices(self) -> tuple[slice, ...]:
+    def message_slices(self) -> tuple[slice, ...]:
         """For each message, the slice of the command (A,) that it carries."""
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
-    def check_unique(self, file: str) -> None:
+    def check_topics_and_actuators_unique(self, file: str) -> None:
         """Check that each topic and each actuator occurs only once.
 
         Args:
@@ -307,7 +307,7 @@ def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> Comm
     """
     messages = (_read_message(one, sources, 1.0 / rate_hz) for one in list_message_entries(entry))
     command = CommandConfig(tuple(messages))
-    command.check_unique(entry.file)
+    command.check_topics_and_actuators_unique(entry.file)
     return command
 
 
@@ -341,7 +341,7 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
     fields = entry.read_fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
-    shared = read_shared_field(fields["field"]) if "field" in fields else None
+    shared = read_shared_field_path(fields["field"]) if "field" in fields else None
     actuators = fields["actuators"].iterate_items("at least one actuator")
     constants: dict[str, Constant] = {}
     type_ = fields["type"].read_text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
@@ -358,11 +358,11 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
         bring_up=_read_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
         constants=constants,
     )
-    _check_measured(entry, config)
+    _check_position_settings(entry, config)
     return config
 
 
-def read_shared_field(entry: Entry) -> str:
+def read_shared_field_path(entry: Entry) -> str:
     """Return the field path that a message has for all its actuators.
 
     Raises:
@@ -486,7 +486,7 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
     )
 
 
-def _check_measured(entry: Entry, config: MessageConfig) -> None:
+def _check_position_settings(entry: Entry, config: MessageConfig) -> None:
     """Check the entries of one message that concern measured positions and the start pose.
 
     Positions must be measured if an actuator needs them. Either all actuators must have a `start`,

@@ -161,7 +161,7 @@ class CommandMessage:
         return self._stamp is not None
 
     @property
-    def is_exact(self) -> bool:
+    def has_exact_fields(self) -> bool:
         """Whether the message's fields hold every float64 exactly."""
         return all(kind.base == "double" for _, kind in self._list_value_types())
 
@@ -226,7 +226,7 @@ class CommandMessage:
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._create_missing_part(number_field.accesses)
+            parent, names = self._get_or_create_part(number_field.accesses)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = number_field.accesses[-1]
@@ -276,7 +276,7 @@ class CommandMessage:
             steps = (*steps[:-1], replace(last, key=name if named else number))
         return FieldPath(steps)
 
-    def _create_missing_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+    def _get_or_create_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
         """Return the part of the message that has an actuator's field, and create it if needed.
 
         If list elements on the way to the field do not exist, they and their names are appended.

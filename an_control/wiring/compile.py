@@ -81,7 +81,7 @@ class NumberField:
         return ".".join(access.name for access in self.accesses)
 
     @cached_property
-    def is_open_ended(self) -> bool:
+    def is_variable_length(self) -> bool:
         """Whether the object stands for several numbers, as many as each message has."""
         return any(access.key == ALL for access in self.accesses)
 
@@ -142,7 +142,9 @@ def resolve_field_path(
     """
     field = field or parse_field(config.field)
     number_fields = [
-        replace(number_field, mark=_find_mark_on_path(number_field.accesses, cls, resolve))
+        replace(
+            number_field, mark=_find_unavailable_mark_on_path(number_field.accesses, cls, resolve)
+        )
         for number_field in _FieldPathFollower(config, field, resolve, file).find_numbers(
             field.steps, cls, ()
         )
@@ -162,7 +164,7 @@ def resolve_field_path(
     return number_fields
 
 
-def _find_mark_on_path(
+def _find_unavailable_mark_on_path(
     accesses: Sequence[FieldAccess], cls: Any, resolve: Resolver
 ) -> UnavailableMark | None:
     """Return the rule by which a message says that a number is not available, or None.
@@ -209,7 +211,7 @@ def make_readers(
         )
         if listed is not None and listed not in names:
             names[listed] = MessageNames(listed)
-        if number_field.is_open_ended:
+        if number_field.is_variable_length:
             rest.append(_make_wildcard_reader(number_field, names.get(listed or ""), taken))
             continue
         channel = _reserve_channel(number_field, taken)
@@ -227,10 +229,10 @@ def make_readers(
             )
     readers: list[Reader] = []
     for mark, numbers in scalars.items():
-        readers.append(_wrap_with_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
+        readers.append(_wrap_with_unavailable_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
     for (mark, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_wrap_with_mark(AngleReader(channels, path, functions), mark))
+        readers.append(_wrap_with_unavailable_mark(AngleReader(channels, path, functions), mark))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
@@ -238,7 +240,7 @@ def make_readers(
     return readers + rest, list(names.values())
 
 
-def _wrap_with_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
+def _wrap_with_unavailable_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
     """Return a reader that reads NaN if a message says that its numbers are not available.
 
     Args:
@@ -456,8 +458,8 @@ class _FieldPathFollower:
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             self._raise_error(f"the fields here are {', '.join(types)}{hint}")
         type_ = types[step.name]
-        self._check_key(step, type_, named or names is not None)
-        for key in self._expand_key(step.key, type_):
+        self._check_step_key(step, type_, named or names is not None)
+        for key in self._expand_wildcard_key(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*accesses, FieldAccess(step.name, key, names, shown))
             yield from self._find_numbers_below_field(rest, type_, new, named or names is not None)
@@ -512,7 +514,7 @@ class _FieldPathFollower:
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
-            for key in self._expand_key(ALL if type_.array else None, type_):
+            for key in self._expand_wildcard_key(ALL if type_.array else None, type_):
                 shown = (True, type_.array)
                 new = (*accesses, FieldAccess(name, key, names, shown))
                 if type_.message_type:
@@ -520,7 +522,7 @@ class _FieldPathFollower:
                 elif type_.is_numeric:
                     yield NumberField(self._config, new, type_.base)
 
-    def _check_key(self, step: Step, type_: FieldType, named: bool) -> None:
+    def _check_step_key(self, step: Step, type_: FieldType, named: bool) -> None:
         """Check that the index or name in a step of the path fits the field's type.
 
         Args:
@@ -541,7 +543,9 @@ class _FieldPathFollower:
         if isinstance(step.key, str) and step.key != ALL and not named:
             self._raise_error(f"an index, as in {step.name}[0]: the message has no list of names")
 
-    def _expand_key(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
+    def _expand_wildcard_key(
+        self, key: int | str | None, type_: FieldType
+    ) -> Sequence[int | str | None]:
         """Return all indices of a fixed-size array for the key `*`, else the key alone.
 
         Args:

@@ -53,7 +53,7 @@ StoredMessage = tuple[Any, int | None, int]
 get the arrival time of the first of them."""
 
 
-def _get_time_ns(stored: StoredMessage, lockstep: bool) -> int:
+def _get_message_time_ns(stored: StoredMessage, lockstep: bool) -> int:
     """Return the time of a message: in lockstep its time stamp if any, else its arrival time."""
     _, stamp_ns, arrival_ns = stored
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
@@ -224,7 +224,7 @@ class ChannelAges:
         """Arrival time in ns of each channel's message (n,); used only while `partial` is true."""
         self._stamps = np.full(len(self.limits), _NO_STAMP)
 
-    def set_arrival(
+    def set_arrival_times(
         self, mask: NDArray[np.bool_], stored: StoredMessage, previous: StoredMessage | None
     ) -> None:
         """Set the arrival time of some channels to that of the message that was just read.
@@ -337,24 +337,24 @@ class Feed:
         """Number of channels that should be present."""
         return self._settled + sum([reader.expected_count for reader in self.growing])
 
-    def mask_reported_channels(self) -> NDArray[np.bool_]:
+    def make_reported_channels_mask(self) -> NDArray[np.bool_]:
         """Return for which of the source's n channels a loss is reported, as bools (n,).
 
         They are all channels except those of a `*` that are not expected to be in each message.
         """
-        masks = [reader.mask_reported_channels() for reader in self.readers]
+        masks = [reader.make_reported_channels_mask() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def mask_explained_channels(self) -> NDArray[np.bool_]:
+    def make_explained_channels_mask(self) -> NDArray[np.bool_]:
         """Return for which of the source's n channels diagnostics say why they are missing.
 
-        They are those of `mask_reported_channels`, and all channels of a `*` whose array elements
-        are identified by their index. The result is bools (n,).
+        They are those whose loss is reported, and all channels of a `*` whose array elements are
+        identified by their index. The result is bools (n,).
         """
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
-            else reader.mask_reported_channels()
+            else reader.make_reported_channels_mask()
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
@@ -452,7 +452,9 @@ class Feed:
             try:
                 self._kept.update_names(stored[0])
                 for reader in self.growing:
-                    changed |= reader.add_new_channels(stored[0], _get_time_ns(stored, lockstep))
+                    changed |= reader.add_new_channels(
+                        stored[0], _get_message_time_ns(stored, lockstep)
+                    )
             except Exception as error:
                 self.error = f"unreadable message ({error})"
         return changed
@@ -506,7 +508,7 @@ class Feed:
         for reader, row, place in self._reads:
             there = reader.read(stored[0], row)
             if self.growing:
-                reader.record_presence(there, _get_time_ns(stored, lockstep))
+                reader.record_presence(there, _get_message_time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -518,7 +520,7 @@ class Feed:
             return _ALL_CHANNELS
         if stays is None:
             stays = np.zeros(len(ages.limits), bool)
-        ages.set_arrival(~stays, stored, self._last)
+        ages.set_arrival_times(~stays, stored, self._last)
         return self._kept.find_shape(stored[0]) if stays.any() else _ALL_CHANNELS
 
     def explain_missing(self, index: int, now_ns: int) -> str:

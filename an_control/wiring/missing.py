@@ -177,7 +177,7 @@ class MissingReport:
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.mask_reported_channels()).tolist():
+        for index in np.flatnonzero((ok != fine) & feed.make_reported_channels_mask()).tolist():
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
@@ -250,7 +250,7 @@ class MissingReport:
                 missing=tuple(
                     self._ids[feed.place][index] for index in self._find_missing_channels(feed)
                 ),
-                reasons=self._explain_missing(feed),
+                reasons=self._list_missing_reasons(feed),
                 unexpected=sum(reader.unexpected_count for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -264,11 +264,11 @@ class MissingReport:
         The result is their indices among the source's channels.
         """
         missing: list[int] = np.flatnonzero(
-            feed.mask_reported_channels() & ~self._ok[feed.place]
+            feed.make_reported_channels_mask() & ~self._ok[feed.place]
         ).tolist()
         return missing
 
-    def _explain_missing(self, feed: Feed) -> tuple[str, ...]:
+    def _list_missing_reasons(self, feed: Feed) -> tuple[str, ...]:
         """Return the reasons why the first 8 missing channels of a source are missing, each once.
 
         The result is empty if the source itself is missing.
@@ -276,7 +276,7 @@ class MissingReport:
         if not feed.fresh or not feed.received.count:
             return ()
         read_ns = feed.received.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.mask_explained_channels() & ~self._ok[feed.place]
+        missing = feed.make_explained_channels_mask() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.explain_missing(index, read_ns)

@@ -290,7 +290,7 @@ class Reader(ABC):
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def mask_reported_channels(self) -> Mask:
+    def make_reported_channels_mask(self) -> Mask:
         """Return, for each of the N channels, whether its loss is reported."""
         return np.ones(len(self.ids), bool)
 
@@ -323,7 +323,7 @@ class Reader(ABC):
             return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
-    def _write(self, row: Row, where: slice | Mask, numbers: Any) -> None:
+    def _write_repaired(self, row: Row, where: slice | Mask, numbers: Any) -> None:
         """Write numbers into the array, with the wiring file's replacements for unusable ones.
 
         Args:
@@ -406,7 +406,7 @@ class ScalarReader(Reader):
 
         Return None, which means that the message has all channels.
         """
-        self._write(row, _ALL, self._get(message))
+        self._write_repaired(row, _ALL, self._get(message))
         return None
 
 
@@ -432,7 +432,7 @@ class AngleReader(Reader):
         Return None, which means that the message has all channels.
         """
         x, y, z, w = self._get(message)
-        self._write(row, _ALL, [function(x, y, z, w) for function in self._functions])
+        self._write_repaired(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
 
 
@@ -536,9 +536,13 @@ class GrowingReader(Reader):
         it has reported them."""
         self.dropped = 0
 
-    def mask_reported_channels(self) -> Mask:
+    def make_reported_channels_mask(self) -> Mask:
         """Return, for each of the N channels, whether its loss is reported."""
-        return self._presence.expected.copy() if self.wildcard else super().mask_reported_channels()
+        return (
+            self._presence.expected.copy()
+            if self.wildcard
+            else super().make_reported_channels_mask()
+        )
 
     @property
     def max_age_s(self) -> float | None:
@@ -559,7 +563,7 @@ class GrowingReader(Reader):
     def unexpected_count(self) -> int:
         """Number of channels that are present, or were recently, but are not expected to stay."""
         return (
-            len(self.ids) - int(np.count_nonzero(self.mask_reported_channels()))
+            len(self.ids) - int(np.count_nonzero(self.make_reported_channels_mask()))
             if self.adds_by_name
             else 0
         )
@@ -751,10 +755,10 @@ class ElementReader(GrowingReader):
             self._update_element_indices()
         length = self._length = len(data)
         if self._reach <= length <= self._longest:
-            self._write(row, _ALL, data[self._index])
+            self._write_repaired(row, _ALL, data[self._index])
             return None
         here = (self._index >= 0) & (self._index < length) & (length <= self._longest)
-        self._write(row, here, data[self._index[here]])
+        self._write_repaired(row, here, data[self._index[here]])
         if not self._names:
             return here
         there = (self._index != MISSING) & (length > 0)
@@ -959,7 +963,7 @@ class NestedReader(GrowingReader):
         """
         found = self._found = self._read_all_numbers(message)
         there = np.array([key in found for key in self._keys], bool)
-        self._write(row, there, [found[key] for key in self._keys if key in found])
+        self._write_repaired(row, there, [found[key] for key in self._keys if key in found])
         return None if there.all() else there
 
     def explain_absent(self, index: int) -> str | None:

@@ -95,7 +95,7 @@ class Policy(Node):
         self.held: deque[tuple[float, np.ndarray, int | None]] = deque()
         self.times = 1
         command = simulation.command
-        self._slices = command.slices
+        self._slices = command.message_slices
         self._messages = [
             CommandMessage(
                 one, import_message_class(one.type), import_message_class, simulation.file, key
