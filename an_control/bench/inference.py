@@ -73,7 +73,7 @@ ONE_THREAD = {
 Row = dict[str, Any]
 
 
-def measure_on_one_core(
+def measure_tick_time_on_one_core(
     model: Path | None, seconds: float, *, parts: bool = False
 ) -> Iterator[Row]:
     """Measure the duration of a policy step in another process, which uses one core.
@@ -107,15 +107,15 @@ def measure_on_one_core(
 
 
 def compute_time_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
-    """Return how the time per additional channel grows with the number of channels.
+    """Return how the time that an additional channel costs grows with the number of channels.
 
     Args:
-        rows: Rows of `measure_on_one_core`.
+        rows: Rows of `measure_tick_time_on_one_core`.
         by: Column to group the rows by: "engine" or "parts".
 
     Returns:
-        A mapping from engine or part to a ratio: the time that one more channel costs among many
-        channels, divided by the time that it costs among few. 1 means that the time grows linearly.
+        A mapping from engine or part to a ratio: the time per additional channel from 1000 to
+        10000 channels, divided by that from 100 to 1000. 1 means that the time grows linearly.
     """
     time_us = {
         (row[by], row["channels"]): row["step_array_p50_us"]
@@ -155,8 +155,8 @@ def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> R
         inputs = rng.standard_normal((INPUTS, channels))
         readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
     policy.reset()
-    by_array = _measure_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
-    by_id = _measure_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
+    by_array = _measure_call_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
+    by_id = _measure_call_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.name or "?",
         "inputs": _describe_input_kind(policy.model.sizes),
@@ -170,13 +170,19 @@ def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> R
 
 
 def _describe_input_kind(sizes: Sizes) -> str:
-    """Return what a policy's neurons receive: "patches", "stacked" or "readings"."""
+    """Return what each sensory neuron of a policy receives in a tick, as a word.
+
+    The word is "patches" for image patches, "stacked" for several successive readings, or
+    "readings" for one reading.
+    """
     if isinstance(sizes, VisionSizes):
         return "patches"
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
-def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
+def _measure_call_quantiles_us(
+    tick: Callable[[int], object], seconds: float
+) -> tuple[float, float]:
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
     Args:

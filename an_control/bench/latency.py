@@ -40,7 +40,7 @@ WARM_UP = 50
 START_S = 60.0
 ANSWER_S = 2.0
 EXECUTOR = "events"
-PATHS = {"echo": "echoed", "node": "joint_commands"}
+ANSWER_TOPICS = {"echo": "echoed", "node": "joint_commands"}
 
 
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
@@ -69,17 +69,17 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         wiring = folder / "wiring.yaml"
         wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
-        node = make_policy_command(wiring, folder / "model.safetensors", namespace)
+        node = make_policy_node_command_line(wiring, folder / "model.safetensors", namespace)
         processes = [stack.enter_context(_run_process(command)) for command in (echo, node)]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
-        for path, process in zip(PATHS, processes, strict=True):
+        for path, process in zip(ANSWER_TOPICS, processes, strict=True):
             _wait_for_answer(prober, path, process)
-        return _measure_node_and_echo(prober, seconds)
+        return _measure_node_and_echo_latency(prober, seconds)
 
 
-def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
+def make_policy_node_command_line(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
     """Return the command line that starts a policy node, which answers each message at once.
 
     The node runs in the mode "lockstep" and activates itself.
@@ -103,7 +103,7 @@ def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list
 
 
 class _Prober:
-    """Sender of JointState messages that measures how long the answer with the same stamp takes.
+    """Sender of JointState messages that measures the time until the answer with the same stamp.
 
     Args:
         namespace: ROS namespace of the topics.
@@ -115,23 +115,24 @@ class _Prober:
         self._executor.add_node(self._node)
         self._message = JointState(name=[f"joint_{i}" for i in range(CHANNELS)])
         self._publishers = {
-            path: self._node.create_publisher(JointState, f"{path}_states", 10) for path in PATHS
+            path: self._node.create_publisher(JointState, f"{path}_states", 10)
+            for path in ANSWER_TOPICS
         }
-        for answer in PATHS.values():
+        for answer in ANSWER_TOPICS.values():
             self._node.create_subscription(JointState, answer, self._on_answer, 10)
         self._rng = np.random.default_rng(0)
         self._stamp_ns, self._answer_ns, self._answered_s = STEP_NS, 0, 0.0
 
     def _on_answer(self, message: JointState) -> None:
-        """Remember the stamp of an answer and the time of its arrival."""
+        """Store the stamp of an answer and the time of its arrival, for `measure_latency_s`."""
         self._answered_s = time.perf_counter()
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
-    def measure_latency_s(self, path: str, wait_s: float) -> float | None:
+    def measure_latency_s(self, answerer: str, wait_s: float) -> float | None:
         """Publish a message, wait for the answer, and return the seconds until it came.
 
         Args:
-            path: Which process answers, "echo" or "node"; a key of `PATHS`.
+            answerer: Which process is to answer: "echo" or "node".
             wait_s: Maximum time in seconds to wait for the answer.
 
         Returns:
@@ -141,7 +142,7 @@ class _Prober:
         set_stamp(self._message.header.stamp, self._stamp_ns)
         self._message.position = array.array("d", self._rng.standard_normal(CHANNELS))
         begin_s = time.perf_counter()
-        self._publishers[path].publish(self._message)
+        self._publishers[answerer].publish(self._message)
         while self._answer_ns != self._stamp_ns:
             if time.perf_counter() - begin_s > wait_s:
                 return None
@@ -149,7 +150,7 @@ class _Prober:
         return self._answered_s - begin_s
 
 
-def _measure_node_and_echo(prober: _Prober, seconds: float) -> dict[str, Any]:
+def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str, Any]:
     """Send messages to the echo process and to the node in turn, and return the measured latencies.
 
     Args:
@@ -162,7 +163,7 @@ def _measure_node_and_echo(prober: _Prober, seconds: float) -> dict[str, Any]:
     Raises:
         RuntimeError: Too many messages get no answer.
     """
-    taken_s: dict[str, list[float]] = {path: [] for path in PATHS}
+    taken_s: dict[str, list[float]] = {path: [] for path in ANSWER_TOPICS}
     lost = 0
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s or len(taken_s["node"]) < 2 * WARM_UP:
@@ -178,27 +179,29 @@ def _measure_node_and_echo(prober: _Prober, seconds: float) -> dict[str, Any]:
         {path: 1e6 * float(np.quantile(taken[WARM_UP:], q)) for path, taken in taken_s.items()}
         for q in (0.5, 0.99)
     )
-    rows = [{"path": path, "p50_us": p50_us[path], "p99_us": p99_us[path]} for path in PATHS]
+    rows = [
+        {"path": path, "p50_us": p50_us[path], "p99_us": p99_us[path]} for path in ANSWER_TOPICS
+    ]
     return {"rows": rows, "ratio": p50_us["node"] / p50_us["echo"], "lost": lost}
 
 
-def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[bytes]) -> None:
     """Send messages until the echo process or the node answers for the first time.
 
     Args:
         prober: Sends the messages.
-        path: Which process answers, "echo" or "node"; a key of `PATHS`.
-        process: The process that answers.
+        answerer: Which process is to answer: "echo" or "node".
+        process: The process that is to answer.
 
     Raises:
         RuntimeError: The process has ended or does not answer.
     """
     end_s = time.perf_counter() + START_S
-    while prober.measure_latency_s(path, 0.1) is None:
+    while prober.measure_latency_s(answerer, 0.1) is None:
         if process.poll() is not None:
-            raise RuntimeError(f"the {path} ended with status {process.returncode}")
+            raise RuntimeError(f"the {answerer} ended with status {process.returncode}")
         if time.perf_counter() > end_s:
-            raise RuntimeError(f"the {path} did not answer within {START_S:.0f} s")
+            raise RuntimeError(f"the {answerer} did not answer within {START_S:.0f} s")
 
 
 def _copy_model_without_task(model: Model) -> Model:
@@ -210,7 +213,7 @@ def _copy_model_without_task(model: Model) -> Model:
 
 
 def _make_wiring(model: Model) -> dict[str, Any]:
-    """Return the content of a wiring file for the node, with `CHANNELS` joints as channels.
+    """Return the content of a wiring file for the node, whose channels are `CHANNELS` (28) joints.
 
     Args:
         model: The model, whose number of actions is the number of actuators.
@@ -228,7 +231,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
             for i in range(CHANNELS)
         },
         "command": {
-            "topic": PATHS["node"],
+            "topic": ANSWER_TOPICS["node"],
             "type": message_type,
             "field": "effort",
             "actuators": {
@@ -241,7 +244,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command as a process until the block ends."""
+    """Run a program with its arguments (`command`) as a process until the `with` block ends."""
     process = subprocess.Popen(wrap_to_end_with_parent(command), start_new_session=True)
     try:
         yield process
@@ -261,7 +264,7 @@ def main() -> int:
         signal.signal(number, lambda signum, frame: stop.append(signum))
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = QuietNode("echo")
-    publisher = node.create_publisher(JointState, PATHS["echo"], 10)
+    publisher = node.create_publisher(JointState, ANSWER_TOPICS["echo"], 10)
     node.create_subscription(JointState, "echo_states", publisher.publish, 10)
     executor = make_executor(EXECUTOR, node.context)
     executor.add_node(node)

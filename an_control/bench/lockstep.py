@@ -37,7 +37,7 @@ from an_control_sim.process import (
 
 
 class EchoNode(QuietNode):
-    """Node that answers every step of a simulation with commands of 0, in place of a policy node.
+    """Stand-in for the policy node that answers every step of a simulation with commands of 0.
 
     Args:
         simulation: The simulation whose messages the node answers.
@@ -52,7 +52,9 @@ class EchoNode(QuietNode):
             CommandMessage(
                 one, import_message_class(one.type), import_message_class, simulation.file, key
             )
-            for one, key in zip(command.messages, map(command.format_key, count()), strict=False)
+            for one, key in zip(
+                command.messages, map(command.format_message_key, count()), strict=False
+            )
         ]
         self._publishers_of_replies = [
             self.create_publisher(type(one.message), one.topic, RELIABLE) for one in self._replies
@@ -64,12 +66,12 @@ class EchoNode(QuietNode):
         for one in simulation.publish:
             kind = import_message_class(one.type)
             self.create_subscription(
-                kind, one.topic, self._make_listener(one.topic, kind), RELIABLE
+                kind, one.topic, self._make_message_callback(one.topic, kind), RELIABLE
             )
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
-    def _make_listener(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return the callback of one topic.
+    def _make_message_callback(self, topic: str, kind: Any) -> Callable[[Any], None]:
+        """Return a callback for the messages of one topic, which answers a complete step.
 
         Args:
             topic: Name of the topic.
@@ -78,7 +80,7 @@ class EchoNode(QuietNode):
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:
-            """Take a message. If all messages of the step have now come, send the commands."""
+            """Register a message of the step. Send the commands if it was the last one missing."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
@@ -102,21 +104,24 @@ class EchoNode(QuietNode):
         return response
 
 
-def measure_lockstep(
+def measure_lockstep_speed(
     simulation: str | Path | None = None,
     *,
     steps: int = 3000,
-    policy_command: Sequence[str] | None = None,
+    node_command_line: Sequence[str] | None = None,
     start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
-    """Measure steps per second in lockstep with a node in another process, and their parts.
+    """Measure the steps per second in lockstep with a node, and what the parts of a step take.
+
+    The simulator runs in this process, the node in another one.
 
     rclpy must not be initialised yet.
 
     Args:
         simulation: Path of a simulation YAML file; by default the file of the Ant.
         steps: Number of steps to measure.
-        policy_command: Command line that starts a node named `policy`; None starts the stub.
+        node_command_line: Command line that starts a node named `policy`; None starts an
+            `EchoNode`.
         start_timeout_s: Seconds to wait until the node answers.
 
     Returns:
@@ -128,7 +133,7 @@ def measure_lockstep(
         steps without a command in time.
     """
     path = Path(simulation or find_share_path("config/ant_sim.yaml"))
-    command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
+    command = node_command_line or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with create_ros_node("simulator", "") as simulator:
         node = subprocess.Popen(wrap_to_end_with_parent(command))
@@ -152,7 +157,7 @@ def measure_lockstep(
 
 
 def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run the steps and return the figures that `measure_lockstep` describes.
+    """Run the steps and return the figures that `measure_lockstep_speed` describes.
 
     Args:
         bridge: Simulator that exchanges messages with the node; it is started here.
@@ -213,7 +218,7 @@ def _measure_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
 
 
 def main() -> int:
-    """Run the stub in this process: `python -m an_control.bench.lockstep SIMULATION`."""
+    """Run an `EchoNode` in this process: `python -m an_control.bench.lockstep SIMULATION`."""
     with catch_signals() as stopped, run_ros_context():
         executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))

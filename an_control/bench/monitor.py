@@ -29,7 +29,7 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 )
 
 
-def measure_monitor(
+def measure_monitor_overhead(
     model: Model, engines: list[EngineName], seconds: float
 ) -> list[dict[str, Any]]:
     """Return how much longer a tick (control step) takes with the identity monitor.
@@ -45,8 +45,9 @@ def measure_monitor(
 
     Returns:
         One row for each engine and kind of tick, with the median, the 99th percentile and the
-        maximum of the additional time in microseconds. A value is None if there was no tick of this
-        kind.
+        maximum of the additional time in microseconds. Kinds of tick are those in which nothing
+        happens, signals move, a move is verified, or nothing explains the readings. A value is None
+        if there was no tick of this kind.
     """
     return [row for engine in engines for row in _measure_engine_tick_times(model, engine, seconds)]
 
@@ -54,7 +55,7 @@ def measure_monitor(
 def _measure_engine_tick_times(
     model: Model, engine: EngineName, seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the rows of `measure_monitor` for one engine."""
+    """Return the rows of `measure_monitor_overhead` for one engine."""
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
@@ -63,14 +64,14 @@ def _measure_engine_tick_times(
     taken: dict[str, list[int]] = {QUIET: [], MOVE: [], VERIFIED: [], IMPOSSIBLE: []}
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
 
-    def measure_tick(values: np.ndarray, shown: np.ndarray, kind: str) -> np.ndarray:
-        """Step the policy with and without the monitor, and record the difference in time.
+    def measure_tick(values: np.ndarray, shuffled: np.ndarray, kind: str) -> np.ndarray:
+        """Step the policy without and with the monitor, and store the additional time in `taken`.
 
         Args:
             values: Readings (N,) in the order of the model's channels, for the policy without the
                 monitor.
-            shown: The same readings (N,) in shuffled order, for the policy with the monitor.
-            kind: Kind of the tick, under which the time is recorded.
+            shuffled: The same readings (N,) as they arrive, for the policy with the monitor.
+            kind: Kind of the tick, such as "signals move", under which the time is stored.
 
         Returns:
             The action (A,) of the policy with the monitor.
@@ -78,7 +79,7 @@ def _measure_engine_tick_times(
         begin_ns = time.perf_counter_ns()
         alone.step_array(values, ids)
         middle_ns = time.perf_counter_ns()
-        action = monitored.step_array(shown, ids)
+        action = monitored.step_array(shuffled, ids)
         taken[kind].append(time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns))
         return action
 
@@ -108,16 +109,17 @@ def _measure_engine_tick_times(
     ]
 
 
-def _summarise_durations_us(costs_ns: list[int]) -> dict[str, float | None]:
-    """Return the median, the 99th percentile and the maximum in microseconds, by name.
+def _summarise_durations_us(durations_ns: list[int]) -> dict[str, float | None]:
+    """Return the median, the 99th percentile and the maximum of durations.
 
     Args:
-        costs_ns: Durations in nanoseconds.
+        durations_ns: Durations in nanoseconds.
 
     Returns:
-        The three figures by name; each is None if `costs_ns` is empty.
+        The three figures in microseconds, by the names "p50_us", "p99_us" and "max_us"; each is
+        None if there are no durations.
     """
-    if not costs_ns:
+    if not durations_ns:
         return {"p50_us": None, "p99_us": None, "max_us": None}
-    p50, p99, longest = (float(np.percentile(costs_ns, share)) / 1e3 for share in (50, 99, 100))
+    p50, p99, longest = (float(np.percentile(durations_ns, share)) / 1e3 for share in (50, 99, 100))
     return {"p50_us": p50, "p99_us": p99, "max_us": longest}

@@ -36,16 +36,19 @@ NOISE = 0.02
 training."""
 
 
-def measure_training(seconds: float) -> dict[str, Any]:
-    """Measure the steps per second of each way to play episodes of CartPole.
+def measure_training_speed(seconds: float) -> dict[str, Any]:
+    """Measure the steps per second of CartPole episodes, played by several implementations.
+
+    They are compiled rollouts on one and two threads, the compiled policy tick by tick, torch
+    modules as the paper's authors use them, and the package EvoJAX.
 
     Args:
         seconds: Duration in seconds of each measurement.
 
     Returns:
-        A dict. "rows" holds the median rate of each way to play. Other keys hold the settings, and
-        the rate of the compiled code divided by the rate of each other way; such a ratio is None if
-        a package for it is missing.
+        A dict. "rows" holds the median steps per second of each implementation. Other keys hold the
+        settings, and the rate of the compiled rollouts on two threads divided by that of each other
+        implementation; such a ratio is None if a package for it is missing.
     """
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
@@ -57,7 +60,7 @@ def measure_training(seconds: float) -> dict[str, Any]:
         """Add a row to the result, and return the rate.
 
         Args:
-            engine: Description of the way to play episodes.
+            engine: Description of the implementation that plays the episodes.
             rate: Steps per second.
         """
         rows.append({"engine": engine, "steps_per_s": rate})
@@ -114,8 +117,8 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
         seconds: Duration in seconds of each measurement.
 
     Returns:
-        A dict. "rows" holds the rates and their ratios. "same_numbers" says whether all ways gave
-        the same returns (sums of rewards) to the last bit.
+        A dict. "rows" holds the rates and their ratios. "same_numbers" says whether all
+        measurements gave the same returns (sums of rewards) to the last bit.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)

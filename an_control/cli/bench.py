@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from an_control.bench.inference import CHANNELS, compute_time_growth, measure_on_one_core
+from an_control.bench.inference import CHANNELS, compute_time_growth, measure_tick_time_on_one_core
 from an_control.cli.common import (
     InputError,
     ModelFile,
@@ -139,7 +139,7 @@ class BenchCommand:
 
     def _measure_inference(self) -> dict[str, Any]:
         """Measure and print the duration of a policy's tick on one core, and return the results."""
-        rows = list(measure_on_one_core(self.model, self.seconds))
+        rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
             compute_time_growth(rows) if any(row["inputs"] == "readings" for row in rows) else {}
@@ -149,7 +149,7 @@ class BenchCommand:
 
     def _measure_parts(self) -> dict[str, Any]:
         """Measure and print the tick of each architecture variant, and return the results."""
-        rows = list(measure_on_one_core(None, self.seconds, parts=True))
+        rows = list(measure_tick_time_on_one_core(None, self.seconds, parts=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_time_growth(rows, by="parts")
         _print_time_growth(ratios)
@@ -158,7 +158,7 @@ class BenchCommand:
     def _measure_monitor(self) -> dict[str, Any]:
         """Measure and print the time that the monitor adds to a tick, and return the results."""
         require_packages("sim", "gymnasium")
-        from an_control.bench.monitor import measure_monitor
+        from an_control.bench.monitor import measure_monitor_overhead
 
         path = self.model or find_share_path("models/ant.safetensors")
         model = read_model(path)
@@ -167,14 +167,14 @@ class BenchCommand:
         engines: list[EngineName] = ["numpy"]
         if importlib.util.find_spec("numba") is not None:
             engines.append("numba")
-        rows = measure_monitor(model, engines, self.seconds)
+        rows = measure_monitor_overhead(model, engines, self.seconds)
         _print_table("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
         return {"model": str(path), "rows": rows}
 
     def _measure_ros(self) -> dict[str, Any]:
         """Measure and print latency and lockstep speed over ROS 2, and return the results."""
         require_packages("ros", "rclpy")
-        from an_control.bench.latency import make_policy_command, measure_latency
+        from an_control.bench.latency import make_policy_node_command_line, measure_latency
 
         latency = measure_latency(self.model, self.seconds)
         latency["model"] = str(self.model or RANDOM)
@@ -183,16 +183,20 @@ class BenchCommand:
         if importlib.util.find_spec("pybullet") is None:
             print("lockstep: not measured, needs pybullet (pip install 'an_control[sim]')")
             return {"latency": latency}
-        from an_control.bench.lockstep import measure_lockstep
+        from an_control.bench.lockstep import measure_lockstep_speed
 
         steps = max(round(500 * self.seconds), 20)
         model = self.model or find_share_path("models/ant.safetensors")
         lockstep = []
         for name, used, process in (
-            ("policy", str(model), make_policy_command(find_share_path("config/ant.yaml"), model)),
+            (
+                "policy",
+                str(model),
+                make_policy_node_command_line(find_share_path("config/ant.yaml"), model),
+            ),
             ("stub", None, None),
         ):
-            figures = measure_lockstep(steps=steps, policy_command=process)
+            figures = measure_lockstep_speed(steps=steps, node_command_line=process)
             lockstep.append({"node": name, "model": used, **figures})
         _print_table("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
@@ -214,9 +218,9 @@ class BenchCommand:
     def _measure_training(self) -> dict[str, Any]:
         """Measure and print how many steps per second training plays, and return the results."""
         require_packages("train", "cma")
-        from an_control.bench.training import measure_training, measure_worker_speedup
+        from an_control.bench.training import measure_training_speed, measure_worker_speedup
 
-        result = measure_training(self.seconds)
+        result = measure_training_speed(self.seconds)
         _print_table(
             "CartPole, 256 x 16 episodes",
             {"engine": "engine", "steps_per_s": "steps/s"},

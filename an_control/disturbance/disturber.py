@@ -128,7 +128,7 @@ class Faults:
             signals: (N,) the signals without faults.
         """
         settings = self._settings
-        faulty = self._late(signals.copy(), settings.delay.count).copy()
+        faulty = self._late(signals.copy(), settings.delay.whole_number).copy()
         if len(self._frozen):
             held = self._held[self._frozen]
             held = np.where(np.isnan(held), faulty[self._frozen], held)
@@ -136,7 +136,7 @@ class Faults:
         if len(self._replaced):
             faulty[self._replaced] = self._garbage.draw_readings(1)[0]
         if settings.jitter:
-            faulty += _draw_normal(self._streams.jitter, settings.jitter.value, len(faulty))
+            faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, len(faulty))
         self._add_spikes(faulty)
         return faulty
 
@@ -145,31 +145,31 @@ class Faults:
         settings, rng = self._settings, self._rng
         if settings.spike:
             struck = rng.random(len(signals)) < settings.spike
-            signals += struck * _draw_normal(rng, settings.spike_sd, len(signals))
+            signals += struck * _draw_normal_noise(rng, settings.spike_sd, len(signals))
         if settings.nan:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
     def add_faults_to_episode(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the signals (T, N) of an episode with the faults that `add_faults` would add."""
         settings, ticks = self._settings, np.arange(len(signals))
-        faulty = signals[np.maximum(ticks - settings.delay.count, 0)]
+        faulty = signals[np.maximum(ticks - settings.delay.whole_number, 0)]
         for one in self._frozen:
             begin = int(np.isnan(faulty[:, one]).argmin())
             faulty[begin:, one] = faulty[begin, one]
         if len(self._replaced):
             faulty[:, self._replaced] = self._garbage.draw_readings(len(faulty))
         if settings.jitter:
-            faulty += _draw_normal(self._streams.jitter, settings.jitter.value, faulty.shape)
+            faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
             for tick in faulty:
                 self._add_spikes(tick)
         return faulty
 
 
-def _draw_normal(
+def _draw_normal_noise(
     rng: np.random.Generator, sd: float, shape: int | tuple[int, ...]
 ) -> NDArray[np.float32]:
-    """Return normal noise, float32.
+    """Return noise from a normal distribution with mean 0, as float32.
 
     Args:
         rng: The random generator.
@@ -183,7 +183,7 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay by some ticks, which returns the item of an earlier tick.
+    """A delay by some ticks: called with the item of this tick, it returns that of an earlier tick.
 
     As long as there is no item that is old enough, it returns the first item.
     """
@@ -241,14 +241,18 @@ class Delivery(Generic[T]):
         self._last = message
         return message
 
-    def draw_arrivals(
+    def draw_arrival_and_sending_ticks(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the ticks (K,) in which messages arrive, and those (K,) in which they were sent.
+        """Draw which messages of an episode, one sent in each tick, arrive and when.
 
         Args:
             ticks: The number of ticks of the episode.
             settings: The settings, of which `lose` and `repeat` are used.
+
+        Returns:
+            A pair: the ticks (K,) in which a message arrives, and for each of them the tick in
+            which that message was sent first.
         """
         sent = np.arange(ticks)
         if not (settings.lose or settings.repeat):
@@ -261,7 +265,7 @@ class Delivery(Generic[T]):
 
 
 class Permutation:
-    """A permutation of N signals between the input slots; at first each is in its own slot.
+    """A random permutation of N signals among N input slots; at first each is in its own slot.
 
     Args:
         count: The number N of signals.
@@ -276,11 +280,11 @@ class Permutation:
         """The number of times that `draw_permutation` was called."""
 
     def draw_permutation(self, swap: int = 0) -> NDArray[np.intp]:
-        """Permute the signals, and return the signal (N,) that each slot carries now.
+        """Permute the signals at random, and return the signal's index for each slot, as (N,).
 
         Args:
-            swap: The number of signals that exchange their slots in a ring; 0: all signals are
-                permuted.
+            swap: The number of signals that move, each to the slot of the next one in a ring; 0:
+                all signals are permuted.
         """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
@@ -313,9 +317,8 @@ def draw_indices_to_copy(
 ) -> NDArray[np.intp]:
     """Return the indices (copies,) of randomly drawn signals to copy.
 
-    No signal is copied twice before all are copied once.
-
-    The result is empty if all signals are missing.
+    No signal is drawn twice before all are drawn once. The result is empty if all signals are
+    missing.
 
     Args:
         rng: The random generator.
@@ -352,9 +355,10 @@ class Plan(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """A disturbed recorded episode as a policy gets it, in K messages of S slots.
+    """A recorded episode after disturbance, as a policy gets it: K messages, each of S slots.
 
-    The first N slots (positions at which readings arrive) are the nominal ones.
+    A slot is a position at which a reading arrives. The first N slots are those of the nominal
+    channels; copies and noise follow.
     """
 
     values: NDArray[np.float32]
@@ -370,9 +374,9 @@ class Replay(NamedTuple):
 class Disturber:
     """The disturbances of one robot's readings, applied tick by tick.
 
-    The effect on a channel depends on the set of ids, not on their order. A tick may bring fewer
-    channels than the nominal ones, in any order; an input slot is missing while the signal that it
-    carries is missing. Unknown ids are dropped.
+    Each tick may have readings of only some of the nominal channels, in any order. An input slot is
+    missing in the result if the reading of the signal that it carries is not given. Readings of
+    unknown ids are dropped.
 
     Args:
         ids: The channel ids (N,) of the nominal wiring.
@@ -380,7 +384,7 @@ class Disturber:
         seed: The seed of the run.
         schedule: The changes of the settings during each episode.
         episode: The number of the first episode; None: `reset` must be called first.
-        keep_places: True if channels that a setting makes missing get the reading NaN, False if
+        missing_as_nan: True if channels that a setting makes missing get the reading NaN, False if
             they are dropped.
     """
 
@@ -391,9 +395,9 @@ class Disturber:
         seed: int,
         schedule: Sequence[Change] = (),
         episode: int | None = 0,
-        keep_places: bool = False,
+        missing_as_nan: bool = False,
     ) -> None:
-        self._keep_places = keep_places
+        self._missing_as_nan = missing_as_nan
         self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
         """(N,) the nominal ids, sorted; `order` has the same order of slots."""
@@ -430,7 +434,7 @@ class Disturber:
         self._apply_settings(self._get_current_settings())
 
     def shuffle(self) -> None:
-        """Permute the signals now."""
+        """Permute the signals among the input slots now, as the settings say."""
         self._permutation.draw_permutation(self.settings.swap)
         self._assign_ids_to_slots()
 
@@ -445,17 +449,17 @@ class Disturber:
 
     @property
     def shuffle_count(self) -> int:
-        """How often the signals were permuted among the input slots so far in this episode."""
+        """How many times the signals have been permuted among the input slots in this episode."""
         return self._permutation.drawn
 
     @property
     def has_message_arrived(self) -> bool:
-        """Whether a message arrived in this tick; if not, `disturb` returned the old one again."""
+        """Whether a message arrived in the newest tick; if not, `disturb` returned the old one."""
         return self._delivery.arrived
 
     @property
     def is_message_new(self) -> bool:
-        """Whether a message arrived in this tick that does not repeat an earlier one."""
+        """Whether a message arrived in the newest tick that does not repeat an earlier one."""
         return self._delivery.new
 
     def draw_stop(self, step_s: float) -> Stop | None:
@@ -470,14 +474,14 @@ class Disturber:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The true wiring (N,): slot i carries the signal of channel ``order[i]``.
+        """The true wiring as channel ids (N,): input slot i carries the signal of ``order[i]``.
 
-        Slot i is the position at which the readings of nominal id i arrive.
+        Slot i is the position at which, without moves, the signal of channel ``ids[i]`` arrives.
         """
         return tuple(self.ids[i] for i in self._permutation.signals)
 
     def disturb(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
-        """Disturb one tick.
+        """Disturb the readings of one tick, and return what arrives at the policy.
 
         The ids are returned as the same tuple object while they do not change.
 
@@ -486,12 +490,14 @@ class Disturber:
             ids: Their channels' ids (n,).
 
         Returns:
-            The disturbed readings (m,), and their ids (m,).
+            A pair: the readings (m,) that arrive, and their ids (m,).
         """
         return self._delivery(self._disturb_tick(values, ids), self.settings)
 
     def _disturb_tick(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
-        """Return the disturbed readings of a tick and their ids, as they are sent.
+        """Return the disturbed readings of a tick and their ids, before the message is sent.
+
+        The message may then still be lost or replaced by an earlier one.
 
         Args:
             values: The readings (n,).
@@ -512,7 +518,7 @@ class Disturber:
         signals[self._known] = values[self._from[self._known]]
         if self._faults.active:
             signals = self._faults.add_faults(signals)
-        if self._keep_places:
+        if self._missing_as_nan:
             signals[~self._present] = np.nan
         slots, names = signals[self._carried], self._names
         if self._missing is not None:
@@ -524,13 +530,13 @@ class Disturber:
         if not self._noise_ids:
             return slots, names
         named = self._named if names is self._copies_named else names + self._noise_ids
-        return np.concatenate([slots, self._draw_noise(len(self._noise_ids))]), named
+        return np.concatenate([slots, self._draw_noise_readings(len(self._noise_ids))]), named
 
     def plan_episode_disturbances(self, steps: int) -> Plan:
-        """Return the shuffles, missing channels, copies and noise of the first ticks of an episode.
+        """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
-        Call it right after `reset` in place of `disturb`, because it draws the same random numbers.
-        There must be no schedule.
+        Call it right after `reset`, and do not call `disturb` in the same episode, because both
+        draw the same random numbers. There must be no schedule.
 
         Args:
             steps: The number of ticks.
@@ -541,14 +547,14 @@ class Disturber:
         for _ in range((steps - 1) // every if every else 0):
             self._permutation.draw_permutation(self.settings.swap)
             signals.append(self._permutation.signals)
-        noise = self._draw_noise((steps, len(self._noise_ids)))
+        noise = self._draw_noise_readings((steps, len(self._noise_ids)))
         return Plan(np.array(signals), self._present, noise, self._copied)
 
     def disturb_episode(self, readings: NDArray[np.float32]) -> Replay:
         """Return a whole episode as `disturb` would disturb it tick by tick.
 
-        Call it right after `reset` in place of `disturb`, because it draws the same random numbers.
-        There must be no schedule, and moves must not be announced.
+        Call it right after `reset`, and do not call `disturb` in the same episode, because both
+        draw the same random numbers. There must be no schedule, and moves must not be announced.
 
         Args:
             readings: (T, N) the readings in the order of `ids`.
@@ -567,15 +573,15 @@ class Disturber:
         shows[self._faults.meaningless_signals] = count
         added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
-        steps, sent = self._delivery.draw_arrivals(ticks, settings)
+        steps, sent = self._delivery.draw_arrival_and_sending_ticks(ticks, settings)
         values = np.concatenate([nominal, copies, plan.noise], 1)
         return Replay(values[sent], shown[sent], steps)
 
-    def _draw_noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
-        """Return the readings of noise channels, float32.
+    def _draw_noise_readings(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
+        """Return random readings for the added noise channels, as float32.
 
         Args:
-            shape: The shape of the array.
+            shape: The number of noise channels, or a pair: the numbers of ticks and of channels.
         """
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
@@ -588,9 +594,9 @@ class Disturber:
         return settings.draw_numbers_from_ranges(self._streams)
 
     def _apply_settings(self, settings: DisturbanceSettings) -> None:
-        """Apply changed settings.
+        """Use other settings from now on.
 
-        Only what depends on a setting that changed is drawn at random again.
+        Of the random choices, only those that depend on a changed setting are drawn again.
         """
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
@@ -613,29 +619,42 @@ class Disturber:
         """
         if not settings.copies:
             return np.zeros(0, np.intp)
-        return draw_indices_to_copy(self._streams.copies, self._present, settings.copies.count)
+        return draw_indices_to_copy(
+            self._streams.copies, self._present, settings.copies.whole_number
+        )
 
     def _assign_ids_to_slots(self) -> None:
-        """Compute which signals get which channel ids, valid until the next change."""
+        """Compute and store which signals are sent, and under which channel ids.
+
+        The result is valid until the permutation or the settings change.
+        """
         settings, signals = self.settings, self._permutation.signals
-        slots = np.flatnonzero(self._present[signals] | self._keep_places)
+        slots = np.flatnonzero(self._present[signals] | self._missing_as_nan)
         self._carried = signals[slots]
         named_by = self._carried if settings.announce else slots
         self._names = tuple(self.ids[i] for i in named_by)
         self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(len(self._copied)))
-        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
+        self._noise_ids = tuple(
+            f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.whole_number)
+        )
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
         self._update_only_moves_flag()
 
     def _update_only_moves_flag(self) -> None:
-        """Store whether moved signals are the only disturbance, so that `disturb` can be fast."""
+        """Store whether moved signals are the only disturbance, for which `disturb` is faster."""
         added = self._copy_ids or self._noise_ids
-        gaps = self._keep_places and not self._present.all()
+        gaps = self._missing_as_nan and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
     def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
-        """Store which slot each channel id's reading goes to, until other channel ids come."""
+        """Store where in the given readings the signal of each nominal channel is.
+
+        The result is valid until readings with other channel ids are given.
+
+        Args:
+            ids: The channel ids of the given readings, in their order.
+        """
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):
             if name in self._index:

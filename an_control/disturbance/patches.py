@@ -13,10 +13,10 @@ from an_control.disturbance.settings import DisturbanceSettings, Stop
 class DisturbedPatches:
     """A disturber of image patches (N, f, p, p), which are stacks of f frames of p x p pixels.
 
-    The disturbances act on the image that the patches are cut from. If patches change places during
-    the episode, they appear in their new places from the next frame on, so that for some ticks an
-    input slot's stack has frames of its old and of its new patch. A slot that was missing starts
-    with its newest frame. A stack contains only frames that have arrived.
+    If patches change places during the episode, only new frames appear in the new places. So for
+    some ticks an input slot's stack has frames of its old and of its new patch. The stack of a slot
+    that was missing is filled with its newest frame. A stack contains only frames that have
+    arrived.
 
     Args:
         disturber: The disturber of the patches' channels, which decides the disturbances.
@@ -40,12 +40,12 @@ class DisturbedPatches:
 
     @property
     def shuffle_count(self) -> int:
-        """How often the signals were permuted among the input slots so far in this episode."""
+        """How many times the signals have been permuted among the input slots in this episode."""
         return self._disturber.shuffle_count
 
     @property
     def has_message_arrived(self) -> bool:
-        """Whether a message arrived in this tick."""
+        """Whether a message arrived in the newest tick."""
         return self._disturber.has_message_arrived
 
     def draw_stop(self, step_s: float) -> Stop | None:
@@ -61,7 +61,7 @@ class DisturbedPatches:
     def disturb(
         self, patches: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Disturb one tick.
+        """Disturb the patches of one tick, and return what arrives at the policy.
 
         Args:
             patches: The patches (N, f, p, p).
@@ -71,17 +71,20 @@ class DisturbedPatches:
             A pair: the disturbed patches (m, f, p, p) by input slot, and the slots' ids (m,).
         """
         numbers, ids = self._disturber.disturb(np.arange(len(channels), dtype=np.float32), channels)
-        newest = self._late(patches, self.settings.delay.count)
+        newest = self._late(patches, self.settings.delay.whole_number)
         if self._shown is not None and not self.has_message_arrived:
             return self._shown
-        self._shown = self._select_slot_patches(self._update_stack(newest), numbers, ids)
+        self._shown = self._select_slot_patches(self._add_newest_frame(newest), numbers, ids)
         return self._shown
 
-    def _update_stack(self, newest: np.ndarray) -> np.ndarray:
-        """Return the stacks (N, f, p, p) of the frames that have really arrived.
+    def _add_newest_frame(self, newest: np.ndarray) -> np.ndarray:
+        """Add the frame of this tick to the stacks, and return the stacks (N, f, p, p).
+
+        If messages may be lost or repeated, a stack has the frames of the newest ticks in which
+        messages arrived. A message that repeats an earlier one adds the earlier frame again.
 
         Args:
-            newest: (N, f, p, p) the stacks as they are sent.
+            newest: (N, f, p, p) the stacks as they are sent in this tick.
         """
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
             self._stack = newest
@@ -91,16 +94,19 @@ class DisturbedPatches:
         return self._stack
 
     def _select_slot_patches(
-        self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
+        self, patches: np.ndarray, signal_indices: np.ndarray, ids: tuple[str, ...]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the patches (m, f, p, p) by input slot, and the slots' ids.
 
+        Frames from before a move stay in the slots in which they arrived.
+
         Args:
             patches: (N, f, p, p) the patches by signal.
-            numbers: (m,) the index of the signal in each slot.
+            signal_indices: (m,) for each slot, the index in `patches` of the signal that it carries
+                now.
             ids: (m,) the ids of the slots.
         """
-        places = numbers.astype(np.intp)
+        places = signal_indices.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]
         history = [*self._carried[:1] * (frames - 1 - len(self._carried)), *self._carried]

@@ -24,10 +24,10 @@ def derive_episode_seed(seed: int, episode: int) -> int:
 
 
 class RandomStreams:
-    """The random generators of an episode, one for each use, made when the attribute is first read.
+    """The random generators of an episode: one attribute for each use, such as `noise`.
 
-    New generators must be added at the end of the list, so that the other generators draw the same
-    numbers as before.
+    A generator is made when its attribute is first read. The code of a new one must be added at the
+    end of the class's list, so that the other generators draw the same numbers as before.
 
     Args:
         seed: The seed of the run.
@@ -50,10 +50,12 @@ class RandomStreams:
         self._places: np.ndarray | None = None
 
     def draw_range_positions(self, count: int) -> np.ndarray:
-        """Return a random position (0 to 1) in each of `count` ranges; all calls return the same.
+        """Return the episode's random position (0 to 1) in each range that a setting can have.
+
+        They are drawn in the first call, and all later calls return them again.
 
         Args:
-            count: The number of ranges.
+            count: The number of ranges, the same in each call.
         """
         if self._places is None:
             self._places = self.ranges.random(count)

@@ -67,19 +67,19 @@ class Shuffle:
         return cls(False, _parse_steps(text.strip(), text))
 
 
-def _parse_steps(number: str, text: str) -> int:
-    """Return the number of steps in the text of a shuffle.
+def _parse_steps(steps: str, text: str) -> int:
+    """Return the number of steps between two permutations, from the text of a shuffle.
 
     Args:
-        number: The part of the text that must be the number.
-        text: The whole text, for the message.
+        steps: The part of the text that must be the number.
+        text: The whole text of the shuffle, for the error.
 
     Raises:
         ValueError: The part is not a whole number of 1 or more.
     """
-    if not number.isdecimal() or int(number) == 0:
+    if not steps.isdecimal() or int(steps) == 0:
         raise ValueError(f"shuffle: {short(text)} (allowed: {SHUFFLES})")
-    return int(number)
+    return int(steps)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Range:
 
     @property
     def value(self) -> float:
-        """The number of a range with equal ends.
+        """The number that a range with equal ends stands for.
 
         Raises:
             ValueError: A number must still be drawn from the range.
@@ -122,8 +122,8 @@ class Range:
         return self.low
 
     @property
-    def count(self) -> int:
-        """The number as an int, for a setting of whole numbers."""
+    def whole_number(self) -> int:
+        """The number that a range with equal ends stands for, as an int."""
         return int(self.value)
 
     @classmethod
@@ -224,14 +224,17 @@ class Setting:
         return str(self.default) if self.is_given_as_text else self.default
 
     def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return the value of the setting for JSON: a number, or text for shuffles and open ranges.
+        """Return the value of the setting as JSON can hold it.
+
+        A shuffle, a word, and a range from which no number has been drawn become text; other values
+        are numbers or bools.
 
         Args:
             settings: The settings that have the value.
         """
         value = getattr(settings, self.name)
         if self.kind is Range and not value.has_distinct_bounds:
-            return value.count if self.whole else value.value
+            return value.whole_number if self.whole else value.value
         return str(value) if self.is_given_as_text else value
 
     @property
@@ -532,7 +535,11 @@ class DisturbanceSettings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> DisturbanceSettings:
-        """Return settings from values by name, given as text, from YAML or parameters.
+        """Return settings with the given values; all other settings have their default value.
+
+        Args:
+            values: The values by the names of the settings, as text or as YAML and ROS parameters
+                have them.
 
         Raises:
             ValueError: A value is not allowed; the message names setting, value and what is
@@ -579,7 +586,7 @@ class DisturbanceSettings:
         return replace(self, **drawn)
 
     def with_overrides_from(self, other: DisturbanceSettings) -> DisturbanceSettings:
-        """Return these settings, overridden by all values of `other` that are not its defaults."""
+        """Return a copy of these settings with each value of `other` that is not the default."""
         return replace(
             self, **{one.name: getattr(other, one.name) for one in other.changed_settings}
         )
@@ -598,7 +605,10 @@ class DisturbanceSettings:
         )
 
     def check_observation(self, kind: Observation) -> None:
-        """Check that all changed settings can disturb a kind of observation.
+        """Check that all settings that are not the default can disturb a kind of observation.
+
+        Args:
+            kind: "scalar channels", "image patches" or "images".
 
         Raises:
             ValueError: A setting cannot; the message names this setting and those that can.
@@ -609,17 +619,19 @@ class DisturbanceSettings:
                 value = getattr(self, one.name)
                 raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
 
-    def check_channels(self, count: int) -> None:
-        """Check that the number of signals that are to move is not above the number of channels.
+    def check_swap_count(self, channel_count: int) -> None:
+        """Check that the setting `swap`, how many signals move, is not above the channel count.
 
         Args:
-            count: The number of channels.
+            channel_count: The number of channels.
 
         Raises:
             ValueError: More signals are to move than there are channels.
         """
-        if self.swap > count:
-            raise ValueError(f"swap: {self.swap} (allowed: 0 to {count}, the number of channels)")
+        if self.swap > channel_count:
+            raise ValueError(
+                f"swap: {self.swap} (allowed: 0 to {channel_count}, the number of channels)"
+            )
 
 
 SETTINGS = tuple(
@@ -639,15 +651,15 @@ WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
 it comes first in the text and has no word."""
 
 
-def format_words(settings: Iterable[Setting]) -> str:
-    """Return the words of settings with the form of their values, as text for an error."""
+def format_setting_words(settings: Iterable[Setting]) -> str:
+    """Return how settings are written in a text, such as "announced, swap=NUMBER", for an error."""
     return ", ".join(
         one.word if one.kind is bool else f"{one.word}={'|'.join(one.choices) or 'NUMBER'}"
         for one in settings
     )
 
 
-ALLOWED_WORDS = format_words(WORDS.values())
+ALLOWED_WORDS = format_setting_words(WORDS.values())
 
 
 def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
@@ -748,12 +760,12 @@ def compute_motor_output(
     action: NDArray[np.float64],
     last_output: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Return the output (A,) of worn motors, with the settings' `gain` and `lag`.
+    """Return what worn motors make of an action: the output (A,), by the settings `gain` and `lag`.
 
-    All actions and outputs are differences from the action that does nothing.
+    All actions and outputs are given as differences from the action that does nothing.
 
     Args:
-        settings: The settings.
+        settings: The settings, of which `gain` and `lag` are used.
         action: (A,) the commanded action.
         last_output: (A,) the motors' output in the previous step; None in the first step.
     """
@@ -764,7 +776,10 @@ def compute_motor_output(
 
 
 class Change(NamedTuple):
-    """A scheduled change of some settings' values, from a certain step of every episode on."""
+    """A change of some settings' values, which a schedule makes at a certain step of each episode.
+
+    The new values hold from that step on.
+    """
 
     step: int
     """The step from which the values hold."""
@@ -800,11 +815,11 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
 def iterate_scheduled_settings(
     settings: DisturbanceSettings, schedule: Sequence[Change]
 ) -> Iterator[DisturbanceSettings]:
-    """Yield the settings that an episode passes through, in the order of the steps.
+    """Yield all settings of an episode in turn: those at the start, and those after each change.
 
     Args:
         settings: The settings at the start of the episode.
-        schedule: The changes.
+        schedule: The changes during the episode.
     """
     yield settings
     for change in sorted(schedule, key=lambda one: one.step):
@@ -813,11 +828,11 @@ def iterate_scheduled_settings(
 
 
 def _parse_change(step: str, entry: Entry) -> Change:
-    """Return a scheduled change of the YAML file.
+    """Return one change of a schedule in a YAML file.
 
     Args:
-        step: The key of the entry, which must be a step.
-        entry: The settings that change.
+        step: The key in the file: the step, as text.
+        entry: The value in the file: the settings that change.
 
     Raises:
         WiringError: The step or a setting is not valid.

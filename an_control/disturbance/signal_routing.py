@@ -22,11 +22,12 @@ _NOTHING, _NOISE = -1, -2
 class SignalRouting:
     """A table of which signal each channel carries; at first each channel carries its own signal.
 
-    A signal may be carried by several channels.
+    A signal may be carried by several channels. A channel may also carry random numbers (`NOISE`)
+    or nothing (`NOTHING`).
 
     Args:
-        ids: The channels (N,).
-        seed: The seed of the noise.
+        ids: The ids (N,) of the channels, which are also the names of their signals.
+        seed: The seed of the random numbers.
     """
 
     def __init__(self, ids: Sequence[str] = (), seed: int = 0) -> None:
@@ -40,7 +41,7 @@ class SignalRouting:
 
     @property
     def signal_by_channel(self) -> dict[str, str]:
-        """Mapping from each channel to the signal that it carries, or `NOISE` or `NOTHING`."""
+        """Mapping from channel to its signal, or to `NOISE` (random) or `NOTHING` (missing)."""
         names = (*self.ids, NOISE, NOTHING)  # the last two have negative indices
         return {
             name: names[signal]
@@ -48,18 +49,22 @@ class SignalRouting:
         }
 
     def add_channels(self, ids: Sequence[str]) -> None:
-        """Add channels that carry their own signals; known ones stay as they are."""
+        """Add channels that carry their own signals. Channels that are known already do not change.
+
+        Args:
+            ids: The ids of the channels.
+        """
         new = [name for name in ids if name not in self._index]
         self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
         self.ids += tuple(new)
         self._index = {name: place for place, name in enumerate(self.ids)}
-        self._increment_version()
+        self._mark_changed()
 
     def check_changes(self, changes: Mapping[str, str]) -> None:
-        """Check that channels and signals of requested changes are known.
+        """Check that the channels and signals in a request to `change_signals` are known.
 
         Args:
-            changes: The requested signal of each channel.
+            changes: A mapping from a channel to the signal that it is to carry.
 
         Raises:
             ValueError: A channel or a signal is not known; the message names it and those that are
@@ -67,18 +72,20 @@ class SignalRouting:
         """
         for channel, signal in changes.items():
             if channel not in self._index:
-                raise ValueError(f"{channel!r} is not a channel (allowed: {self._list_channels()})")
+                raise ValueError(
+                    f"{channel!r} is not a channel (allowed: {self._format_known_channels()})"
+                )
             if signal not in (NOISE, NOTHING) and signal not in self._index:
                 raise ValueError(
                     f"{channel}: {signal!r} is not a signal (allowed: {NOISE}, nothing, or one of"
-                    f" {self._list_channels()})"
+                    f" {self._format_known_channels()})"
                 )
 
     def change_signals(self, changes: Mapping[str, str]) -> None:
         """Change which signals some channels carry.
 
         Args:
-            changes: The new signal of each channel, or `NOISE` or `NOTHING`.
+            changes: A mapping from a channel to its new signal, or to `NOISE` or `NOTHING`.
 
         Raises:
             ValueError: A channel or a signal is not known.
@@ -88,10 +95,13 @@ class SignalRouting:
         for channel, signal in changes.items():
             place = words[signal] if signal in words else self._index[signal]
             self._signals[self._index[channel]] = place
-        self._increment_version()
+        self._mark_changed()
 
-    def _increment_version(self) -> None:
-        """Increase the version, and compute the mapping again at the next tick."""
+    def _mark_changed(self) -> None:
+        """Increase `version` after a change of the routing, and mark the stored mapping as old.
+
+        The next call of `map_signals_to_channels` computes the mapping anew.
+        """
         self._came = None
         self.version += 1
 
@@ -121,9 +131,12 @@ class SignalRouting:
         return moved, self._names
 
     def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
-        """Store which of the readings each channel takes.
+        """Store which of the given readings each channel gets.
 
-        What is stored is valid until other signal ids come.
+        The result is valid until readings with other signal ids are given.
+
+        Args:
+            ids: The signal ids of the given readings, in their order.
         """
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
@@ -143,6 +156,6 @@ class SignalRouting:
         self._noisy = np.array(noisy, np.intp)
         self._names = tuple(names)
 
-    def _list_channels(self) -> str:
-        """Return the names of the known channels as text for a message."""
+    def _format_known_channels(self) -> str:
+        """Return the names of the known channels as text for an error."""
         return ", ".join(self.ids) or "none, as no reading has come"

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
-from an_control.disturbance.settings import format_words
+from an_control.disturbance.settings import format_setting_words
 from an_control_sim.gym.varied_robot import check_robot
 
 NO_DISTURBANCE = DisturbanceSettings()
@@ -68,7 +68,7 @@ class TrainingDisturbance(str):
         if wrong or not DisturbanceSettings.parse(text).changed_settings:
             raise ValueError(
                 f"{short(wrong[0] if wrong else text)} is not a disturbance for training (allowed:"
-                f" {format_words(allowed)}, as in evaluate --table)"
+                f" {format_setting_words(allowed)}, as in evaluate --table)"
             )
         return cls(text)
 
@@ -204,7 +204,7 @@ def make_disturber(
     if not settings.is_active:
         return None
     return Disturber(
-        make_sorted_ids(channels), settings, int(rng.integers(2**31)), keep_places=True
+        make_sorted_ids(channels), settings, int(rng.integers(2**31)), missing_as_nan=True
     )
 
 

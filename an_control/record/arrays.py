@@ -151,8 +151,8 @@ def _stack_commands(
     return stacked
 
 
-def _list_columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
-    """Return the columns (T,) of the table to export, by name."""
+def _make_table_columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
+    """Return the columns of the table to export: a mapping from column name to T values."""
     columns: dict[str, NDArray[np.generic]] = {
         "time_ns": arrays.time_ns,
         "episode": arrays.episode,
@@ -177,7 +177,7 @@ def write_csv(path: Path, arrays: RecordedArrays) -> None:
         path: The file to write.
         arrays: The recording.
     """
-    columns = _list_columns(arrays)
+    columns = _make_table_columns(arrays)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -199,6 +199,6 @@ def write_parquet(path: Path, arrays: RecordedArrays) -> None:
 
     columns = {
         name: pyarrow.array(values, from_pandas=True)
-        for name, values in _list_columns(arrays).items()
+        for name, values in _make_table_columns(arrays).items()
     }
     parquet.write_table(pyarrow.table(columns), path)

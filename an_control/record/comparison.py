@@ -59,7 +59,10 @@ class Comparison:
                 self._bin_size *= 2
 
     def make_rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return the differences as one dict of figures for each actuator.
+        """Return one dict of figures on the differences for each actuator.
+
+        The figures are counts, the first tick with a difference, and the mean and the largest
+        difference, by the names of the table's columns.
 
         Args:
             actuators: Names of the actuators (A).
@@ -79,7 +82,9 @@ class Comparison:
         ]
 
     def plot_differences(self, path: Path, actuators: tuple[str, ...]) -> None:
-        """Plot the largest difference over time, with one line for each actuator.
+        """Plot the differences over the number of the command, with one line for each actuator.
+
+        In a long recording a point shows the largest difference of several successive commands.
 
         Args:
             path: The picture to write.

@@ -30,7 +30,10 @@ It is a plain tuple, as the garbage collector soon leaves only plain ones alone.
 
 
 class Flattener:
-    """Converter of the messages of one class to `FlatMessage` and back.
+    """Converter of the messages of one class to tuples of their content, and back.
+
+    A tuple of content (`FlatMessage`) needs little memory and is made faster than a serialised
+    message.
 
     Args:
         cls: The class of the messages, as rosidl makes it.
@@ -43,28 +46,29 @@ class Flattener:
     def __init__(self, cls: Any) -> None:
         self._cls = cls
         self._paths: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-        self._find_field_paths(cls(), "")
+        self._add_field_paths(cls(), "")
         self._numbers, self._texts, self._arrays, self._lists = (
             _make_getter(self._paths[kind]) for kind in _KINDS
         )
         self._size = BYTES_A_MESSAGE + BYTES_A_VALUE * sum(map(len, self._paths.values()))
 
-    def _find_field_paths(self, message: Any, path_prefix: str) -> None:
-        """Find the paths of everything that a message holds.
+    def _add_field_paths(self, message: Any, path_prefix: str) -> None:
+        """Add the attribute path of each value in a message to the paths of values of its kind.
 
         Args:
-            message: The message.
-            path_prefix: The path to the message, with a dot at its end; "" for the outermost one.
+            message: The message, or a message within it.
+            path_prefix: The path from the outermost message to `message`, with a dot at its end; ""
+                for the outermost message itself.
         """
         for name, type_ in message.get_fields_and_field_types().items():
             path, value = f"{path_prefix}_{name}", getattr(message, f"_{name}")
             if hasattr(value, "get_fields_and_field_types"):
-                self._find_field_paths(value, f"{path}.")
+                self._add_field_paths(value, f"{path}.")
                 continue
-            self._paths[_find_kind(value, type_)].append(path)
+            self._paths[_classify_field_value(value, type_)].append(path)
 
     def flatten(self, message: Any) -> FlatMessage:
-        """Return the content of a message, which may be changed afterwards."""
+        """Return a copy of a message's content. The message may be changed afterwards."""
         texts, lists = self._texts(message), self._lists(message)
         arrays = tuple(map(_copy_bytes, self._arrays(message)))
         joined = tuple(map(_join, lists))
@@ -73,7 +77,7 @@ class Flattener:
         return self._numbers(message), texts, arrays, joined, counts, size
 
     def restore(self, flat: FlatMessage) -> Any:
-        """Return a message with this content."""
+        """Return a new message with the content that `flatten` returned."""
         message = self._cls()
         numbers, texts, arrays, lists, counts, _ = flat
         for path, number in zip(self._paths["number"], numbers, strict=True):
@@ -94,15 +98,17 @@ class Flattener:
 _KINDS = ("number", "text", "array", "list")
 
 
-def _find_kind(value: Any, type_: str) -> str:
-    """Return of which kind the value of a message's field is.
+def _classify_field_value(value: Any, type_: str) -> str:
+    """Return the kind of value that a message's field holds: one of `_KINDS`.
+
+    The kinds are "number", "text", "array" (of numbers) and "list" (of texts).
 
     Args:
-        value: The value in a new message.
+        value: The field's value in a new message.
         type_: The type of the field, such as "sequence<string>".
 
     Raises:
-        ValueError: It is of another kind.
+        ValueError: The value is of another kind.
     """
     if isinstance(value, str):
         return "text"
@@ -116,7 +122,11 @@ def _find_kind(value: Any, type_: str) -> str:
 
 
 def _make_getter(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns a message's attributes with these paths as a tuple."""
+    """Return a function that returns the attributes at these dotted paths of a message, as a tuple.
+
+    Args:
+        paths: Dotted attribute paths, such as "_header._frame_id".
+    """
     if not paths:
         return lambda message: ()
     get = attrgetter(*paths)
@@ -124,7 +134,7 @@ def _make_getter(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _set_attribute(message: Any, path: str, value: Any) -> None:
-    """Set the attribute of a message with this path."""
+    """Set the attribute at a dotted path of a message, such as "_header._frame_id"."""
     *above, name = path.split(".")
     for one in above:
         message = getattr(message, one)

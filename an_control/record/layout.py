@@ -147,7 +147,7 @@ def _pad_to_multiple(body: bytes, size: int) -> bytes:
 
 
 class Numbers:
-    """Writer and reader of serialised Int64MultiArray messages with a fixed list of named numbers.
+    """Encoder and decoder of Int64MultiArray messages that hold a fixed list of named numbers.
 
     Args:
         names: Names of the numbers, which the message holds as the label of its layout.

@@ -36,8 +36,11 @@ _RECORD_HEAD = struct.Struct("<BQ")
 
 
 @dataclass(frozen=True)
-class _Channel:
-    """Topic of an MCAP file: its name, its message type, and whether its messages are in CDR."""
+class _McapChannel:
+    """What an MCAP file calls a channel: one topic with its message type.
+
+    `cdr` tells whether its messages are serialised in CDR, as ROS 2 does.
+    """
 
     topic: str
     type: str
@@ -162,7 +165,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
     from mcap.exceptions import McapError
 
     size = path.stat().st_size
-    channels: dict[int, _Channel] = {}
+    channels: dict[int, _McapChannel] = {}
     schemas: dict[int, str] = {}
     with BufferedReader(open_regular(path), 2**20) as file:
         if file.read(8) != _MAGIC:
@@ -248,14 +251,16 @@ def _decompress_chunk(content: bytes) -> bytes:
 
 
 def _iterate_chunk_entries(
-    data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
+    data: bytes, channels: dict[int, _McapChannel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
     """Yield the messages in the uncompressed records of an MCAP file's chunk.
 
     Args:
-        data: The records.
-        channels: Topics of the file by number, to which further ones are added.
-        schemas: Message types of the file by number, to which further ones are added.
+        data: The records, which may also declare further topics and message types.
+        channels: Topics of the file by the number that it gives them. Those that the records
+            declare are added.
+        schemas: Message types of the file by the number that it gives them. Those that the records
+            declare are added.
 
     Raises:
         ValueError: A record is damaged.
@@ -280,15 +285,17 @@ def _iterate_chunk_entries(
 
 
 def _iterate_record_entries(
-    code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
+    code: int, content: bytes, channels: dict[int, _McapChannel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
     """Yield the message or the attached file in one record of an MCAP file, if it has one.
 
     Args:
         code: Kind of the record.
         content: The record.
-        channels: Topics of the file by number, to which a new one is added.
-        schemas: Message types of the file by number, to which a new one is added.
+        channels: Topics of the file by the number that it gives them. If the record declares a
+            topic, it is added.
+        schemas: Message types of the file by the number that it gives them. If the record declares
+            a message type, it is added.
 
     Raises:
         ValueError: The record is damaged.
@@ -303,7 +310,7 @@ def _iterate_record_entries(
     elif code == _CHANNEL:
         one = Channel.read(stream)
         type_ = schemas.get(one.schema_id, "")
-        channels[one.id] = _Channel(one.topic, type_, one.message_encoding == "cdr")
+        channels[one.id] = _McapChannel(one.topic, type_, one.message_encoding == "cdr")
         if max(len(channels), len(schemas)) > MAX_CHANNELS:
             raise ValueError(f"more than {MAX_CHANNELS} channels")
     elif code == _MESSAGE:

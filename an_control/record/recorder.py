@@ -97,10 +97,13 @@ that writes them."""
 
 
 class _Batch(NamedTuple):
-    """Notes that came into the black box together, and leave it together.
+    """Successive notes that enter the black box together and are dropped together.
+
+    The black box is the memory of what happened in the last seconds. A note is a tuple that
+    describes one message, tick, command or change of state.
 
     Attributes:
-        notes: The notes, of which each has a time.
+        notes: The notes, each with a time.
         bytes: Approximate memory of the notes.
         end_ns: Time of the newest note in ns, of the node's clock.
         events: Those of the notes that are changes of state.
@@ -120,7 +123,8 @@ class RecordOptions:
         folder: Folder in which each recording gets a folder; None records nothing.
         limits: Limits of a recording's size.
         black_box_folder: Folder in which each written black box gets a folder.
-        black_box_s: Duration in seconds that the black box keeps in memory; 0 means no black box.
+        black_box_s: Duration in seconds of the black box, the newest messages that are kept in
+            memory; 0 means no black box.
     """
 
     folder: Path | None
@@ -136,7 +140,7 @@ class _ModelFile:
     Attributes:
         path: Path of the file.
         sha256: Hash of its content, in hexadecimal digits.
-        content: Content to be recorded; None if it is too large.
+        content: Content to be recorded; None if it is too large to be recorded.
     """
 
     path: str
@@ -148,13 +152,16 @@ class _ModelFile:
         return {"path": self.path, "sha256": self.sha256}
 
 
-def describe_missing_package() -> str:
-    """Return the command that installs what recording needs, or "" if it is installed."""
+def get_needed_install_command() -> str:
+    """Return the shell command that installs what recording needs, or "" if it is installed."""
     return "" if find_spec("mcap") else "pip install 'an_control[record]'"
 
 
 class NodeRecorder:
-    """Recorder of a configured policy node, with a recording or a black box.
+    """Recorder of a policy node, which writes everything or keeps the last seconds in a black box.
+
+    Its methods add notes to a queue in memory. `flush` later passes them to the thread that writes
+    the recording, or to the black box.
 
     Args:
         options: What to record, and where.
@@ -208,7 +215,7 @@ class NodeRecorder:
         """Folders of black boxes to write; None stops the thread that writes them."""
         self._box_thread: threading.Thread | None = None
         self._save_now = threading.Event()
-        self.record_wiring(controller.wiring)
+        self.set_source_indices(controller.wiring)
         self._writer: Writer | None = None
         self._begun = False
         """Whether the recording has a file already; the first one needs no `FileHead`."""
@@ -231,7 +238,7 @@ class NodeRecorder:
         from an_control.record.writer import BagFolder, Writer
 
         def make_file_head() -> FileHead:
-            """Return the content at the start of a new file; the first file needs none."""
+            """Return the content at the start of a new file, which is empty for the first file."""
             first, self._begun = not self._begun, True
             return FileHead((), {}) if first else self._make_file_head()
 
@@ -242,7 +249,7 @@ class NodeRecorder:
         return Writer(make_folder, self._log_failure)
 
     def _record_session(self, settings: Mapping[str, Any]) -> None:
-        """Note what is recorded once: the session's settings, the model and the wiring.
+        """Record what is recorded once: the session's settings, the model and the wiring.
 
         Args:
             settings: Parameters of the node, by name.
@@ -269,14 +276,14 @@ class NodeRecorder:
         text = read_regular(controller.wiring.file).decode()
         self.record_event("wiring", file=controller.wiring.file, text=text)
 
-    def record_wiring(self, wiring: Wiring) -> None:
-        """Use the source (topic subscription) indices of this wiring for later notes."""
+    def set_source_indices(self, wiring: Wiring) -> None:
+        """Record sources (topic subscriptions) by their indices in this wiring from now on."""
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
     def read_model(self, path: str) -> _ModelFile:
-        """Read the file of a model that will replace the present one, for the recording.
+        """Read the file of the present model, or of one that will replace it, for the recording.
 
-        It may be called from any thread, but not during a tick, as it reads from the disk.
+        Call it from any thread, but not during a tick, because it reads from the disk.
 
         Args:
             path: Path of the model file.
@@ -300,7 +307,7 @@ class NodeRecorder:
         arrival_ns: int,
         now_ns: int,
     ) -> None:
-        """Note a message that has arrived.
+        """Record a message that has arrived.
 
         Args:
             topic: Topic of the message.
@@ -322,7 +329,7 @@ class NodeRecorder:
             self.flush(now=True)
 
     def record_delivery_to_source(self, topic: str, source: str, now_ns: int) -> None:
-        """Note that another source reads the newest message of a topic as well.
+        """Record that another source reads the newest message of a topic as well.
 
         Args:
             topic: Topic of the message.
@@ -331,20 +338,20 @@ class NodeRecorder:
         """
         self.record_delivery_to_index(topic, self._sources.get(source, 0), now_ns)
 
-    def record_delivery_to_index(self, topic: str, place: int, now_ns: int) -> None:
-        """Note that the source at this index reads the newest message of a topic as well.
+    def record_delivery_to_index(self, topic: str, source_number: int, now_ns: int) -> None:
+        """Record that a further source, given by its index, reads the newest message of a topic.
 
         Args:
             topic: Topic of the message.
-            place: Index of the source in the wiring plus one; 0 notes nothing.
+            source_number: Index of the source in the wiring plus one; with 0 nothing is recorded.
             now_ns: Present time in ns, of the node's clock.
         """
-        if place:
+        if source_number:
             back = self._count - self._numbers[topic]
-            self._notes.append((_NUMBERS, STORE, (place, back), now_ns))
+            self._notes.append((_NUMBERS, STORE, (source_number, back), now_ns))
 
     def record_tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
-        """Note that the policy has made a step, before its command is sent.
+        """Record that the policy has made a step. Call it before the tick's command is sent.
 
         Args:
             now_ns: Time of the tick in ns, of the node's clock.
@@ -379,19 +386,19 @@ class NodeRecorder:
         values: np.ndarray,
         number: int | None,
     ) -> None:
-        """Note a command that was sent.
+        """Record a command that was sent.
 
         The sender must hold the lock that allows one command at a time.
 
         Args:
             kind: Why the command was sent.
-            decided_ns: Time at which it was decided in ns, of the node's clock; None if it is no
-                policy command.
+            decided_ns: Time at which it was computed in ns, of the node's clock; None in lockstep,
+                and if it is not the policy's command.
             sent_ns: Time at which it was sent in ns, of the node's clock.
             stamp_ns: In lockstep the simulated time that it answers in ns, else None.
             values: The command (A,) in physical units.
-            number: Number of the command, see `LastCommand`; None if it does not become the newest
-                one.
+            number: Number that `LastCommand` has given the command; None if the command does not
+                count as the newest one.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -412,12 +419,12 @@ class NodeRecorder:
         self._notes.append((_STATE, COMMAND, self._actuators, values, sent_ns))
 
     def record_readings(self, readings: Readings, now_ns: int) -> None:
-        """Note a tick's readings, the policy's command before limits, and a changed assignment.
+        """Record a tick's readings, and the controller's newest policy command before limits.
 
-        The assignment is the monitor's estimate of which signal feeds which channel.
+        Readings of cameras are not recorded.
 
         Args:
-            readings: The readings (N,).
+            readings: The readings of the N present channels.
             now_ns: Time of the tick in ns, of the node's clock.
         """
         acting = self._controller.acting
@@ -427,7 +434,10 @@ class NodeRecorder:
             self._notes.append((_STATE, ACTION, self._actuators, acting.wanted, now_ns))
 
     def _record_monitor_moves(self) -> None:
-        """Note which signals the monitor has moved, if that has changed since the last flush."""
+        """Record which signals the monitor has moved, if that has changed since the last flush.
+
+        Nothing is recorded while the monitor knows no right assignment.
+        """
         report = self._controller.acting.policy.monitor_report
         if report is not None and not report.lost and report.moved != self._moved:
             self._moved = report.moved
@@ -436,7 +446,7 @@ class NodeRecorder:
             )
 
     def record_event(self, kind: str, now_ns: int | None = None, **values: Any) -> None:
-        """Note a change of state.
+        """Record a change of state.
 
         Args:
             kind: Kind of the change, such as "rewire".
@@ -446,7 +456,7 @@ class NodeRecorder:
         self._notes.append((_EVENT, kind, values, now_ns))
 
     def _record_model_file(self, model: _ModelFile | None, now_ns: int | None) -> None:
-        """Note that a model file is to be attached to the recording, if its content is kept.
+        """Attach a model file to the recording, if its content is in memory.
 
         Args:
             model: The model file; None does nothing.
@@ -456,12 +466,12 @@ class NodeRecorder:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
     def flush(self, *, now: bool = False) -> None:
-        """Hand the notes to the writer or the black box if enough ticks have been noted.
+        """Pass the notes to the writer or the black box, once enough ticks have been recorded.
 
         If another thread is flushing, this call returns at once.
 
         Args:
-            now: Whether to do so in any case.
+            now: Whether to pass the notes however few ticks have been recorded.
         """
         if not now and self._ticks - self._flushed_tick < self._flush_ticks:
             return
@@ -475,7 +485,7 @@ class NodeRecorder:
             self._flushing.release()
 
     def _flush_notes(self) -> None:
-        """Hand all notes to the writer, or to the black box."""
+        """Pass all notes to the writer, or to the black box if there is no writer."""
         if self._writer is None:
             self._move_to_black_box()
             return
@@ -486,16 +496,16 @@ class NodeRecorder:
             note = notes.popleft()
             entry = self._make_entry(note)
             if note[0] == _EVENT:
-                self._keep_state_of_event(note)
+                self._update_events_in_force(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
         self._writer.enqueue(entries, size)
 
     def _move_to_black_box(self) -> None:
-        """Move all notes into the black box, and remove the oldest that exceed its bounds."""
+        """Move all notes into the black box. Drop the oldest that exceed its duration or memory."""
         box = self._box
         while self._notes:
-            batch = self._make_batch()
+            batch = self._pop_oldest_batch()
             box.append(batch)
             self._box_bytes += batch.bytes
         until_ns = box[-1].end_ns - int(self._options.black_box_s * 1e9) if box else 0
@@ -503,13 +513,13 @@ class NodeRecorder:
             batch = box.popleft()
             self._box_bytes -= batch.bytes
             for note in batch.events:
-                self._keep_state_of_event(note)
+                self._update_events_in_force(note)
 
-    def _make_batch(self) -> _Batch:
-        """Return a batch of the oldest notes, which it removes.
+    def _pop_oldest_batch(self) -> _Batch:
+        """Remove the oldest notes from the queue, and return them as a batch for the black box.
 
-        Messages become their content. A note without a time gets that of the next note that has
-        one.
+        Each ROS message is replaced by its content, a `FlatMessage` or bytes. A note without a time
+        gets the time of the next note that has one.
         """
         notes, limit = self._notes, MAX_BOX_BYTES * MAX_BATCH_SHARE
         kept: list[Note] = []
@@ -523,13 +533,13 @@ class NodeRecorder:
                 _, topic, type_, message, place, arrival_ns, now_ns = note
                 flattener = self._flatteners.get(type_)
                 if flattener is None:
-                    flattener = self._find_flattener(type_, type(message))
+                    flattener = self._make_flattener_for_type(type_, type(message))
                 flat = flattener(message)
                 size += len(flat) if isinstance(flat, bytes) else flat[-1]
                 note = (_FLAT, topic, type_, flat, place, arrival_ns, now_ns)
             elif kind in (_EVENT, _ATTACHMENT):
                 if note[-1] is None:
-                    note = (*note[:-1], self._find_next_time_ns())
+                    note = (*note[:-1], self._find_next_note_time_ns())
                 size += len(note[2] if kind == _ATTACHMENT else str(note[2]))
                 if kind == _EVENT:
                     events.append(note)
@@ -542,8 +552,13 @@ class NodeRecorder:
                 until_ns = end_ns + int(self._options.black_box_s * 1e9 * MAX_BATCH_SHARE)
         return _Batch(tuple(kept), size, end_ns, events)
 
-    def _find_flattener(self, type_: str, cls: Any) -> Callable[[Any], FlatMessage | bytes]:
-        """Return the function that makes content or bytes of messages of a type.
+    def _make_flattener_for_type(
+        self, type_: str, cls: Any
+    ) -> Callable[[Any], FlatMessage | bytes]:
+        """Return a function that converts messages of a type for the black box.
+
+        The function returns a `FlatMessage` (a tuple of plain values), or the serialised message if
+        the type has fields that a `FlatMessage` cannot hold.
 
         Args:
             type_: The message type.
@@ -557,13 +572,17 @@ class NodeRecorder:
         self._flatteners[type_] = found
         return found
 
-    def _find_next_time_ns(self) -> int:
-        """Return the time of the next note that has one, else that of the last tick or now."""
+    def _find_next_note_time_ns(self) -> int:
+        """Return the time in ns of the oldest queued note with a time, on the node's clock.
+
+        If no note has a time, the result is the time of the last tick, or the present time if there
+        was no tick.
+        """
         following = (note[-1] for note in list(self._notes) if note[-1] is not None)
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
-    def _keep_state_of_event(self, note: Note) -> None:
-        """Keep the state that an event changed, for the start of a file without the event.
+    def _update_events_in_force(self, note: Note) -> None:
+        """Update the events in force, which are repeated at the start of each file, after an event.
 
         Args:
             note: The note of the event.
@@ -585,7 +604,7 @@ class NodeRecorder:
         state[kind] = event
 
     def _make_file_head(self) -> FileHead:
-        """Return what a new file starts with: events that are still in force, and model files."""
+        """Return the content at the start of a new file: events still in force, and model files."""
         now_ns = time.time_ns()
         topic = self._topics[EVENTS]
         entries = tuple(
@@ -629,10 +648,10 @@ class NodeRecorder:
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
     def save_black_box(self, reason: str) -> str:
-        """Request that the black box is written, because the robot stopped without a request.
+        """Request that another thread writes the black box, as the robot stopped without a request.
 
-        The call waits neither for the disk nor for another thread, as the watchdog makes it. It may
-        come from any thread.
+        The call may come from any thread. It waits neither for the disk nor for another thread,
+        because the watchdog makes it.
 
         Args:
             reason: Why the robot stopped.
@@ -648,21 +667,23 @@ class NodeRecorder:
             return ""
         box, now_s = self._newest_box, time.monotonic()
         if box is None or now_s - box[1] > QUIET_S:
-            folder = self._options.black_box_folder / _make_unique_name(f"black_box{self._node}")
+            folder = self._options.black_box_folder / _make_unique_folder_name(
+                f"black_box{self._node}"
+            )
             box = self._newest_box = str(folder), now_s
             self._boxes.put(box[0])
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
     def _write_black_boxes(self) -> None:
-        """Write the black boxes that `save_black_box` requests, until the recorder is closed."""
+        """Write each black box that `save_black_box` requests, until the recorder is closed."""
         while (path := self._boxes.get()) is not None:
             self._write_black_box(path)
 
     def _write_black_box(self, path: str) -> None:
-        """Write the black box into a new folder, `AFTER_S` seconds after the robot stopped.
+        """Wait `AFTER_S` (1) seconds after the robot stopped, then write the black box to a folder.
 
         Args:
-            path: Path of the folder.
+            path: Path of the new folder.
         """
         from an_control.record.writer import BagFolder
 
@@ -672,7 +693,7 @@ class NodeRecorder:
             notes = [note for batch in self._box for note in batch.notes]
             head = self._make_file_head()
         try:
-            _delete_oldest(Path(path).parent)
+            _delete_oldest_black_boxes(Path(path).parent)
             bag = BagFolder(Path(path), lambda: head)
             try:
                 for start in range(0, len(notes), BATCH):
@@ -714,7 +735,7 @@ class NodeRecorder:
         return "recording", True, values
 
     def close(self) -> None:
-        """Write the remaining messages, and stop recording."""
+        """Write the remaining messages, and stop recording and writing black boxes."""
         self._save_now.set()
         self.flush(now=True)
         if self._writer is not None:
@@ -746,7 +767,7 @@ def _find_free_folder(parent: Path, name: str) -> Path:
     """Return the path of a folder that does not exist yet, named by a node and the time of day.
 
     Args:
-        parent: Folder in which it lies.
+        parent: Folder in which the new folder is to lie.
         name: Full name of the node.
     """
     word = name.strip("/").replace("/", "_")
@@ -757,7 +778,7 @@ def _find_free_folder(parent: Path, name: str) -> Path:
     return path
 
 
-def _make_unique_name(name: str) -> str:
+def _make_unique_folder_name(name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
     The disk is not accessed.
@@ -770,8 +791,12 @@ def _make_unique_name(name: str) -> str:
     return f"{word}_{when}_{int(now_s * 1e3) % 1000:03d}_{os.getpid()}"
 
 
-def _delete_oldest(folder: Path) -> None:
-    """Delete the oldest black boxes in a folder, so that `MAX_BOXES` remain with the next one."""
+def _delete_oldest_black_boxes(folder: Path) -> None:
+    """Delete the oldest black boxes in a folder, so that there are `MAX_BOXES` with the next one.
+
+    Args:
+        folder: Folder that has one folder for each black box.
+    """
     if not folder.is_dir():
         return
     boxes = [one for one in folder.iterdir() if one.name.startswith("black_box_") and one.is_dir()]

@@ -120,12 +120,12 @@ class ReplaySummary:
         return (self.end_ns - self.begin_ns) / 1e9
 
 
-class _ReplayedLast(LastCommand):
-    """Holder of the newest sent command, which a replay sets from the recording."""
+class _ReplayedLastCommand(LastCommand):
+    """Holder of the newest sent command, which a replay sets to the recorded one."""
 
     @property
     def values_time_and_number(self) -> tuple[np.ndarray, int, int] | None:
-        """Newest command (A,), its time in ns and its number; None if there is none."""
+        """Newest command (A,), the time in ns at which it was sent, and its number, or None."""
         return self._known
 
     @values_time_and_number.setter
@@ -134,8 +134,8 @@ class _ReplayedLast(LastCommand):
 
 
 @dataclass
-class _Pending:
-    """Tick whose command has not been compared yet.
+class _ReplayedTick:
+    """Newest replayed tick, to which the commands that follow in the recording belong.
 
     Attributes:
         number: Number of the tick.
@@ -147,7 +147,7 @@ class _Pending:
 
 
 def _ignore_event(event: dict[str, Any], log_ns: int, head: bool) -> None:
-    """Do nothing with a change of state."""
+    """Do nothing: the default of `SessionReplay.on_event`."""
 
 
 class SessionReplay:
@@ -205,7 +205,7 @@ class SessionReplay:
         self._head_only = False
         self._newest: dict[str, tuple[int, Any, int | None, int]] = {}
         self._count = 0
-        self._tick: _Pending | None = None
+        self._tick: _ReplayedTick | None = None
         self._gate: tuple[int, ...] | None = None
         self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
         self._number = 0
@@ -240,13 +240,17 @@ class SessionReplay:
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 
     def _replay_entry(self, entry: BagEntry) -> ReplayedCommand | None:
-        """Process one entry of the recording; return the command if the entry is one, else None."""
+        """Replay one message or attached file of the recording.
+
+        Returns:
+            The recorded and the computed command if the entry is a command of this node, else None.
+        """
         if entry.type == ATTACHMENT:
             self._save_model_file(entry)
             return None
         name = self._own.get(entry.topic)
         if name is None:
-            name = self._own[entry.topic] = self._find_name_below_node(entry)
+            name = self._own[entry.topic] = self._get_topic_name_without_node(entry)
         if name == EVENTS:
             event, head = decode_event(entry.data), entry.sequence == 1
             self._replay_event(event, head=head)
@@ -256,18 +260,21 @@ class SessionReplay:
         elif name == "message":
             self._store_message(entry)
         elif name == TICK_TOPIC:
-            self._extend_session_end(entry.log_ns)
+            self._extend_recorded_period(entry.log_ns)
             self._repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
         elif name == STORE:
-            self._store_message_again(STORED_NUMBERS.decode_numbers(entry.data))
+            self._pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
         elif name == GATE_TOPIC:
             self._gate = GATE_NUMBERS.decode_numbers(entry.data)
         elif name == COMMAND:
             return self._compare_command(entry)
         return None
 
-    def _find_name_below_node(self, entry: BagEntry) -> str:
-        """Return a topic's name below the node's name, or "message" for the topic of a source."""
+    def _get_topic_name_without_node(self, entry: BagEntry) -> str:
+        """Return the name of an entry's topic without the node's name, such as "record/tick".
+
+        The result is "message" for a topic that is not below the node's name: that of a source.
+        """
         for name, type_ in TYPES.items():
             if entry.topic.endswith(f"/{name}") and entry.type == type_:
                 node = entry.topic.removesuffix(f"/{name}")
@@ -283,7 +290,7 @@ class SessionReplay:
         return self._node
 
     def get_newest_messages(self) -> dict[str, Any]:
-        """Return the newest message of each topic up to here."""
+        """Return, by topic, the newest of the messages that have been replayed so far."""
         return {topic: held[1] for topic, held in self._newest.items()}
 
     def _save_model_file(self, entry: BagEntry) -> None:
@@ -296,8 +303,8 @@ class SessionReplay:
             path.write_bytes(entry.data)
             self._files[digest] = path
 
-    def _extend_session_end(self, log_ns: int) -> None:
-        """Extend the period that the summary gives for the recording, so that it holds a time.
+    def _extend_recorded_period(self, log_ns: int) -> None:
+        """Extend the period in `summary`, from `begin_ns` to `end_ns`, to the time of an entry.
 
         The first call also sets the beginning of the period.
 
@@ -316,7 +323,9 @@ class SessionReplay:
     # Changes of state
 
     def _replay_event(self, event: dict[str, Any], *, head: bool) -> None:
-        """Process a change of state.
+        """Count a recorded change of state and apply it to the controller.
+
+        A change that only repeats an earlier one at the start of a file is not applied again.
 
         Args:
             event: Values of the change by name, with its kind as "event".
@@ -362,7 +371,7 @@ class SessionReplay:
             event: Values of the change, by name.
         """
         if kind == "wiring":
-            self._set_wiring(event)
+            self._apply_wiring_event(event)
         elif kind == "rewire":
             self._apply_rewiring(event["values"])
         elif kind == "model":
@@ -388,8 +397,12 @@ class SessionReplay:
                 self._last.values_time_and_number = None
                 self.controller.gate.reset()
 
-    def _set_wiring(self, event: dict[str, Any]) -> None:
-        """Load the recorded wiring file; make the controller if it is the first one."""
+    def _apply_wiring_event(self, event: dict[str, Any]) -> None:
+        """Load the recorded wiring file. Make the controller if the session has none yet.
+
+        Args:
+            event: Values of the event "wiring", with the content of the file as "text".
+        """
         path = self._folder / "wiring.yaml"
         path.write_text(event["text"], encoding="utf-8")
         self._wiring = load_wiring(path)
@@ -420,7 +433,7 @@ class SessionReplay:
             ramp_s=None if settings["ramp_s"] < 0.0 else float(settings["ramp_s"]),
             estop=self._estop,
         )
-        self._last = _ReplayedLast()
+        self._last = _ReplayedLastCommand()
         self.controller.gate.last = self._last
         self.summary.actuators = tuple(self.controller.wiring.command.names)
         self.summary.largest = np.zeros(len(self.summary.actuators))
@@ -458,7 +471,7 @@ class SessionReplay:
             self._add_note("rewires are not replayed, as --wiring is given")
 
     def _load_new_models(self) -> None:
-        """Load the models that replaced the previous one before this tick."""
+        """Load each model that, in the recording, replaced the previous one before this tick."""
         assert self.controller is not None
         for event in self._swaps:
             if self._other_model is not None:
@@ -473,7 +486,7 @@ class SessionReplay:
         self._swaps.clear()
 
     def _repeat_failed_tick(self, event: dict[str, Any]) -> None:
-        """Repeat a tick that failed in the node, and note whether it fails here as well.
+        """Repeat a tick that failed in the node. Add a remark on whether it fails here as well.
 
         Args:
             event: Values of the event "failed".
@@ -491,7 +504,10 @@ class SessionReplay:
     # Messages and ticks
 
     def _store_message(self, entry: BagEntry) -> None:
-        """Deserialise a source's message, and pass it to the channel table.
+        """Deserialise a recorded message, and pass it to the source that received it, if any.
+
+        Args:
+            entry: The serialised message.
 
         Raises:
             BagError: The message cannot be deserialised.
@@ -519,13 +535,14 @@ class SessionReplay:
         if entry.sequence:
             self._pass_message_to_source(entry.sequence, held)
 
-    def _store_message_again(self, numbers: tuple[int, ...]) -> None:
-        """Pass an earlier message to another source that reads it as well.
+    def _pass_message_to_further_source(self, store_numbers: tuple[int, ...]) -> None:
+        """Pass a message that was replayed before to another source that reads it as well.
 
         Args:
-            numbers: Numbers of record/store: index of the source, and how many messages came since.
+            store_numbers: Numbers of a message on record/store: index of the source in the wiring
+                plus one, and how many messages came after the one to pass.
         """
-        place, back = numbers
+        place, back = store_numbers
         wanted = self._count - back
         for held in self._newest.values():
             if held[0] == wanted:
@@ -533,25 +550,27 @@ class SessionReplay:
                 return
         self._add_note("a message that counts for another source came before the recording begins")
 
-    def _pass_message_to_source(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
-        """Pass a recorded message to the source (subscribed topic) that got it when recorded.
+    def _pass_message_to_source(
+        self, source_number: int, received: tuple[int, Any, int | None, int]
+    ) -> None:
+        """Pass a recorded message to the source (subscribed topic) that received it in the node.
 
-        If the session is replayed with another wiring, the source of the same name gets it. If
-        there is none, the sources that read the same topic get it.
+        If the session is replayed with another wiring, the source of the same name gets the
+        message. If there is no such source, all sources that read the same topic get it.
 
         Args:
-            place: Index of the source in the recorded wiring plus one.
-            held: Index of the message in the recording, the message, its stamp in ns or None, and
-                its time of arrival in ns.
+            source_number: Index of the source in the recorded wiring plus one.
+            received: Index of the message in the recording, the message, its stamp in ns or None,
+                and its time of arrival in ns.
 
         Raises:
             BagError: There is no such source, or it has another message type.
         """
         assert self.controller is not None and self._wiring is not None
         sources = self._wiring.sources
-        if not 0 < place <= len(sources):
-            raise BagError(f"{self._bag.path}: names source {place}, which is not there")
-        one = sources[place - 1]
+        if not 0 < source_number <= len(sources):
+            raise BagError(f"{self._bag.path}: names source {source_number}, which is not there")
+        one = sources[source_number - 1]
         names = [one.name]
         if self._other_wiring is not None:
             others = self.controller.wiring.sources
@@ -561,16 +580,19 @@ class SessionReplay:
             if any(self.controller.wiring.find_source(name).type != one.type for name in names):
                 raise BagError(f"{self._bag.path}: source {one.name} sends {one.type}")
         for name in names:
-            self.controller.table.store_message(name, *held[1:])
+            self.controller.table.store_message(name, *received[1:])
 
-    def _repeat_tick(self, numbers: tuple[int, ...]) -> None:
-        """Repeat a tick up to the policy's decision; its command follows in the recording.
+    def _repeat_tick(self, tick_numbers: tuple[int, ...]) -> None:
+        """Repeat a recorded tick up to the policy's action.
+
+        The command of the tick is replayed later, by `_compare_command`.
 
         Args:
-            numbers: Numbers of record/tick.
+            tick_numbers: Numbers of a message on record/tick: the tick's number, its time and so
+                on, in the order of `layout.TICK`.
         """
         assert self.controller is not None
-        number, now_ns, stamp, _, previous, stepped, _ = numbers
+        number, now_ns, stamp, _, previous, stepped, _ = tick_numbers
         if self._head_only and not self.summary.ticks:
             self._add_note(
                 "begins in the middle of a session: what policy and monitor knew before is missing"
@@ -589,13 +611,19 @@ class SessionReplay:
             self._add_note(f"tick {number} fails: {error!r}")
             readings = None
         last.values_time_and_number = newest
-        self._tick = _Pending(number, readings)
+        self._tick = _ReplayedTick(number, readings)
 
     def _compare_command(self, entry: BagEntry) -> ReplayedCommand | None:
-        """Compute a command again and compare it; then set the recorded one as sent.
+        """Compute a recorded command again, and return the recorded and the computed values.
+
+        Later ticks and the gate then use the recorded command as the one that was sent last, so
+        that a difference does not spread to later commands.
+
+        Args:
+            entry: Message with the recorded command.
 
         Returns:
-            Both commands, or None for a command of another node.
+            The recorded and the computed command, or None if another node sent the command.
 
         Raises:
             BagError: The recording is damaged.
@@ -611,16 +639,16 @@ class SessionReplay:
         except ValueError:
             raise BagError(f"{self._bag.path}: a command of unknown kind {kind_number}") from None
         try:
-            replayed = self._compute_decided_command(kind, None if decided == NONE else decided)
+            replayed = self._recompute_command(kind, None if decided == NONE else decided)
         except BringUpError as error:
             self._add_note(str(error))
             replayed = np.full(len(self.summary.actuators), np.nan)
         recorded = self._reorder_command(names, recorded)
         if number != NONE:
-            values = recorded if self._is_exact else self._round_to_fields(recorded)
+            values = recorded if self._has_exact_fields else self._round_to_field_types(recorded)
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
-        self._extend_session_end(entry.log_ns)
+        self._extend_recorded_period(entry.log_ns)
         if replayed is None:
             return None
         if kind == CommandKind.POLICY:
@@ -629,17 +657,19 @@ class SessionReplay:
         command = ReplayedCommand(
             self._number, entry.log_ns, kind, recorded, np.asarray(replayed), readings
         )
-        self._count_command(command)
+        self._update_summary(command)
         return command
 
-    def _compute_decided_command(
-        self, kind: CommandKind, decided_ns: int | None
-    ) -> np.ndarray | None:
-        """Return the command (A,) that the controller decides on; None for that of another node.
+    def _recompute_command(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
+        """Return the command (A,) that the controller gives in place of a recorded one.
 
         Args:
             kind: Why the recorded command was sent.
-            decided_ns: Time of the decision in ns, of the node's clock; None if not recorded.
+            decided_ns: Time in ns, of the node's clock, at which the node computed the recorded
+                command; None in lockstep, and if the command is not the policy's.
+
+        Returns:
+            The command; None if another node sent the recorded one.
         """
         controller = self.controller
         assert controller is not None
@@ -654,16 +684,16 @@ class SessionReplay:
         return controller.gate.reset_to_safe_command()
 
     @property
-    def _is_exact(self) -> bool:
+    def _has_exact_fields(self) -> bool:
         """Whether the fields of all command messages hold every float64 exactly."""
         assert self.controller is not None
-        return all(one.is_exact for one in self.controller.messages)
+        return all(one.has_exact_fields for one in self.controller.messages)
 
-    def _round_to_fields(self, values: np.ndarray) -> np.ndarray:
-        """Return a command (A,) rounded to what the fields of its messages can hold."""
+    def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
+        """Return a command (A,) rounded to numbers that the fields of its messages can hold."""
         assert self.controller is not None
         command = self.controller.wiring.command
-        for message, span in zip(self.controller.messages, command.slices, strict=True):
+        for message, span in zip(self.controller.messages, command.message_slices, strict=True):
             message.fill(values[span], 0)
         return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 
@@ -680,8 +710,8 @@ class SessionReplay:
         known = dict(zip(names, values.tolist(), strict=True))
         return np.array([known.get(name, np.nan) for name in own])
 
-    def _count_command(self, command: ReplayedCommand) -> None:
-        """Add a command to the statistics of the summary."""
+    def _update_summary(self, command: ReplayedCommand) -> None:
+        """Update the figures in `summary` by one replayed command."""
         summary = self.summary
         summary.commands += 1
         if command.is_same_command:

@@ -44,7 +44,10 @@ CLOSE_S = 2.0
 
 @dataclass
 class _File:
-    """One file of a recording: its path, its times of day in ns, and its size."""
+    """One file of a recording: its path, its time span, its number of messages, and its size.
+
+    The time span is that of its messages, as times of day in ns.
+    """
 
     path: Path
     begin_ns: int
@@ -58,7 +61,7 @@ class BagFolder:
 
     Args:
         folder: Path of the folder, which is created and must not exist yet.
-        head: Function that returns the content at the start of a new file.
+        head: Function that returns the content to write at the start of each new file.
         limits: Limits for starting another file and for deleting the oldest.
         open_file: Function that opens a file for writing.
 
@@ -117,14 +120,14 @@ class BagFolder:
         return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
 
     def _begin_file(self, now_ns: int) -> None:
-        """Start a new file, with the content that each file starts with.
+        """Start a new file, with the content that the argument `head` of the class returns.
 
         Args:
-            now_ns: Time of day in ns.
+            now_ns: Time of day in ns, at which the file starts.
         """
         if self._files:
             self._end_file()
-            self._delete_oldest()
+            self._delete_oldest_files()
         path = self.folder / f"{self.folder.name}_{self._number}.mcap"
         self._number += 1
         self._stream = self._open_file(path)
@@ -166,7 +169,7 @@ class BagFolder:
         Args:
             name: Name of the attached file.
             content: Its content.
-            now_ns: Time of day in ns.
+            now_ns: Time of day in ns, which becomes the time of the attached file.
         """
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
@@ -187,12 +190,12 @@ class BagFolder:
         self._update_sizes()
 
     def _update_sizes(self) -> None:
-        """Update the sizes of the present file and of all files."""
+        """Update the size of the present file, and the sum of all files' sizes in `bytes`."""
         file = self._files[-1]
         file.bytes = file.path.stat().st_size
         self.bytes = sum(one.bytes for one in self._files)
 
-    def _delete_oldest(self) -> None:
+    def _delete_oldest_files(self) -> None:
         """Delete the oldest files until the total size is within its limit."""
         limit = self._limits.total_bytes
         while limit and len(self._files) > 1 and sum(one.bytes for one in self._files) > limit:
@@ -238,7 +241,7 @@ class BagFolder:
 
 
 def _format_time_span(begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return the metadata of a time span.
+    """Return a time span as metadata.yaml has it: "duration" and "starting_time", in ns.
 
     Args:
         begin_ns: Time of day of the first message, in ns.

@@ -92,9 +92,9 @@ class CommandOutput:
         *,
         shadow: bool,
     ) -> None:
-        self._node, self._messages, self._slices = node, tuple(messages), command.slices
+        self._node, self._messages, self._slices = node, tuple(messages), command.message_slices
         self._last, self._now_ns = last, now_ns
-        self._exact = all(one.is_exact for one in self._messages)
+        self._exact = all(one.has_exact_fields for one in self._messages)
         self.lock = threading.Lock()
         """The lock that a thread holds while it computes and sends a command, so that the limit on
         the change between commands counts from the command that was really sent before."""

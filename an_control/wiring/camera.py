@@ -33,7 +33,7 @@ _COMPRESSED = {"format", "data"}
 Gray = NDArray[np.uint8]
 
 
-def is_image(fields: Any) -> bool:
+def has_image_fields(fields: Any) -> bool:
     """Return whether a message with these fields is an Image or a CompressedImage.
 
     Args:
@@ -54,13 +54,13 @@ class CameraReader(Reader):
         config: The channel's entry in the wiring file, with the settings `image`.
         fields: Names of the message's fields, which tell whether it is an Image or a
             CompressedImage.
-        limit_ns: Pause in ns between two images after which the stack starts anew, from copies of
-            one frame.
+        max_pause_ns: Longest pause in ns between two images; after a longer one, the stack of
+            frames starts anew, with copies of the next frame.
     """
 
     invalid = "the patch is missing"
 
-    def __init__(self, config: ChannelConfig, fields: Any, limit_ns: int) -> None:
+    def __init__(self, config: ChannelConfig, fields: Any, max_pause_ns: int) -> None:
         assert config.image is not None
         # OpenCV reads it when it is imported, which nothing here has done yet.
         os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))
@@ -69,7 +69,7 @@ class CameraReader(Reader):
             [(config.id.replace(ALL, label), config) for label in image.make_patch_labels()]
         )
         self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed
-        self._limit_ns = limit_ns
+        self._max_pause_ns = max_pause_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
         """The newest frames, as an array (stack, height, width) with the newest frame at the
@@ -107,7 +107,7 @@ class CameraReader(Reader):
             row[self._hidden] = np.nan
 
     def _add_frame(self, message: Any, stamp_ns: int) -> None:
-        """Add a message's image to the frames; after an error the next image starts a new stack.
+        """Add a message's image to the stack of frames. After an error, the next one starts anew.
 
         Args:
             message: An Image or CompressedImage.
@@ -124,7 +124,7 @@ class CameraReader(Reader):
         for top, left, height, width in self.image.black:
             gray[top : top + height, left : left + width] = 0
         pause_ns = stamp_ns - before_ns if before_ns and stamp_ns else 1
-        if before_ns is None or not 0 < pause_ns <= self._limit_ns:
+        if before_ns is None or not 0 < pause_ns <= self._max_pause_ns:
             self.frames[:] = gray
         else:
             self.frames[:-1] = self.frames[1:]
@@ -157,11 +157,14 @@ class CameraReader(Reader):
 
 
 def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of an Image in gray (H, W), and the opacity of that part or None.
+    """Return the used part of an Image in gray, and its opacity.
 
     Args:
         message: The Image.
         image: Image settings in the wiring file, which say what part is used.
+
+    Returns:
+        A pair: the gray values (H, W), and the opacity (H, W) of the same pixels or None.
 
     Raises:
         ValueError: The message's encoding, size or length is not allowed.
@@ -188,11 +191,14 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
 
 
 def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of a CompressedImage in gray (H, W), and None for the opacity.
+    """Return the used part of a CompressedImage in gray.
 
     Args:
         message: The CompressedImage.
         image: Image settings in the wiring file, which say what part is used.
+
+    Returns:
+        A pair as from `_decode_image`: the gray values (H, W), and None, as there is no opacity.
 
     Raises:
         ValueError: The data is not an image of the size in the wiring file.

@@ -29,7 +29,7 @@ from an_control.wiring.readers import GrowingReader, Reader
 
 
 class _Group(NamedTuple):
-    """A group of channels that share a weight. If `weight` is None each of them weighs 1."""
+    """A group of channels that share `weight` equally, or weigh 1 each if `weight` is None."""
 
     weight: float | None
     places: NDArray[np.intp]
@@ -59,10 +59,13 @@ class ChannelWeights:
                 places = np.arange(feed.place.start, feed.place.stop)
                 self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
             else:
-                self._add_weight_entries(feed)
+                self._add_weight_groups(feed)
 
-    def _add_weight_entries(self, feed: Feed) -> None:
-        """Add a group for each channel entry of a source with a weight, and one for the rest."""
+    def _add_weight_groups(self, feed: Feed) -> None:
+        """Add the groups of a source some of whose channel entries have weights.
+
+        There is one group for each entry with a weight or a `*`, and one for all other entries.
+        """
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
         readers: dict[int, list[Reader]] = {}
@@ -85,6 +88,8 @@ class ChannelWeights:
 
     def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
         """Return the total weight of the valid channels, and that of the expected channels.
+
+        Expected are the channels that should be present.
 
         Args:
             ok: Which of the table's N channels are valid, as bools (N,).
@@ -140,14 +145,14 @@ class MeasuredPositions:
         """(A,) whether the position of each actuator is needed."""
         self._readers: dict[str, list[_PositionReader]] = {}
         for number, (message, span) in enumerate(
-            zip(command.messages, command.slices, strict=True)
+            zip(command.messages, command.message_slices, strict=True)
         ):
             measured = message.measured
             if measured is None:
                 continue
             places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
             channels = [
-                ChannelConfig(name, measured.source, _with_actuator_name(measured.field, name))
+                ChannelConfig(name, measured.source, _insert_actuator_name(measured.field, name))
                 for name in places
             ]
             cls = classes[measured.source]
@@ -156,7 +161,7 @@ class MeasuredPositions:
                     leaf for one in channels for leaf in resolve_field_path(one, cls, resolve, file)
                 ]
             except WiringError as error:
-                key = f"{command.format_key(number)}.measured.field"
+                key = f"{command.format_message_key(number)}.measured.field"
                 raise WiringError(file, key, measured.field, error.allowed) from None
             positions = _PositionReader(*make_readers(leaves, set()), places)
             self._readers.setdefault(measured.source, []).append(positions)
@@ -171,25 +176,32 @@ class MeasuredPositions:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
 
-    def read(self, source: str, message: Any) -> None:
-        """Update `values` from a message of a source.
+    def update_from_message(self, source: str, message: Any) -> None:
+        """Update the positions in `values` from a message of a source.
 
         A position that the message lacks, or that is not finite, keeps its earlier value.
+
+        Args:
+            source: Name of the source.
+            message: The message.
         """
         for positions in self._readers[source]:
             self.values = positions.read(message, self.values)
 
 
-def _with_actuator_name(field: str, name: str) -> str:
+def _insert_actuator_name(field: str, name: str) -> str:
     """Return a field path with the `*` replaced by an actuator's name, quoted if needed."""
     before, starred, after = field.partition("[*]")
     return format_element_path(before, name) + after if starred else field.replace("*", name)
 
 
 class _PositionReader:
-    """A reader of the positions in one message of a source.
+    """A reader of actuator positions in the messages of one source.
 
-    The argument `places` maps the name of each actuator to its index in the command.
+    Args:
+        readers: The readers of the positions in a message.
+        names: The lists of element names that the readers use.
+        places: A mapping from an actuator's name to its index in the command.
     """
 
     def __init__(
@@ -201,7 +213,12 @@ class _PositionReader:
         self._row = np.full(len(found), np.nan)
 
     def read(self, message: Any, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a copy of the positions `positions` (A,), updated with those in this message."""
+        """Return a copy of the positions (A,) in which those that a message has are replaced.
+
+        Args:
+            message: The message of the source.
+            positions: Position (A,) of each actuator so far.
+        """
         start = 0
         try:
             for names in self._names:
@@ -267,12 +284,12 @@ _KEPT_PATTERNS = 16
 
 
 class Conversion:
-    """The numbers (N,) of all channels as in the messages, and their conversion to readings.
+    """The raw numbers (N,) of a table's channels, from messages, and their conversion to readings.
 
     Args:
         readers: The readers of all channels, in the table's order.
-        previous: The object that is replaced, or None. If its ids are the same, its tuple `ids` is
-            used again.
+        previous: The object that this one replaces, or None. If its ids are the same, its tuple
+            object `ids` is used again.
     """
 
     def __init__(self, readers: Sequence[Reader], previous: Conversion | None) -> None:
@@ -286,7 +303,7 @@ class Conversion:
         """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
         """(N,) readings from the newest call of `convert_raw_numbers`."""
-        self._curves = _find_value_functions(configs)
+        self._curves = _find_angle_functions(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
         self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
@@ -311,18 +328,18 @@ class Conversion:
         np.minimum(values, self._high, out=values)
         return ok
 
-    def select_present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Return the ids of the valid channels.
+    def select_present_ids(self, ok_bytes: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+        """Return the ids of the valid channels, the same tuple object for the same channels.
 
         Args:
-            pattern: The bytes of `ok`, by which earlier results are found again.
+            ok_bytes: The bytes of `ok`, the key under which the result is kept for later calls.
             ok: Which channels are valid, as bools (N,).
         """
-        ids = self._present.get(pattern)
+        ids = self._present.get(ok_bytes)
         if ids is None:
             if len(self._present) >= _KEPT_PATTERNS:
                 self._present.clear()
-            ids = self._present[pattern] = tuple(compress(self.ids, ok.tolist()))
+            ids = self._present[ok_bytes] = tuple(compress(self.ids, ok.tolist()))
         return ids
 
 
@@ -365,39 +382,39 @@ class ChannelTable:
         self._number_channels(previous)
 
     def _number_channels(self, previous: ChannelTable | None) -> None:
-        """Assign every channel an index in the arrays.
+        """Give every channel an index in the table's arrays, and make these arrays.
 
         Args:
-            previous: An earlier table or None. What it knows of a channel is copied to the channel
-                with the same id.
+            previous: An earlier table or None. Its record of whether a channel is present is copied
+                to the channel with the same id.
         """
         feeds = self._feeds.values()
         readers = [reader for feed in feeds for reader in feed.readers]
         self._conversion: Conversion = Conversion(
             readers, None if previous is None else previous._conversion
         )
-        self._missing.number_channels(
+        self._missing.set_channels(
             self.ids, self._missing if previous is None else previous._missing
         )
         stop = 0
         for feed in feeds:
-            stop = feed.number_channels(stop, self._conversion.raw)
+            stop = feed.assign_array_part(stop, self._conversion.raw)
         self._weights = ChannelWeights(feeds) if has_weights(feeds) else None
 
     def store_message(
         self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int
     ) -> None:
-        """Store a source's newest message. This is cheap and never fails on a message's content.
+        """Store a source's newest message, without reading its content.
 
         A message that repeats the previous time stamp does not count as newer. So a source that
-        repeats one reading for ever becomes too old.
+        repeats one message for ever becomes stale.
 
         Args:
             source: Name of the source.
             message: A ROS message of the source's type.
             stamp_ns: Stamp of the message in ns; None or 0 if it has none (see
                 `make_stamp_reader`).
-            arrival_ns: Time of arrival, on the clock of `now_ns` in `read`.
+            arrival_ns: Time of arrival in ns, on the clock of `now_ns` in `read`.
 
         Raises:
             KeyError: There is no such source.
@@ -405,10 +422,10 @@ class ChannelTable:
         self._feeds[source].received.store_message(message, stamp_ns, arrival_ns)
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
-        """Return the readings of this tick.
+        """Return the readings of this tick, from the stored messages.
 
         In real time (`stamp_ns` None) a message is used until it is older than its maximum age. In
-        lockstep with a simulator only messages with exactly this time stamp are used. If the
+        lockstep with a simulator only messages with the time stamp `stamp_ns` are used. If the
         messages of a source have no stamp, one that came since the previous read is used.
 
         Args:
@@ -419,11 +436,11 @@ class ChannelTable:
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
                 self._number_channels(self)
-                self._missing.add_new_notices()
+                self._missing.add_notices_of_new_channels()
             if self.measured is not None:
                 for source in self.measured.sources:
                     for message, _, _ in self._feeds[source].received.unread:
-                        self.measured.read(source, message)
+                        self.measured.update_from_message(source, message)
             for feed in feeds:
                 feed.write_numbers(lockstep)
             ok = self._conversion.convert_raw_numbers()
@@ -481,25 +498,27 @@ class ChannelTable:
         return sum([feed.expected_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting channels of entries with a `*` that have not come lately.
+        """Stop expecting those channels of entries with a `*` that have been missing for a while.
 
-        Those channels of such entries that are present now become the expected ones.
+        They then no longer count as missing. A channel must have been missing for longer than its
+        maximum age (1 s if it has none) plus 1 s.
         """
         for feed in self._feeds.values():
             for reader in feed.growing:
                 reader.stop_expecting_absent_channels()
 
     def reset(self) -> None:
-        """Forget earlier camera frames, because a new episode starts."""
+        """Discard the camera frames so far, because a new episode starts."""
         for feed in self._feeds.values():
             feed.reset()
 
     def find_ids_by_name(self, source: str, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that come from messages with certain element names.
+        """Return the ids of a source's channels that read array elements with certain names.
 
         Args:
             source: Name of the source (subscribed topic).
-            names: Names of the elements in the messages; empty returns all channels of the source.
+            names: Names of the elements in the messages; if empty, all channels of the source are
+                returned. Channels other than elements of arrays with names are always returned.
         """
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.find_ids_by_name(names)]
@@ -544,8 +563,15 @@ _CURVES: dict[str, Curve] = {"wrap": _wrap_angles, "sin": np.sin, "cos": np.cos}
 the scale."""
 
 
-def _find_value_functions(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
-    """Return the functions to apply, each with the indices (n,) of the readings it applies to."""
+def _find_angle_functions(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
+    """Return the functions of angles that channels ask for: wrap to -pi..pi, sine and cosine.
+
+    Args:
+        configs: Settings of each channel.
+
+    Returns:
+        A list of pairs: a function, and the indices (n,) of the channels to which it is applied.
+    """
     names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []
     for name, function in _CURVES.items():

@@ -303,7 +303,8 @@ class Entry:
         Args:
             required: Keys that must be there.
             optional: Further keys that may be there.
-            renamed: Dotted keys of earlier versions, each with what it is called now.
+            renamed: Dotted keys of earlier versions of the format, each with text on what replaced
+                it.
 
         Raises:
             WiringError: A required key is missing, or a key is unknown.
@@ -348,7 +349,7 @@ class Entry:
         return float(value)
 
     def read_range(self, allowed: str, bound: float) -> tuple[float, float]:
-        """Return the value as two increasing finite numbers.
+        """Return the value as a pair of finite numbers, the lower one first.
 
         Args:
             allowed: Description of what is allowed, for the error.
@@ -398,7 +399,7 @@ def read_topic(entry: Entry) -> str:
 
 
 def read_max_age(entry: Entry) -> float:
-    """Return an entry's value as a maximum age in seconds, where 0 means no maximum.
+    """Return an entry's value as the maximum age of a message in seconds; 0 means no maximum.
 
     Raises:
         WiringError: The value is not a number in the allowed range.

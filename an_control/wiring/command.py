@@ -173,18 +173,20 @@ class CommandMessageList(Generic[M]):
 
     messages: tuple[M, ...]
 
-    def format_key(self, number: int) -> str:
+    def format_message_key(self, index: int) -> str:
         """Return the dotted key of a message's settings in the wiring file, for errors.
 
         Args:
-            number: Index of the message in `messages`.
+            index: Index of the message in `messages`.
         """
-        return "command" if len(self.messages) == 1 else f"command[{number}]"
+        return "command" if len(self.messages) == 1 else f"command[{index}]"
 
     @cached_property
     def topic_keys(self) -> dict[str, str]:
         """A mapping from each topic to its dotted key in the wiring file."""
-        return {one.topic: f"{self.format_key(i)}.topic" for i, one in enumerate(self.messages)}
+        return {
+            one.topic: f"{self.format_message_key(i)}.topic" for i, one in enumerate(self.messages)
+        }
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -192,12 +194,12 @@ class CommandMessageList(Generic[M]):
         return tuple(actuator.name for one in self.messages for actuator in one.actuators)
 
     @cached_property
-    def slices(self) -> tuple[slice, ...]:
+    def message_slices(self) -> tuple[slice, ...]:
         """For each message, the slice of the command (A,) that it carries."""
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
-    def check_unique(self, file: str) -> None:
+    def check_topics_and_actuators_unique(self, file: str) -> None:
         """Check that each topic and each actuator occurs only once.
 
         Args:
@@ -211,12 +213,12 @@ class CommandMessageList(Generic[M]):
         for place, one in enumerate(self.messages):
             if one.topic in topics:
                 raise WiringError(
-                    file, f"{self.format_key(place)}.topic", one.topic, "each topic once"
+                    file, f"{self.format_message_key(place)}.topic", one.topic, "each topic once"
                 )
             topics.add(one.topic)
             for actuator in one.actuators:
                 if actuator.name in names:
-                    key = f"{self.format_key(place)}.actuators.{actuator.name}"
+                    key = f"{self.format_message_key(place)}.actuators.{actuator.name}"
                     raise WiringError(file, key, actuator.name, "each actuator once")
                 names.add(actuator.name)
 
@@ -305,15 +307,15 @@ def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> Comm
     """
     messages = (_read_message(one, sources, 1.0 / rate_hz) for one in list_message_entries(entry))
     command = CommandConfig(tuple(messages))
-    command.check_unique(entry.file)
+    command.check_topics_and_actuators_unique(entry.file)
     return command
 
 
 def list_message_entries(entry: Entry) -> list[Entry]:
-    """Return one entry for each message of a command.
+    """Return the entries of a wiring file's command messages, one for each message.
 
     Args:
-        entry: The entry `command`: one message, or a list of several.
+        entry: The entry `command` of the file: one message, or a list of several.
 
     Raises:
         WiringError: The list has fewer than two items.
@@ -339,7 +341,7 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
     fields = entry.read_fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
-    shared = read_shared_field(fields["field"]) if "field" in fields else None
+    shared = read_shared_field_path(fields["field"]) if "field" in fields else None
     actuators = fields["actuators"].iterate_items("at least one actuator")
     constants: dict[str, Constant] = {}
     type_ = fields["type"].read_text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
@@ -356,11 +358,11 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
         bring_up=_read_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
         constants=constants,
     )
-    _check_measured(entry, config)
+    _check_position_settings(entry, config)
     return config
 
 
-def read_shared_field(entry: Entry) -> str:
+def read_shared_field_path(entry: Entry) -> str:
     """Return the field path that a message has for all its actuators.
 
     Raises:
@@ -484,8 +486,11 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
     )
 
 
-def _check_measured(entry: Entry, config: MessageConfig) -> None:
-    """Check that positions are measured if needed, and that all actuators have `start` or none.
+def _check_position_settings(entry: Entry, config: MessageConfig) -> None:
+    """Check the entries of one message that concern measured positions and the start pose.
+
+    Positions must be measured if an actuator needs them. Either all actuators must have a `start`,
+    or none.
 
     Args:
         entry: Entry of the message in the wiring file, for the error.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.checked_yaml import MissingItem, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
-from an_control.wiring.compile import find_name_list, resolve_field_path
+from an_control.wiring.compile import find_names_field, resolve_field_path
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.messages import (
     ALL,
@@ -54,7 +54,7 @@ MAX_DURATION_S = 2**31 - 1
 
 @dataclass
 class _ElementArray:
-    """An array in a command message. Actuators command all its elements.
+    """An array in a command message, whose elements are the values of actuators.
 
     Attributes:
         accesses: The fields and elements that lead, one inside the other, from the message to the
@@ -66,8 +66,9 @@ class _ElementArray:
             has no names.
         order: Index of the actuator for each element; None if elements and actuators are in the
             same order.
-        known: Names of the elements in the newest message of another sender.
-        places: Index of each element in that sender's message; None before one was read.
+        known: Names of the elements in the newest message of another sender that was read.
+        places: For each element, its index in the array of that other sender's message; None before
+            such a message was read.
     """
 
     accesses: tuple[FieldAccess, ...]
@@ -112,7 +113,7 @@ class CommandMessage:
         for number, actuator in enumerate(config.actuators):
             self._add_actuator(number, actuator, config)
         for one in self._arrays.values():
-            self._check_complete(one)
+            self._check_every_element_commanded(one)
         for path, value in config.constants.items():
             self._write_constant(path, value)
         self._stamp = None if config.type in STARTS_NOW else get_stamp_field(self.message)
@@ -144,9 +145,9 @@ class CommandMessage:
         """
         values = np.empty(self._count)
         for place, (_, name, _, accesses) in zip(self._places, self._scalars, strict=True):
-            values[place] = getattr(_find_parent(message, accesses)[0], name)
+            values[place] = getattr(_find_part_with_field(message, accesses)[0], name)
         for one in self._arrays.values():
-            parent, names = _find_parent(message, one.accesses)
+            parent, names = _find_part_with_field(message, one.accesses)
             data = np.asarray(getattr(parent, one.accesses[-1].name), np.float64)
             order = slice(None) if one.order is None else one.order
             values[order] = data[self._find_element_indices(one, names, len(data))]
@@ -160,7 +161,7 @@ class CommandMessage:
         return self._stamp is not None
 
     @property
-    def is_exact(self) -> bool:
+    def has_exact_fields(self) -> bool:
         """Whether the message's fields hold every float64 exactly."""
         return all(kind.base == "double" for _, kind in self._list_value_types())
 
@@ -200,10 +201,12 @@ class CommandMessage:
         return kinds
 
     def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
-        """Find the field for an actuator's value. Create the lists and names that it lies in.
+        """Find the field into which an actuator's value is written, and store it for `fill`.
+
+        List elements and names that lead to the field are created if they do not exist.
 
         Args:
-            number: Index of the actuator.
+            number: Index of the actuator in the message.
             actuator: Settings of the actuator.
             config: Settings of the message.
 
@@ -223,7 +226,7 @@ class CommandMessage:
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._create_missing_part(number_field.accesses)
+            parent, names = self._get_or_create_part(number_field.accesses)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = number_field.accesses[-1]
@@ -254,7 +257,7 @@ class CommandMessage:
 
         Args:
             text: The shared path: that of an array, or one with a `*` for the actuator's name.
-            number: Index of the actuator.
+            number: Index of the actuator in the message.
             name: Name of the actuator.
         """
         field = parse_field(text)
@@ -262,28 +265,28 @@ class CommandMessage:
         cls, named = type(self.message), False
         for step in steps[:-1]:
             types = list_field_types(cls)
-            named |= find_name_list(types) is not None
+            named |= find_names_field(types) is not None
             kind = types.get(step.name)
             if kind is None or not kind.message_type:
                 return FieldPath(steps)
             cls = self._resolve(kind.message_type)
         types, last = list_field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
-            named |= find_name_list(types) is not None
+            named |= find_names_field(types) is not None
             steps = (*steps[:-1], replace(last, key=name if named else number))
         return FieldPath(steps)
 
-    def _create_missing_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Create the part of the message that has an actuator's field, if it does not exist.
+    def _get_or_create_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+        """Return the part of the message that has an actuator's field, and create it if needed.
 
-        Elements of lists that lead to the field, and the names of these elements, are appended.
+        If list elements on the way to the field do not exist, they and their names are appended.
 
         Args:
             accesses: The fields and elements that lead, one inside the other, from the message to
                 the value.
 
         Returns:
-            A pair: the part of the message, and the list in it that names its elements, or None.
+            A pair: the part of the message, and the list of names of the elements in it, or None.
 
         Raises:
             IndexError: An element is neither in its list nor the next one to append. The text names
@@ -313,7 +316,7 @@ class CommandMessage:
             node = inner
         return node, names
 
-    def _check_complete(self, element_array: _ElementArray) -> None:
+    def _check_every_element_commanded(self, element_array: _ElementArray) -> None:
         """Check that actuators command every element of an array.
 
         Raises:
@@ -390,12 +393,15 @@ class CommandMessage:
             setattr(parent, step.name, CASTS[kind.base](value))
 
     def _find_element_indices(self, element_array: _ElementArray, names: Any, count: int) -> Any:
-        """Return where another sender's message has the elements of an array, as indices.
+        """Return the index, in another sender's message, of each element of an array.
 
         Args:
             element_array: The array in this object's own message.
             names: Names of the elements in the other sender's message; None if it has none.
             count: Number of elements of the array in the other sender's message.
+
+        Returns:
+            The indices as an array or a slice, in the order of this object's own elements.
 
         Raises:
             ValueError: An actuator's element is missing, or the numbers of elements and names
@@ -434,7 +440,7 @@ def make_command_messages(
     """
     messages = []
     for number, config in enumerate(command.messages):
-        key = command.format_key(number)
+        key = command.format_message_key(number)
         try:
             cls = resolve(config.type)
         except LookupError as error:
@@ -486,7 +492,7 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
 
 
 def _describe_unrepresentable_number(number: float, base: str) -> str:
-    """Describe the allowed values if a field cannot hold a number exactly; else return "".
+    """Return text on the allowed values if a field cannot hold a number, or "" if it can.
 
     Args:
         number: The number.
@@ -556,8 +562,8 @@ def _find_name_index(names: Any, name: str) -> int:
     return listed.index(name)
 
 
-def _find_parent(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-    """Return the part of a message that has the final field of a path, and its list of names.
+def _find_part_with_field(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+    """Return the part of a message that directly contains the final field of a path.
 
     Args:
         message: The message.
@@ -565,7 +571,7 @@ def _find_parent(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, 
             value.
 
     Returns:
-        A pair: the part, and the list in it that names its elements, or None.
+        A pair: the part, and the list of names of the elements in it, or None.
 
     Raises:
         ValueError: An element that leads to the value does not exist.

@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import attrgetter, is_
 from typing import Any, NoReturn
 
-from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
+from an_control.wiring.camera import CameraReader, has_image_fields, is_opencv_missing
 from an_control.wiring.checked_yaml import Description, WiringError
 from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
 from an_control.wiring.feed import Feed, compute_max_age_ns
@@ -81,7 +81,7 @@ class NumberField:
         return ".".join(access.name for access in self.accesses)
 
     @cached_property
-    def is_open_ended(self) -> bool:
+    def is_variable_length(self) -> bool:
         """Whether the object stands for several numbers, as many as each message has."""
         return any(access.key == ALL for access in self.accesses)
 
@@ -94,7 +94,10 @@ class NumberField:
 
     @property
     def can_be_pooled(self) -> bool:
-        """Whether it stands for an array without names, so that neighbours can be combined."""
+        """Whether it stands for a whole array without element names.
+
+        Only the elements of such an array can be pooled: combined with their neighbours.
+        """
         return (
             self.accesses[-1].key == ALL
             and not self.needs_nested_reader
@@ -110,7 +113,10 @@ class NumberField:
         return None
 
     def make_id_part(self) -> str:
-        """Return the text for the `*` in the channel's id, as far as it is known in advance."""
+        """Return the text that replaces the `*` in the channel's id.
+
+        Names and indices of elements that only messages tell are left out.
+        """
         return ".".join(
             part
             for access in self.accesses
@@ -136,8 +142,10 @@ def resolve_field_path(
     """
     field = field or parse_field(config.field)
     number_fields = [
-        replace(number_field, mark=_find_mark_on_path(number_field.accesses, cls, resolve))
-        for number_field in _FieldFollower(config, field, resolve, file).find_numbers(
+        replace(
+            number_field, mark=_find_unavailable_mark_on_path(number_field.accesses, cls, resolve)
+        )
+        for number_field in _FieldPathFollower(config, field, resolve, file).find_numbers(
             field.steps, cls, ()
         )
     ]
@@ -156,7 +164,7 @@ def resolve_field_path(
     return number_fields
 
 
-def _find_mark_on_path(
+def _find_unavailable_mark_on_path(
     accesses: Sequence[FieldAccess], cls: Any, resolve: Resolver
 ) -> UnavailableMark | None:
     """Return the rule by which a message says that a number is not available, or None.
@@ -203,7 +211,7 @@ def make_readers(
         )
         if listed is not None and listed not in names:
             names[listed] = MessageNames(listed)
-        if number_field.is_open_ended:
+        if number_field.is_variable_length:
             rest.append(_make_wildcard_reader(number_field, names.get(listed or ""), taken))
             continue
         channel = _reserve_channel(number_field, taken)
@@ -221,10 +229,10 @@ def make_readers(
             )
     readers: list[Reader] = []
     for mark, numbers in scalars.items():
-        readers.append(_wrap_with_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
+        readers.append(_wrap_with_unavailable_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
     for (mark, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_wrap_with_mark(AngleReader(channels, path, functions), mark))
+        readers.append(_wrap_with_unavailable_mark(AngleReader(channels, path, functions), mark))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
@@ -232,26 +240,26 @@ def make_readers(
     return readers + rest, list(names.values())
 
 
-def _wrap_with_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
-    """Return a reader that gives no numbers if a message says they are not available.
+def _wrap_with_unavailable_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
+    """Return a reader that reads NaN if a message says that its numbers are not available.
 
     Args:
-        reader: Reads the numbers.
-        mark: The rule by which a message says that its numbers are not available. With None the
-            result is `reader` itself.
+        reader: The reader of the numbers.
+        mark: The rule by which a message says that its numbers are not available. If it is None,
+            `reader` itself is returned.
     """
     return reader if mark is None else MarkedReader(reader, mark)
 
 
 def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | None:
-    """Reserve the channel id of a number. Return the id and the channel's settings.
+    """Make the channel id of a number and add it to the ids that are taken.
 
     Args:
         number_field: The number.
-        taken: Ids of all channels. The new id is added to them.
+        taken: Ids of all channels so far. The new id is added to them.
 
     Returns:
-        A pair: the id and the settings; None if the id is taken.
+        A pair: the id, and the channel's settings. None if another channel has the id already.
     """
     if ALL not in number_field.config.id:
         return number_field.config.id, number_field.config
@@ -270,7 +278,7 @@ def _make_wildcard_reader(
     Args:
         number_field: The numbers.
         names: Reads the names of the elements in each message; None if elements have no names.
-        taken: Ids of all channels. The reader adds the ids of its new channels.
+        taken: Ids of all channels so far. The reader adds the ids of its new channels.
     """
     if number_field.needs_nested_reader:
         wildcard = Wildcard(
@@ -293,9 +301,9 @@ class Sources:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the message class of a type's name.
-        previous: The sources of an earlier wiring, or None. For each source with the same message
-            type as there, the state is copied. If nothing but the topic of a source has changed,
-            the new source also takes over the old readers.
+        previous: The sources of an earlier wiring, or None. A source whose message type is the same
+            as in the earlier wiring gets the state of the earlier one. If at most its topic has
+            changed, it also uses the same reader objects.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.
@@ -320,8 +328,9 @@ class Sources:
     def _make_feed(self, source: SourceConfig, wiring: Wiring, previous: Sources | None) -> Feed:
         """Return the runtime object of a source, with its state from an earlier wiring.
 
-        If any channel id has a `*`, every `Feed` is made anew, because the ids that one makes are
-        taken for the others.
+        If nothing but the source's topic has changed, its readers are used again. If the wiring has
+        a channel id with a `*`, new readers are made in any case, because the ids that one source
+        makes for its `*` must not be used by another.
 
         Args:
             source: Settings of the source.
@@ -361,7 +370,17 @@ class Sources:
     def _resolve_channel_fields(
         self, channel: ChannelConfig, cls: Any, previous: Sources | None
     ) -> list[NumberField]:
-        """Return the number fields of a channel. Take them from `previous` if nothing differs."""
+        """Return the numbers in a message to which a channel's field path leads.
+
+        Args:
+            channel: Channel entry of the wiring.
+            cls: Class of the source's messages.
+            previous: The sources of the earlier wiring, or None. If it has the same entry and
+                class, its result is returned without following the path again.
+
+        Raises:
+            WiringError: The path leads to no number.
+        """
         known = None if previous is None else previous._number_fields.get(id(channel))
         if known is None or known[1] is not cls:
             known = channel, cls, resolve_field_path(channel, cls, self.resolve, self._file)
@@ -371,10 +390,19 @@ class Sources:
     def _make_camera_reader(
         self, channel: ChannelConfig, cls: Any, source: SourceConfig
     ) -> CameraReader:
-        """Return the reader of a camera channel. Raise WiringError if the camera cannot be read."""
+        """Return the reader of a channel entry with `image`.
+
+        Args:
+            channel: Channel entry of the wiring.
+            cls: Class of the source's messages.
+            source: Settings of the source.
+
+        Raises:
+            WiringError: The source does not send images, or OpenCV is not installed.
+        """
         key = f"channels.{channel.id}.image"
         fields = cls.get_fields_and_field_types()
-        if not is_image(fields):
+        if not has_image_fields(fields):
             allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
             raise WiringError(self._file, key, source.type, allowed)
         if is_opencv_missing():
@@ -383,8 +411,8 @@ class Sources:
         return CameraReader(channel, fields, compute_max_age_ns(source, channel.max_age_s))
 
 
-class _FieldFollower:
-    """A follower of one field path through the types of a message.
+class _FieldPathFollower:
+    """A search for the numbers to which one field path leads, through the types of a message.
 
     Args:
         config: Channel entry of the wiring.
@@ -406,11 +434,11 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool = False,
     ) -> Iterator[NumberField]:
-        """Yield the numbers at the end of a field path.
+        """Yield the numbers at the end of a field path, or of the remaining part of one.
 
         Args:
             steps: The steps (fields) of the path that are still to be followed.
-            cls: Class of the message in which the remaining path begins.
+            cls: Class of the message in which they are followed.
             accesses: The fields and elements that lead from the source's message to that message.
             named: Whether one of the messages passed so far has a list that names its elements.
 
@@ -418,7 +446,7 @@ class _FieldFollower:
             WiringError: The path leads to no number.
         """
         types = list_field_types(cls)
-        names = find_name_list(types)
+        names = find_names_field(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
             if self._function:
@@ -430,23 +458,23 @@ class _FieldFollower:
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             self._raise_error(f"the fields here are {', '.join(types)}{hint}")
         type_ = types[step.name]
-        self._check_key(step, type_, named or names is not None)
-        for key in self._expand_key(step.key, type_):
+        self._check_step_key(step, type_, named or names is not None)
+        for key in self._expand_wildcard_key(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*accesses, FieldAccess(step.name, key, names, shown))
-            yield from self._find_numbers_in_rest(rest, type_, new, named or names is not None)
+            yield from self._find_numbers_below_field(rest, type_, new, named or names is not None)
 
-    def _find_numbers_in_rest(
+    def _find_numbers_below_field(
         self,
         rest: tuple[Step, ...],
         type_: FieldType,
         accesses: tuple[FieldAccess, ...],
         named: bool,
     ) -> Iterator[NumberField]:
-        """Yield the numbers at the end of a field path, starting from a field in its middle.
+        """Yield the numbers at the end of a field path whose first steps have led to a field.
 
         Args:
-            rest: The steps of the path behind this field.
+            rest: The steps of the path after this field; empty if the field is the last one.
             type_: Type of the field.
             accesses: The fields and elements that lead from the source's message to this field,
                 which is included.
@@ -482,11 +510,11 @@ class _FieldFollower:
         if len(accesses) > _MAX_DEPTH:
             self._raise_error(f"a message of at most {_MAX_DEPTH} levels")
         types = list_field_types(cls)
-        names = find_name_list(types)
+        names = find_names_field(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
-            for key in self._expand_key(ALL if type_.array else None, type_):
+            for key in self._expand_wildcard_key(ALL if type_.array else None, type_):
                 shown = (True, type_.array)
                 new = (*accesses, FieldAccess(name, key, names, shown))
                 if type_.message_type:
@@ -494,7 +522,7 @@ class _FieldFollower:
                 elif type_.is_numeric:
                     yield NumberField(self._config, new, type_.base)
 
-    def _check_key(self, step: Step, type_: FieldType, named: bool) -> None:
+    def _check_step_key(self, step: Step, type_: FieldType, named: bool) -> None:
         """Check that the index or name in a step of the path fits the field's type.
 
         Args:
@@ -515,7 +543,9 @@ class _FieldFollower:
         if isinstance(step.key, str) and step.key != ALL and not named:
             self._raise_error(f"an index, as in {step.name}[0]: the message has no list of names")
 
-    def _expand_key(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
+    def _expand_wildcard_key(
+        self, key: int | str | None, type_: FieldType
+    ) -> Sequence[int | str | None]:
         """Return all indices of a fixed-size array for the key `*`, else the key alone.
 
         Args:
@@ -547,7 +577,7 @@ class _FieldFollower:
         raise WiringError(self._file, key, self._config.field, allowed)
 
 
-def find_name_list(types: dict[str, FieldType]) -> str | None:
+def find_names_field(types: dict[str, FieldType]) -> str | None:
     """Return the name of the field that lists the names of a message's elements, or None.
 
     Args:
@@ -563,11 +593,12 @@ def find_name_list(types: dict[str, FieldType]) -> str | None:
 def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
     """Return a function that returns the list of element names in a message of this class.
 
-    The function returns () if the class has no such list. If the class has lists of messages, None
-    is returned instead of a function, because each message in a list may come from another sender.
+    That function returns () if the messages have no such list. If the messages contain lists of
+    messages, the result is None instead of a function, because each message in such a list may come
+    from another sender.
     """
     types = list_field_types(cls)
-    if names := find_name_list(types):
+    if names := find_names_field(types):
         return attrgetter(names)
     if any(type_.array and type_.message_type for type_ in types.values()):
         return None
@@ -576,4 +607,4 @@ def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
 
 def has_name_list(cls: Any) -> bool:
     """Return whether messages of this class have a list of names for their elements."""
-    return find_name_list(list_field_types(cls)) is not None
+    return find_names_field(list_field_types(cls)) is not None

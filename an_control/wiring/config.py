@@ -37,7 +37,7 @@ from an_control.wiring.checked_yaml import (
     read_yaml,
 )
 from an_control.wiring.command import CommandConfig, read_command
-from an_control.wiring.image import ImageConfig, read_image
+from an_control.wiring.image import ImageConfig, read_image_settings
 from an_control.wiring.messages import MESSAGE_TYPE, parse_field
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
@@ -241,9 +241,8 @@ class Wiring:
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
         """Return the settings in which this wiring differs from an earlier one.
 
-        They are topics of sources, and sources and fields of channels. If this wiring and
-        `previous` come from one file, `before.with_changes` with the returned values gives this
-        wiring.
+        They are topics of sources, and sources and fields of channels. If both wirings come from
+        one file, `previous.with_changes` with the returned values gives this wiring.
 
         Args:
             previous: The earlier wiring.
@@ -387,7 +386,10 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
             raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
         fields = entry.read_fields(("source", "image"), ("max_age_s",))
         max_age_s = read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None
-        source, image = read_source_name(fields["source"], sources), read_image(fields["image"])
+        source, image = (
+            read_source_name(fields["source"], sources),
+            read_image_settings(fields["image"]),
+        )
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.read_fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
@@ -479,7 +481,7 @@ def _read_pool(entry: Entry) -> PoolConfig:
 def _check_weights(
     entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
 ) -> None:
-    """Check that no channel has a weight of its own if its source has a weight.
+    """Check that a channel whose source has a weight does not have a weight of its own.
 
     Args:
         entry: Entry `channels`, for the error.
@@ -549,11 +551,11 @@ class NameList:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def find_indices(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the indices (n,) of names in this list.
+        """Return the indices (n,) of some names in this list.
 
         Args:
-            names: The n names to look up. A name that the list lacks gets MISSING, one that it has
-                twice gets TWICE.
+            names: The n names to look up. A name that the list lacks gets MISSING (-1) as its
+                index, one that it has twice gets TWICE (-2).
         """
         try:
             found = itemgetter(*names)(self._places) if names else ()
@@ -579,7 +581,10 @@ class MessageNames:
         self.listing = NameList(0, ())
 
     def set_names_from_message(self, message: Any) -> int:
-        """Use a message's names from now on. Return the number that identifies their list."""
+        """Make a message's list of names the current one, and return the list's number.
+
+        Equal lists have the same number.
+        """
         names = self._get(message)
         if names != self.listing.names:
             key = tuple(names)
@@ -615,14 +620,14 @@ def describe_nearest_name(name: str, names: Sequence[str]) -> str:
 
 
 def describe_other_spelling(name: str, names: Sequence[str]) -> str:
-    """Return text that names another spelling of a missing name, and what to do.
+    """Return text on a name in a message that is another spelling of a missing one.
 
     Args:
         name: The missing name.
         names: Names of the elements in the message.
 
     Returns:
-        The text for a log line; "" if no name in the message is another spelling of it.
+        Text for a log line, which also says what to do; "" if no name is another spelling.
     """
     for alike, difference in _DIFFERENCES:
         for other in names:

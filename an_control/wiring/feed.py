@@ -37,11 +37,12 @@ _ALL_CHANNELS: MessageShape = ()
 
 
 def compute_max_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
-    """Return the maximum age of a message in ns.
+    """Return the maximum age of a channel's message in ns; `NEVER_NS` if it has no maximum.
 
     Args:
-        source: Settings of the source, with its maximum age.
-        max_age_s: The maximum age that a channel has instead; None if it has none.
+        source: Settings of the source, with the maximum age of its messages.
+        max_age_s: The channel's own maximum age, which replaces that of the source; None if the
+            channel has none of its own.
     """
     limit_s = source.max_age_s if max_age_s is None else max_age_s
     return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
@@ -52,14 +53,14 @@ StoredMessage = tuple[Any, int | None, int]
 get the arrival time of the first of them."""
 
 
-def _get_time_ns(stored: StoredMessage, lockstep: bool) -> int:
+def _get_message_time_ns(stored: StoredMessage, lockstep: bool) -> int:
     """Return the time of a message: in lockstep its time stamp if any, else its arrival time."""
     _, stamp_ns, arrival_ns = stored
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
 
 class ReceivedMessages:
-    """The messages of a source (subscribed topic) as they come, until they are read.
+    """The messages of a source (subscribed topic) that have arrived and have not been read yet.
 
     Args:
         max_unread: Maximum number of unread messages. If there are more, the oldest are dropped.
@@ -82,7 +83,14 @@ class ReceivedMessages:
         read."""
 
     def store_message(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
-        """Store a message until it is read."""
+        """Store a message that has arrived, until it is read.
+
+        Args:
+            message: The message.
+            stamp_ns: Its time stamp in ns; None or 0 if it has none.
+            arrival_ns: Its time of arrival in ns. It is ignored if the message repeats the stamp of
+                the message before.
+        """
         if stamp_ns is None or stamp_ns != self.stamp_ns:
             self.arrival_ns = arrival_ns
             self.new = True
@@ -94,7 +102,10 @@ class ReceivedMessages:
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
     def compute_age_ns(self, now_ns: int) -> int:
-        """Return the age of the newest message in ns; NEVER_NS if the clock has been set back."""
+        """Return the age of the newest message in ns.
+
+        It is `NEVER_NS`, more than any maximum age, if the clock was set back since the message.
+        """
         age = now_ns - self.arrival_ns
         return age if age >= 0 else NEVER_NS
 
@@ -112,7 +123,7 @@ class ReceivedMessages:
         """Return a copy that shares no list of messages with this object.
 
         Args:
-            max_unread: Maximum number of unread messages in the copy; None: as here.
+            max_unread: Maximum number of unread messages in the copy; None: as in this object.
         """
         other = copy.copy(self)
         other.unread = deque(self.unread, max_unread or self.unread.maxlen)
@@ -120,11 +131,14 @@ class ReceivedMessages:
 
 
 class KeptMessages:
-    """The newest read message of each shape (names and array lengths), in order of reading.
+    """The newest message that was read of each shape, in the order in which they were read.
+
+    Two messages have the same shape if they have the same element names and array lengths. The
+    messages are kept so that they can be read again.
 
     Args:
         readers: The source's readers.
-        names: The lists of names that the readers use.
+        names: Readers of the lists of names that `readers` use.
     """
 
     def __init__(self, readers: Iterable[Reader], names: Sequence[MessageNames]) -> None:
@@ -143,14 +157,16 @@ class KeptMessages:
         return tuple(self._newest.values())
 
     def update_names(self, message: Any) -> list[int]:
-        """Read the lists of names in a message. Return the numbers that identify these lists."""
+        """Read the lists of element names in a message. Return the number of each list.
+
+        Equal lists have the same number.
+        """
         return [names.set_names_from_message(message) for names in self.names]
 
     def find_shape(self, message: Any) -> MessageShape:
         """Return the shape of a message: which names it has and how long its arrays are.
 
-        A newer message of the same shape replaces an older one. If elements are nested in lists,
-        every message gets a shape of its own.
+        If some channels are elements in lists of messages, every message gets a shape of its own.
         """
         if self._nested:
             return (next(self._count),)
@@ -168,7 +184,7 @@ class KeptMessages:
             del self._newest[next(iter(self._newest))]
 
     def clear(self) -> None:
-        """Drop all messages, because the numbers of their lists of names are no longer valid."""
+        """Drop all messages, so that they are not read again."""
         self._newest.clear()
 
     def select_newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
@@ -190,7 +206,10 @@ class KeptMessages:
 
 
 class ChannelAges:
-    """The ages of a source's n channels, which may come from different messages."""
+    """The arrival times of the messages that a source's n channels come from, and the maximum ages.
+
+    Channels of one source may come from different messages.
+    """
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
         limits = [_compute_max_ages_ns(config, reader) for reader in readers]
@@ -205,15 +224,19 @@ class ChannelAges:
         """Arrival time in ns of each channel's message (n,); used only while `partial` is true."""
         self._stamps = np.full(len(self.limits), _NO_STAMP)
 
-    def set_arrival(
+    def set_arrival_times(
         self, mask: NDArray[np.bool_], stored: StoredMessage, previous: StoredMessage | None
     ) -> None:
-        """Set the arrival time of some channels to that of a message.
+        """Set the arrival time of some channels to that of the message that was just read.
+
+        A channel keeps its arrival time if the message repeats the stamp of the channel's earlier
+        message.
 
         Args:
-            mask: Which of the source's n channels come from the message, as bools.
+            mask: Which of the source's n channels the message has, as bools.
             stored: The message.
-            previous: The message that was read before this one, or None.
+            previous: The message that was read before this one, or None. Until now all channels
+                come from it, unless `partial` is true.
         """
         if not self.partial and previous is not None:
             self.arrivals[:] = previous[2]
@@ -226,7 +249,7 @@ class ChannelAges:
 
 
 def _compute_max_ages_ns(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
-    """Return, for each of a reader's n channels, the maximum age of its message in ns."""
+    """Return the maximum age in ns of the message of each of a reader's n channels, as (n,)."""
     limits = {one.max_age_s: compute_max_age_ns(config, one.max_age_s) for one in reader.configs}
     if len(limits) == 1:
         return np.full(len(reader.ids), limits.popitem()[1], np.int64)
@@ -250,17 +273,24 @@ class Feed:
         self._settled = sum(r.expected_count for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
         self._last: StoredMessage | None = None
-        """The message that was read last since `number_channels`, or None."""
+        """The message that was read last since `assign_array_part`, or None."""
         self.received = ReceivedMessages(self._kept.max_unread)
         self.fresh = True
         """Whether the newest message could be used (was new enough) at the newest read."""
         self.error = ""
         """Why the newest message could not be read; "" if it could."""
 
-    def number_channels(self, start: int, raw: Row) -> int:
-        """Take the part of the table's array `raw` that begins at index `start`.
+    def assign_array_part(self, start: int, raw: Row) -> int:
+        """Set the part of the table's array into which this source writes its numbers.
 
-        All kept messages are then read again. Return the index behind that part.
+        The messages that were read last become unread again, so that they are written there.
+
+        Args:
+            start: Index in `raw` of the source's first channel.
+            raw: The table's array of the numbers of all channels.
+
+        Returns:
+            The index behind the source's last channel.
         """
         stop = start
         self._reads: list[tuple[Reader, Row, slice]] = []
@@ -275,10 +305,10 @@ class Feed:
         return stop
 
     def with_config(self, config: SourceConfig) -> Feed:
-        """Return a copy of this object for another table, with other settings.
+        """Return a copy of this object for another table, with other settings of the source.
 
-        The channels must be the same. The copy shares its readers with this object, so once the
-        other table reads, this object must not be used.
+        The channels must be the same. The copy shares its readers with this object. So do not use
+        this object any more once the other table has read messages.
         """
         feed = copy.copy(self)
         feed.config = config
@@ -298,7 +328,7 @@ class Feed:
                 mine.copy_state(theirs)
 
     def reset(self) -> None:
-        """Forget what earlier messages showed, because a new episode starts."""
+        """Discard the camera frames of earlier messages, because a new episode starts."""
         for reader in self.readers:
             reader.reset()
 
@@ -307,27 +337,36 @@ class Feed:
         """Number of channels that should be present."""
         return self._settled + sum([reader.expected_count for reader in self.growing])
 
-    def mask_reported_channels(self) -> NDArray[np.bool_]:
-        """Return for which of the source's n channels a loss is reported."""
-        masks = [reader.mask_reported_channels() for reader in self.readers]
+    def make_reported_channels_mask(self) -> NDArray[np.bool_]:
+        """Return for which of the source's n channels a loss is reported, as bools (n,).
+
+        They are all channels except those of a `*` that are not expected to be in each message.
+        """
+        masks = [reader.make_reported_channels_mask() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def mask_explained_channels(self) -> NDArray[np.bool_]:
+    def make_explained_channels_mask(self) -> NDArray[np.bool_]:
         """Return for which of the source's n channels diagnostics say why they are missing.
 
-        These are the channels that the wiring lists one by one, and all array elements that are
-        identified by their index.
+        They are those whose loss is reported, and all channels of a `*` whose array elements are
+        identified by their index. The result is bools (n,).
         """
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
-            else reader.mask_reported_channels()
+            else reader.make_reported_channels_mask()
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def is_newest_message_usable(self, now_ns: int, stamp_ns: int | None) -> bool:
-        """Return whether the newest message is new enough for at least one channel."""
+        """Return whether the newest message is new enough for at least one channel.
+
+        Args:
+            now_ns: Time of the read in ns.
+            stamp_ns: Time stamp of the step in lockstep, None in real time. In lockstep a message
+                is new enough if it has this stamp, or has no stamp and came since the last read.
+        """
         received = self.received
         if stamp_ns is None:
             return received.count > 0 and received.compute_age_ns(now_ns) <= self.ages.longest
@@ -338,7 +377,9 @@ class Feed:
     def mark_stale_channels_missing(
         self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None
     ) -> bool:
-        """Mark the source's channels whose message is too old as missing, and end the read.
+        """Mark the source's channels whose message is too old as missing.
+
+        This is the last step of a read: messages that arrive later count as new.
 
         Args:
             ok: Which of the table's N channels have a valid number. Those whose message is too old
@@ -362,7 +403,12 @@ class Feed:
         return in_time
 
     def explain_lateness(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Return why `is_newest_message_usable` is false, as text for a log line."""
+        """Return why the newest message is too old, or that there is none, as text for a log line.
+
+        Args:
+            now_ns: Time of the read in ns.
+            stamp_ns: Time stamp of the step in lockstep, None in real time.
+        """
         received, longest_s = self.received, self.ages.longest / 1e9
         if not received.count:
             return f"no message yet on {self.config.topic}"
@@ -384,12 +430,16 @@ class Feed:
         return f"no message for more than {longest_s:g} s"
 
     def add_new_channels(self, lockstep: bool) -> bool:
-        """Add channels for new elements in the unread messages. Return whether ids have changed.
+        """Add channels for array elements that unread messages have for the first time.
 
-        Of several unread messages with the same names and array lengths, only the newest is kept.
+        Channels whose elements have been missing for too long may be dropped. Of several unread
+        messages with the same names and array lengths, only the newest is kept.
 
         Args:
             lockstep: Whether the table is read in lockstep.
+
+        Returns:
+            Whether the ids of the source's channels have changed.
         """
         self.error = ""
         received = self.received
@@ -402,7 +452,9 @@ class Feed:
             try:
                 self._kept.update_names(stored[0])
                 for reader in self.growing:
-                    changed |= reader.add_new_channels(stored[0], _get_time_ns(stored, lockstep))
+                    changed |= reader.add_new_channels(
+                        stored[0], _get_message_time_ns(stored, lockstep)
+                    )
             except Exception as error:
                 self.error = f"unreadable message ({error})"
         return changed
@@ -437,9 +489,9 @@ class Feed:
     ) -> MessageShape:
         """Write one message's numbers into the table. Return its shape (names, array lengths).
 
-        A number that the message does not have keeps its earlier value in two cases: in real time
-        if the channel has a maximum age, and in lockstep if the earlier value is from the same
-        step.
+        A channel that the message does not have becomes missing, with two exceptions in which it
+        keeps its earlier value: in real time if it is identified by a name and has a maximum age,
+        and in lockstep if the earlier value is from the same step.
 
         Args:
             stored: The message to read.
@@ -456,7 +508,7 @@ class Feed:
         for reader, row, place in self._reads:
             there = reader.read(stored[0], row)
             if self.growing:
-                reader.record_presence(there, _get_time_ns(stored, lockstep))
+                reader.record_presence(there, _get_message_time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -468,7 +520,7 @@ class Feed:
             return _ALL_CHANNELS
         if stays is None:
             stays = np.zeros(len(ages.limits), bool)
-        ages.set_arrival(~stays, stored, self._last)
+        ages.set_arrival_times(~stays, stored, self._last)
         return self._kept.find_shape(stored[0]) if stays.any() else _ALL_CHANNELS
 
     def explain_missing(self, index: int, now_ns: int) -> str:
@@ -487,7 +539,7 @@ class Feed:
         return reader.explain_absent(place) or reader.explain_invalid(place)
 
     def describe_absence_detail(self, index: int) -> str:
-        """Return more about why a channel is missing, or "".
+        """Return a hint on why a channel is missing, such as a similar name in the message, or "".
 
         Args:
             index: Index of the channel among the source's channels.

@@ -49,20 +49,20 @@ class ImageConfig:
         return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
 
 
-def read_image(entry: Entry) -> ImageConfig:
-    """Return the settings of a channel's entry `image`.
+def read_image_settings(entry: Entry) -> ImageConfig:
+    """Return the image settings in a channel's entry `image` of the wiring file.
 
     Raises:
         WiringError: A key or value is not allowed.
     """
     fields = entry.read_fields(("size", "patch", "stack"), ("frame", "crop", "black"))
-    size = _read_pair(fields["size"])
+    size = _read_height_and_width(fields["size"])
     patch = _read_whole_number(
         fields["patch"], "pixels along a patch's edge, at most the size", 1, min(size)
     )
     if (size[0] // patch) * (size[1] // patch) > MAX_PATCHES:
         raise fields["patch"].make_error(f"an edge that gives at most {MAX_PATCHES} patches")
-    frame = _read_pair(fields["frame"]) if "frame" in fields else None
+    frame = _read_height_and_width(fields["frame"]) if "frame" in fields else None
     crop = _read_box(fields["crop"], frame or size, "the frame") if "crop" in fields else None
     black: tuple[Box, ...] = ()
     if "black" in fields:
@@ -92,7 +92,7 @@ def cut_patches(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
 
 
 def join_patches(patches: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """Join patches to the frame from which `cut_patches` has cut them.
+    """Join patches to an image: the reverse of `cut_patches`, for one frame.
 
     Args:
         patches: Patches (N, patch, patch) of one frame, row by row.
@@ -141,7 +141,7 @@ def _read_whole_numbers(entry: Entry, count: int, allowed: str) -> tuple[int, ..
     return tuple(_read_whole_number(part, allowed, 0, LONGEST_SIDE) for part in parts)
 
 
-def _read_pair(entry: Entry) -> tuple[int, int]:
+def _read_height_and_width(entry: Entry) -> tuple[int, int]:
     """Return an entry's value as a height and a width in pixels.
 
     Raises:
@@ -160,7 +160,7 @@ def _read_box(entry: Entry, size: tuple[int, int], container: str) -> Box:
     Args:
         entry: Entry of the file.
         size: Height and width of the image.
-        container: Words for the image in the error.
+        container: What the image is called in the error.
 
     Raises:
         WiringError: The value is not a rectangle, or reaches beyond the image.

@@ -252,7 +252,7 @@ def parse_field(text: str) -> FieldPath:
 
 
 def _parse_steps(text: str) -> tuple[Step, ...]:
-    """Parse a field path that has no function and no `*` as its final step.
+    """Return the fields of a field path that has no function and does not end in `.*`.
 
     Raises:
         ValueError: The text is not such a path.

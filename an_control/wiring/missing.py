@@ -69,8 +69,8 @@ class Notice:
             message did not have.
         source: Name of the source.
         channels: Ids of the channels concerned; empty if the whole source is meant.
-        reason: Why the source or the channels were lost, or what "new" means, as text for a log
-            line.
+        reason: Text for a log line: why the source or the channels were lost, or for new channels
+            from when on they are expected.
         never: Whether the source has never sent a message.
     """
 
@@ -92,7 +92,7 @@ class Notice:
 
 
 class MissingReport:
-    """The channels of a table that were missing at the newest read, and notices of changes.
+    """A report on which channels of a table are missing, with notices of losses and recoveries.
 
     Args:
         feeds: The table's sources (subscribed topics).
@@ -113,13 +113,13 @@ class MissingReport:
         """Time of the newest read in real time; None in lockstep."""
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
-    def number_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
-        """Report on the channels with these ids from now on.
+    def set_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
+        """Set the channels that the report is about, because the table's channels have changed.
 
         Args:
-            ids: Ids of the N channels.
-            previous: An earlier report. What it knows of a channel is copied to the channel with
-                the same id.
+            ids: Ids of the table's N channels.
+            previous: An earlier report. Whether a channel is already reported as lost is copied
+                from it to the channel with the same id.
         """
         known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
@@ -128,41 +128,56 @@ class MissingReport:
     def add_notices_of_changes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
-        """Add notices of what has changed at a read of the table. Return `ok` as bytes.
+        """Add notices of sources and channels that a read of the table has found lost or back.
 
         Args:
             ok: Which of the N channels are valid, as bools.
             fresh: For each source, whether its newest message can be used.
             now_ns: Time of the read.
             stamp_ns: Time stamp of the step in lockstep, None in real time.
+
+        Returns:
+            `ok` as bytes, by which the caller recognises the same set of valid channels.
         """
         self._read_ns = now_ns if stamp_ns is None else None
         pattern = ok.tobytes()
         if (pattern, fresh) != self._last:
             self._last, self._ok = (pattern, fresh), ok
-            for feed, in_time in zip(self._feeds, fresh, strict=True):
-                self._add_notice(feed, in_time, now_ns, stamp_ns)
-                feed.fresh = in_time
-                if in_time:
+            for feed, usable in zip(self._feeds, fresh, strict=True):
+                self._add_source_notice(feed, usable, now_ns, stamp_ns)
+                feed.fresh = usable
+                if usable:
                     read_ns = now_ns if stamp_ns is None else feed.received.arrival_ns
                     self._add_channel_notices(feed, read_ns)
         return pattern
 
-    def _add_notice(self, feed: Feed, in_time: bool, now_ns: int, stamp_ns: int | None) -> None:
-        """Add a notice if a source was lost or came back."""
+    def _add_source_notice(
+        self, feed: Feed, usable: bool, now_ns: int, stamp_ns: int | None
+    ) -> None:
+        """Add a notice if a source was lost or came back.
+
+        Args:
+            feed: The source, whose attribute `fresh` still has its value from the read before.
+            usable: Whether the source's newest message can be used now.
+            now_ns: Time of the read.
+            stamp_ns: Time stamp of the step in lockstep, None in real time.
+        """
         name = feed.config.name
-        if in_time and not feed.fresh:
+        if usable and not feed.fresh:
             self._notices.append(Notice("recovered", name))
-        elif feed.fresh and not in_time:
+        elif feed.fresh and not usable:
             reason = feed.error or feed.explain_lateness(now_ns, stamp_ns)
             self._notices.append(Notice("lost", name, (), reason, not feed.received.count))
 
     def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
-        """Add notices of channels that were lost or came back, one for all with the same reason."""
+        """Add notices of a source's channels that were lost or came back.
+
+        Channels that were lost for the same reason share a notice.
+        """
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.mask_reported_channels()).tolist():
+        for index in np.flatnonzero((ok != fine) & feed.make_reported_channels_mask()).tolist():
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
@@ -171,11 +186,11 @@ class MissingReport:
                 groups["lost", reason].append(ids[index])
         fine[:] = ok
         for (kind, reason), changed in groups.items():
-            reason = _join_detail(reason, details.get(reason, ""))
+            reason = _append_detail(reason, details.get(reason, ""))
             self._notices.append(Notice(kind, feed.config.name, tuple(changed), reason))
 
-    def add_new_notices(self) -> None:
-        """Add notices of channels that a wildcard (`*`) added after the source's first message."""
+    def add_notices_of_new_channels(self) -> None:
+        """Add notices of channels that a `*` has added since the source's first message."""
         for feed in self._feeds:
             new = [id_ for reader in feed.growing for id_ in reader.appeared]
             for reader in feed.growing:
@@ -208,13 +223,13 @@ class MissingReport:
         for feed in self._feeds:
             late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns, None)
             first: dict[str, str] = {}
-            for index in self._find_reported_missing(feed):
+            for index in self._find_missing_channels(feed):
                 reason = late or feed.error or feed.explain_missing(index, now_ns)
                 if reason not in first:
                     first[reason] = (
                         reason
                         if late
-                        else _join_detail(reason, feed.describe_absence_detail(index))
+                        else _append_detail(reason, feed.describe_absence_detail(index))
                     )
                 found.setdefault(first[reason], []).append(self._ids[feed.place][index])
         return found
@@ -233,9 +248,9 @@ class MissingReport:
                 present=int(np.count_nonzero(self._ok[feed.place])),
                 expected=feed.expected_count,
                 missing=tuple(
-                    self._ids[feed.place][index] for index in self._find_reported_missing(feed)
+                    self._ids[feed.place][index] for index in self._find_missing_channels(feed)
                 ),
-                reasons=self._explain_missing(feed),
+                reasons=self._list_missing_reasons(feed),
                 unexpected=sum(reader.unexpected_count for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -243,29 +258,32 @@ class MissingReport:
             for feed in self._feeds
         ]
 
-    def _find_reported_missing(self, feed: Feed) -> list[int]:
-        """Return the channels that should be present and are missing, as indices in a source."""
+    def _find_missing_channels(self, feed: Feed) -> list[int]:
+        """Return a source's channels that should be present and are missing.
+
+        The result is their indices among the source's channels.
+        """
         missing: list[int] = np.flatnonzero(
-            feed.mask_reported_channels() & ~self._ok[feed.place]
+            feed.make_reported_channels_mask() & ~self._ok[feed.place]
         ).tolist()
         return missing
 
-    def _explain_missing(self, feed: Feed) -> tuple[str, ...]:
-        """Return why the first few missing channels of a source are missing.
+    def _list_missing_reasons(self, feed: Feed) -> tuple[str, ...]:
+        """Return the reasons why the first 8 missing channels of a source are missing, each once.
 
         The result is empty if the source itself is missing.
         """
         if not feed.fresh or not feed.received.count:
             return ()
         read_ns = feed.received.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.mask_explained_channels() & ~self._ok[feed.place]
+        missing = feed.make_explained_channels_mask() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.explain_missing(index, read_ns)
             if reason not in found:
-                found[reason] = _join_detail(reason, feed.describe_absence_detail(index))
+                found[reason] = _append_detail(reason, feed.describe_absence_detail(index))
         return tuple(found.values())
 
 
-def _join_detail(reason: str, detail: str) -> str:
+def _append_detail(reason: str, detail: str) -> str:
     return f"{reason}: {detail}" if detail else reason

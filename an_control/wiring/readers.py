@@ -53,7 +53,7 @@ class Repairs:
         self._single = len(configs) == 1
 
         def read_setting(name: str) -> Values:
-            """Return one setting of all N channels as an array, with NaN for None."""
+            """Return one setting of all channels as an array (N,), with NaN for None."""
             values = [getattr(config, name) for config in configs]
             return np.array([np.nan if one is None else one for one in values], np.float64)
 
@@ -63,11 +63,11 @@ class Repairs:
         self._inf, self._minus_inf = read_setting("inf"), read_setting("minus_inf")
 
     def __call__(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
-        """Return the numbers, with the wiring file's replacement instead of each unusable number.
+        """Return a copy of the numbers in which each unusable one is replaced.
 
         NaN, infinity, minus infinity and a number outside the channel's valid range are unusable.
-        If the wiring file gives no replacement, the result is NaN, which means that the channel is
-        missing.
+        The wiring file may give a replacement for each of these cases. Without one the result is
+        NaN, which means that the channel is missing.
 
         Args:
             numbers: The numbers (n,).
@@ -75,16 +75,18 @@ class Repairs:
         """
         raw = np.asarray(numbers, np.float64)
 
-        def select(column: Values) -> Values:
-            """Return one setting of the channels in `where`, from that of all channels."""
+        def select_channels(column: Values) -> Values:
+            """Return the part of a setting's values that is for the channels in `where`."""
             return column if self._single else column[where]
 
         values = np.where(
-            (raw < select(self._low)) | (raw > select(self._high)), select(self._outside), raw
+            (raw < select_channels(self._low)) | (raw > select_channels(self._high)),
+            select_channels(self._outside),
+            raw,
         )
-        values = np.where(np.isnan(raw), select(self._nan), values)
-        values = np.where(np.isposinf(raw), select(self._inf), values)
-        return np.where(np.isneginf(raw), select(self._minus_inf), values)
+        values = np.where(np.isnan(raw), select_channels(self._nan), values)
+        values = np.where(np.isposinf(raw), select_channels(self._inf), values)
+        return np.where(np.isneginf(raw), select_channels(self._minus_inf), values)
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
@@ -150,8 +152,9 @@ class Presence:
     """Record of when each element of a wildcard (a channel id with a `*`) was in a message.
 
     Args:
-        proves: Whether an element becomes expected when it has come for PROVEN_NS; if False,
-            elements come and go with each message.
+        expects_elements: Whether an element becomes expected in further messages once messages have
+            had it for `PROVEN_NS` (1 s). If False, none is expected, and the newest message decides
+            which elements there are.
 
     Attributes:
         expected: For each of the n elements, whether it is expected in further messages.
@@ -163,8 +166,8 @@ class Presence:
     gone_ns = PROVEN_NS
     """Time in ns for which an element must be missing before it may be dropped."""
 
-    def __init__(self, proves: bool) -> None:
-        self._proves = proves
+    def __init__(self, expects_elements: bool) -> None:
+        self._expects_elements = expects_elements
         self._since_ns = np.zeros(0, np.int64)
         self._last_ns = np.zeros(0, np.int64)
         self._now_ns = 0
@@ -181,7 +184,7 @@ class Presence:
                 all.
             now_ns: Time of the message in ns.
         """
-        if present is None and self._is_settled and self.complete:
+        if present is None and self._can_none_become_expected and self.complete:
             self._now_ns = now_ns
             return
         if self.complete:
@@ -193,30 +196,31 @@ class Presence:
         again = present & (self._last_ns != before_ns) & self._find_disappeared_elements()
         self._since_ns[again] = now_ns
         self._last_ns[present] = now_ns
-        if self._proves:
+        if self._expects_elements:
             self.expected |= self._last_ns - self._since_ns >= PROVEN_NS
         self.count = int(np.count_nonzero(self.expected | present))
 
-    def find_stale_elements(self) -> NDArray[np.bool_]:
-        """Return, for each element, whether it may be dropped.
+    def find_droppable_elements(self) -> NDArray[np.bool_]:
+        """Return, for each of the n elements, whether it may be dropped.
 
-        That is so if it is not expected and has been missing for longer than `gone_ns`.
+        An element may be dropped if it is not expected and has been missing for longer than
+        `gone_ns`.
         """
         if self.complete:
             return np.zeros(len(self.expected), bool)
         return ~self.expected & self._find_disappeared_elements()
 
-    def reorder_elements(self, places: NDArray[np.intp], now_ns: int) -> None:
+    def reorder_elements(self, previous_indices: NDArray[np.intp], now_ns: int) -> None:
         """Reorder, drop or add elements of the record.
 
         Args:
-            places: For each of the n elements after the change, its previous index, or -1 if it is
-                new and present now.
+            previous_indices: For each of the n elements after the change, its index before the
+                change, or -1 if it is new. A new element counts as present now.
             now_ns: Present time in ns.
         """
         if self.complete:
             self._last_ns[:] = self._now_ns
-        old, new = places >= 0, len(places)
+        old, new = previous_indices >= 0, len(previous_indices)
         since, last = np.full(new, now_ns, np.int64), np.full(new, now_ns, np.int64)
         expected = np.zeros(new, bool)
         for array, before in (
@@ -224,13 +228,13 @@ class Presence:
             (last, self._last_ns),
             (expected, self.expected),
         ):
-            array[old] = before[places[old]]
+            array[old] = before[previous_indices[old]]
         self._since_ns, self._last_ns, self.expected = since, last, expected
         self.complete = False
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that have been missing for longer than `gone_ns` + PROVEN_NS."""
+        """Stop expecting elements that have been missing for `gone_ns` and 1 s more."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
@@ -245,9 +249,9 @@ class Presence:
         return gone
 
     @property
-    def _is_settled(self) -> bool:
+    def _can_none_become_expected(self) -> bool:
         """Whether no further element can become expected."""
-        return not self._proves or bool(self.expected.all())
+        return not self._expects_elements or bool(self.expected.all())
 
 
 Row = NDArray[np.float64]
@@ -263,10 +267,9 @@ _ONE_EACH = "the sender must send one for each name"
 
 
 class Reader(ABC):
-    """Base class of readers, which read the numbers of some channels from one source's messages.
+    """Base class of objects that read the numbers of some channels from one source's messages.
 
-    An exception from `add_new_channels` or `read` means that the message does not match its type,
-    or is larger than allowed.
+    If `read` raises an exception, the message does not match its type, or is larger than allowed.
 
     Args:
         channels: Id and settings of each channel, in the order in which `read` writes them.
@@ -287,13 +290,15 @@ class Reader(ABC):
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def mask_reported_channels(self) -> Mask:
+    def make_reported_channels_mask(self) -> Mask:
         """Return, for each of the N channels, whether its loss is reported."""
         return np.ones(len(self.ids), bool)
 
     @abstractmethod
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the channels' numbers into an array, NaN for unknown ones.
+        """Write the numbers of the channels that a message has into an array.
+
+        A number that is not known or not usable is written as NaN.
 
         Args:
             message: Message of the source.
@@ -318,7 +323,7 @@ class Reader(ABC):
             return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
-    def _write(self, row: Row, where: slice | Mask, numbers: Any) -> None:
+    def _write_repaired(self, row: Row, where: slice | Mask, numbers: Any) -> None:
         """Write numbers into the array, with the wiring file's replacements for unusable ones.
 
         Args:
@@ -347,7 +352,7 @@ class Reader(ABC):
         return None
 
     def describe_absence_detail(self, index: int) -> str:
-        """Return more about a channel that is not in the message, such as a similar name, or "".
+        """Return a hint on why a message lacks a channel, such as a similar name, or "".
 
         Args:
             index: Index of the channel.
@@ -355,7 +360,7 @@ class Reader(ABC):
         return ""
 
     def describe_replacement(self, index: int) -> str:
-        """Return what the newest message has instead of a channel that an earlier message had.
+        """Return what the newest message may have in place of a channel that an earlier one had.
 
         Args:
             index: Index of the channel.
@@ -366,19 +371,21 @@ class Reader(ABC):
         return ""
 
     def find_ids_by_name(self, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that come from messages with certain element names.
+        """Return the ids of the channels that read array elements with certain names.
+
+        Channels that are not identified by a name are always returned.
 
         Args:
-            names: Names of the elements in the message; empty returns all ids.
+            names: Names of the elements in the message; if empty, all ids are returned.
         """
         return list(self.ids)
 
     def reset(self) -> None:
-        """Discard what is kept from earlier messages, because a new episode starts."""
+        """Discard camera frames of earlier messages, because a new episode starts."""
         return
 
     def copy_state(self, other: Reader) -> None:
-        """Copy the state of another reader of the same channels."""
+        """Copy the state that another reader of the same channels has from earlier messages."""
         return
 
 
@@ -399,7 +406,7 @@ class ScalarReader(Reader):
 
         Return None, which means that the message has all channels.
         """
-        self._write(row, _ALL, self._get(message))
+        self._write_repaired(row, _ALL, self._get(message))
         return None
 
 
@@ -425,12 +432,12 @@ class AngleReader(Reader):
         Return None, which means that the message has all channels.
         """
         x, y, z, w = self._get(message)
-        self._write(row, _ALL, [function(x, y, z, w) for function in self._functions])
+        self._write_repaired(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
 
 
 class MarkedReader(Reader):
-    """Reader of numbers that a message can declare not available.
+    """Reader of numbers that a message can declare unavailable, such as a missing orientation.
 
     Args:
         reader: Reads the numbers if the message does not declare them unavailable.
@@ -459,7 +466,13 @@ class MarkedReader(Reader):
         return None
 
     def explain_invalid(self, index: int) -> str:
-        """Return why a channel is missing, also if the message declares it unavailable."""
+        """Return why a channel is missing although the message holds its number, as text.
+
+        The reason may be that the message declares the number unavailable.
+
+        Args:
+            index: Index of the channel.
+        """
         return self._mark.reason if self._absent else self._reader.explain_invalid(index)
 
 
@@ -468,7 +481,7 @@ class Wildcard:
 
     Args:
         config: Entry in the wiring file of the channel with the `*`.
-        prefix: Text that the `*` stands for in addition, before the element's name or index.
+        prefix: Text before the element's name or index; both together replace the `*`.
         taken: Ids that are in use. All wildcards of a table share this set, so that no id is given
             twice.
         by_name: Whether elements are identified by name, so that different messages may hold
@@ -523,9 +536,13 @@ class GrowingReader(Reader):
         it has reported them."""
         self.dropped = 0
 
-    def mask_reported_channels(self) -> Mask:
+    def make_reported_channels_mask(self) -> Mask:
         """Return, for each of the N channels, whether its loss is reported."""
-        return self._presence.expected.copy() if self.wildcard else super().mask_reported_channels()
+        return (
+            self._presence.expected.copy()
+            if self.wildcard
+            else super().make_reported_channels_mask()
+        )
 
     @property
     def max_age_s(self) -> float | None:
@@ -546,18 +563,23 @@ class GrowingReader(Reader):
     def unexpected_count(self) -> int:
         """Number of channels that are present, or were recently, but are not expected to stay."""
         return (
-            len(self.ids) - int(np.count_nonzero(self.mask_reported_channels()))
+            len(self.ids) - int(np.count_nonzero(self.make_reported_channels_mask()))
             if self.adds_by_name
             else 0
         )
 
     @abstractmethod
     def add_new_channels(self, message: Any, time_ns: int) -> bool:
-        """Add channels for new elements of a message. Return whether the ids have changed.
+        """Add channels for array elements that come for the first time in a message.
+
+        Channels whose elements have been missing for too long may be dropped.
 
         Args:
             message: Message of the source.
             time_ns: Time of the message in ns.
+
+        Returns:
+            Whether the ids have changed.
         """
 
     def record_presence(self, present: Mask | None, time_ns: int) -> None:
@@ -571,16 +593,16 @@ class GrowingReader(Reader):
         if self.wildcard:
             self._presence.record_elements(present, time_ns)
 
-    def set_removal_delay_ns(self, limit_ns: int) -> None:
-        """Set for how many ns an element must be missing before it may be dropped."""
-        self._presence.gone_ns = limit_ns
+    def set_removal_delay_ns(self, delay_ns: int) -> None:
+        """Set for how many ns an element must be missing before its channel may be dropped."""
+        self._presence.gone_ns = delay_ns
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that have not come recently."""
+        """Stop expecting elements that have been missing for a while; see `Presence`."""
         self._presence.stop_expecting_absent_channels()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
-        """Return whether both readers add channels from the same entry of the wiring."""
+        """Return whether both readers add channels for the same `*` of the wiring file."""
         mine, theirs = self.wildcard, other.wildcard
         return bool(
             mine and theirs and (mine.config, mine.prefix) == (theirs.config, theirs.prefix)
@@ -596,23 +618,26 @@ class GrowingReader(Reader):
             self._presence = other._presence.copy()
         else:
             self._presence.reorder_elements(np.full(len(self.ids), MISSING, np.intp), 0)
-        self._update_after_change()
+        self._update_element_lookup()
 
     def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
-        """Add channels for new elements and drop old ones. Return whether the ids have changed.
+        """Add channels for new elements, and drop those of elements missing for too long.
 
         Args:
-            keys: Names or indices of the elements in a message.
+            keys: Names or indices of all elements in a message.
             time_ns: Time of the message in ns.
+
+        Returns:
+            Whether the ids have changed.
         """
-        stale = self._presence.find_stale_elements()
+        stale = self._presence.find_droppable_elements()
         if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
             return False
         first, keys = not self._seen, dict.fromkeys(keys)
         gone = {place for place in np.flatnonzero(stale).tolist() if self._keys[place] not in keys}
         seen = self._seen - {self._keys[place] for place in gone}
         new = [key for key in keys if key not in seen]
-        check_size(len(seen) + len(new))
+        check_element_count(len(seen) + len(new))
         kept = [place for place in range(len(self.ids)) if place not in gone]
         self._drop_channels(gone, kept)
         for key in new:
@@ -621,7 +646,7 @@ class GrowingReader(Reader):
         if not first and self.adds_by_name:
             self.appeared += self.ids[len(kept) :]
         self._presence.reorder_elements(np.array(kept + added * [MISSING], np.intp), time_ns)
-        self._update_after_change()
+        self._update_element_lookup()
         return bool(gone or added)
 
     def _add_channel(self, key: Any) -> None:
@@ -653,8 +678,11 @@ class GrowingReader(Reader):
         self._keys = [self._keys[place] for place in kept]
         self.configs = [self.wildcard.config] * len(kept)
 
-    def _update_after_change(self) -> None:
-        """Update what depends on the elements' names or indices, after elements have changed."""
+    def _update_element_lookup(self) -> None:
+        """Find the elements in messages anew, after elements were added or dropped.
+
+        Subclasses that store where elements are override this method.
+        """
 
 
 class ElementReader(GrowingReader):
@@ -687,7 +715,7 @@ class ElementReader(GrowingReader):
         self._names = names
         self._length = 0
         self._grown_for: tuple[int, int] | None = None
-        self._update_after_change()
+        self._update_element_lookup()
 
     def count_elements(self, message: Any) -> int:
         """Return the number of elements of a message's array."""
@@ -724,13 +752,13 @@ class ElementReader(GrowingReader):
         """
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
-            self._find_element_indices()
+            self._update_element_indices()
         length = self._length = len(data)
         if self._reach <= length <= self._longest:
-            self._write(row, _ALL, data[self._index])
+            self._write_repaired(row, _ALL, data[self._index])
             return None
         here = (self._index >= 0) & (self._index < length) & (length <= self._longest)
-        self._write(row, here, data[self._index[here]])
+        self._write_repaired(row, here, data[self._index[here]])
         if not self._names:
             return here
         there = (self._index != MISSING) & (length > 0)
@@ -758,17 +786,18 @@ class ElementReader(GrowingReader):
         return f"{self._field} has {length}{of} elements{more}"
 
     def find_ids_by_name(self, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that come from messages with certain element names.
+        """Return the ids of the channels that read array elements with certain names.
 
         Args:
-            names: Names of the elements in the message; empty returns all ids.
+            names: Names of the elements in the message. If it is empty, or the array has no names,
+                all ids are returned.
         """
         if not (self._names and names):
             return list(self.ids)
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
     def describe_absence_detail(self, index: int) -> str:
-        """Return text on which name in the message is most similar to a missing one, or "".
+        """Return text on the name in the message that is most similar to a missing one, or "".
 
         Args:
             index: Index of the channel.
@@ -778,7 +807,7 @@ class ElementReader(GrowingReader):
         return describe_nearest_name(str(self._keys[index]), self._list_message_names())
 
     def describe_replacement(self, index: int) -> str:
-        """Return text on a name in the newest message that may be another spelling of this one.
+        """Return text on a name in the newest message that may be a missing name spelt differently.
 
         Args:
             index: Index of the channel.
@@ -798,13 +827,13 @@ class ElementReader(GrowingReader):
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
 
-    def _update_after_change(self) -> None:
-        """Find the index of each element again, after elements were added or dropped."""
+    def _update_element_lookup(self) -> None:
+        """Find the index of each element in messages anew, after elements were added or dropped."""
         self._aims: dict[int, NDArray[np.intp]] = {}
-        self._find_element_indices()
+        self._update_element_indices()
 
-    def _find_element_indices(self) -> None:
-        """Find the index of each element in messages with the newest list of names."""
+    def _update_element_indices(self) -> None:
+        """Store the index that each element has in messages with the newest list of names."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
         if index is None:
@@ -822,7 +851,9 @@ class ElementReader(GrowingReader):
 
 
 def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
-    """Return a function that returns a message's array as numpy (n,), if possible no copy.
+    """Return a function that returns an array of a message as a numpy array (n,).
+
+    The numpy array shares the message's memory if possible.
 
     Args:
         path: Dotted attribute path of the array.
@@ -842,8 +873,8 @@ def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
     return read_array
 
 
-def check_size(count: int) -> None:
-    """Check that a wildcard does not have more than MAX_ELEMENTS elements.
+def check_element_count(count: int) -> None:
+    """Check that a wildcard (`*`) does not have more than `MAX_ELEMENTS` (20000) array elements.
 
     Args:
         count: Number of elements.
@@ -857,7 +888,7 @@ def check_size(count: int) -> None:
 
 @dataclass(frozen=True)
 class FieldAccess:
-    """One field that leads from a message to a number, with the element that is taken from it.
+    """One field on the way from a message to a number, and the element that is chosen in it.
 
     Attributes:
         name: Name of the field.
@@ -873,7 +904,7 @@ class FieldAccess:
     label: tuple[bool, bool] = (False, False)
 
     def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
-        """Return the parts that this field adds to a channel's id.
+        """Return the parts, none to two, that this field adds to a channel's id.
 
         Args:
             key: Index or name of the element. It replaces a `*`.
@@ -932,7 +963,7 @@ class NestedReader(GrowingReader):
         """
         found = self._found = self._read_all_numbers(message)
         there = np.array([key in found for key in self._keys], bool)
-        self._write(row, there, [found[key] for key in self._keys if key in found])
+        self._write_repaired(row, there, [found[key] for key in self._keys if key in found])
         return None if there.all() else there
 
     def explain_absent(self, index: int) -> str | None:
@@ -953,7 +984,7 @@ class NestedReader(GrowingReader):
         for parts, value in self._iterate_numbers(message, self._accesses, None, ()):
             label = ".".join(parts)
             found[label] = math.nan if label in found else value
-            check_size(len(found))
+            check_element_count(len(found))
         return found
 
     def _iterate_numbers(
@@ -977,7 +1008,11 @@ class NestedReader(GrowingReader):
             yield from self._iterate_numbers(item, rest, names, parts + access.make_id_parts(key))
 
     def _to_number(self, value: Any) -> float:
-        """Return a field's content as a number: if a quaternion, the value of the function."""
+        """Return a field's content as a number; for a quaternion, the reader's function of it.
+
+        Args:
+            value: A number, a single byte, or a quaternion message.
+        """
         if self._angle:
             return self._angle(value.x, value.y, value.z, value.w)
         return float(value[0] if isinstance(value, bytes) else value)
@@ -996,7 +1031,7 @@ def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
 def _select_elements(
     field: Any, key: int | str | None, names: Any
 ) -> Iterator[tuple[int | str | None, Any]]:
-    """Yield the elements of a field that a key selects, each with its own name or index.
+    """Yield the elements of a field that a key selects, each as a pair: its name or index, itself.
 
     Nothing is yielded for a list that is longer than its names, because it is not known which name
     belongs to which element.

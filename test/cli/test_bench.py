@@ -56,7 +56,7 @@ def test_parts_shows_every_part_and_what_a_further_channel_costs(monkeypatch, tm
     bench_inference.main("0.001", "--parts")
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["parts"] for row in rows} == set(bench_inference.PARTS)
-    monkeypatch.setattr("an_control.cli.bench.measure_on_one_core", lambda *_, **__: rows)
+    monkeypatch.setattr("an_control.cli.bench.measure_tick_time_on_one_core", lambda *_, **__: rows)
     result = tmp_path / "result.json"
     assert main(["bench", "parts", "--json", str(result)]) == 0
     shown = json.loads(result.read_text())
@@ -109,7 +109,7 @@ def test_inference_is_measured_with_one_thread(monkeypatch):
         __enter__ = __exit__ = lambda self, *_: self
 
     monkeypatch.setattr(bench_inference.subprocess, "Popen", Process)
-    assert list(bench_inference.measure_on_one_core(None, 0.1)) == []
+    assert list(bench_inference.measure_tick_time_on_one_core(None, 0.1)) == []
     assert seen["OPENBLAS_NUM_THREADS"] == seen["OMP_NUM_THREADS"] == "1"
     assert seen["PATH"] == os.environ["PATH"]
 

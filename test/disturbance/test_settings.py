@@ -97,7 +97,7 @@ def test_a_recorded_episode_is_disturbed_as_it_would_have_been_tick_by_tick(one)
         return
     wide = {one.name: Range(0, 4 if one.whole else 0.5)} if one.kind is Range else {}
     for settings in (having(one), replace(having(one), shuffle=Shuffle(True, 7), **wide)):
-        live, again = (Disturber(IDS, settings, 3, keep_places=True) for _ in range(2))
+        live, again = (Disturber(IDS, settings, 3, missing_as_nan=True) for _ in range(2))
         ticks = [(live.disturb(tick, live.ids)[0], live.has_message_arrived) for tick in recorded]
         replay = again.disturb_episode(recorded)
         assert replay.steps.tolist() == [step for step, (_, came) in enumerate(ticks) if came]
@@ -198,9 +198,9 @@ def test_what_evaluation_does_to_patches_never_touches_their_numbers(one):
 
 
 def test_more_signals_than_channels_cannot_move():
-    DisturbanceSettings(swap=28).check_channels(28)
+    DisturbanceSettings(swap=28).check_swap_count(28)
     with pytest.raises(ValueError, match=r"swap: 99 .*0 to 28, the number of channels"):
-        DisturbanceSettings(swap=99).check_channels(28)
+        DisturbanceSettings(swap=99).check_swap_count(28)
 
 
 def test_training_refuses_such_a_swap_by_its_text():

@@ -127,7 +127,7 @@ def test_only_the_newest_black_boxes_stay(tmp_path: Path) -> None:
         one.mkdir()
         os.utime(one, (number, number))
     (tmp_path / "mine").mkdir()
-    recorder._delete_oldest(tmp_path)
+    recorder._delete_oldest_black_boxes(tmp_path)
     left = sorted(one.name for one in tmp_path.iterdir())
     assert left == [f"black_box_policy_{number:02}" for number in range(5, 14)] + ["mine"]
 
@@ -136,7 +136,7 @@ def test_without_mcap_a_node_acts_and_cannot_record(
     stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "an_control.ros.recording.describe_missing_package", lambda: "pip install it"
+        "an_control.ros.recording.get_needed_install_command", lambda: "pip install it"
     )
     node = stand.start()
     stand.step(0)

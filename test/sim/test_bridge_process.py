@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 
-from an_control.bench.lockstep import measure_lockstep
+from an_control.bench.lockstep import measure_lockstep_speed
 
 LIMIT_S = 60.0
 PENDULUM = """
@@ -157,6 +157,6 @@ def test_the_scrambler_stops_cleanly_and_refuses_a_missing_wiring():
 
 
 def test_the_lockstep_bench_runs_two_processes_without_a_timeout(pendulum):
-    figures = measure_lockstep(pendulum, steps=200)
+    figures = measure_lockstep_speed(pendulum, steps=200)
     assert figures["timeouts"] == 0
     assert figures["steps_per_s"] > 0 and figures["latency_p50_us"] > 0

@@ -95,12 +95,14 @@ class Policy(Node):
         self.held: deque[tuple[float, np.ndarray, int | None]] = deque()
         self.times = 1
         command = simulation.command
-        self._slices = command.slices
+        self._slices = command.message_slices
         self._messages = [
             CommandMessage(
                 one, import_message_class(one.type), import_message_class, simulation.file, key
             )
-            for one, key in zip(command.messages, map(command.format_key, count()), strict=False)
+            for one, key in zip(
+                command.messages, map(command.format_message_key, count()), strict=False
+            )
         ]
         self._sends = [
             self.create_publisher(type(one.message), one.topic, 10) for one in self._messages

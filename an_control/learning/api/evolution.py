@@ -333,7 +333,7 @@ def parse_disturbances(
         try:
             found.append(DisturbanceSettings.parse(text))
             if channels is not None:
-                found[-1].check_channels(channels)
+                found[-1].check_swap_count(channels)
         except ValueError as error:
             raise ValueError(f"--shuffle {text}: {error}") from error
     return tuple(found)

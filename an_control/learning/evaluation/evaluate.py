@@ -64,7 +64,7 @@ def play_episodes(
     """
     if isinstance(protocol, DisturbanceSettings):
         protocol = EvaluationProtocol(protocol)
-    protocol.disturbance.check_channels(len(channels))
+    protocol.disturbance.check_swap_count(len(channels))
     check_robot(env, protocol.disturbance)
     _set_background(env, protocol.background)
     disturber = Disturber(channels, protocol.disturbance, seed, protocol.schedule)

@@ -43,7 +43,7 @@ class CommandReader:
         self._messages: list[CommandMessage] = []
         self._stamps: list[Callable[[Any], int | None]] = []
         for number, config in enumerate(command.messages):
-            key = command.format_key(number)
+            key = command.format_message_key(number)
             try:
                 cls = resolve(config.type)
             except LookupError as error:
@@ -52,7 +52,7 @@ class CommandReader:
             self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
             self._stamps.append(make_stamp_reader(cls))
         actuators = [actuator for config in command.messages for actuator in config.actuators]
-        self._slices = command.slices
+        self._slices = command.message_slices
         self._scales = np.array([actuator.scale for actuator in actuators])
         self._offsets = np.array([actuator.offset for actuator in actuators])
         safe = np.array([actuator.safe for actuator in actuators])

@@ -93,7 +93,7 @@ def _store_command(
     topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
     robot.commands.clear_commands()
     for config, message, span in zip(
-        command.messages, controller.messages, command.slices, strict=True
+        command.messages, controller.messages, command.message_slices, strict=True
     ):
         message.fill(values[span], stamp_ns)
         if config.topic in topics:

@@ -27,7 +27,7 @@ from an_control.wiring.command import (
     CommandMessageList,
     list_message_entries,
     read_actuator_field,
-    read_shared_field,
+    read_shared_field_path,
 )
 from an_control.wiring.messages import MESSAGE_TYPE
 
@@ -246,7 +246,7 @@ def load_simulation(path: str | Path) -> Simulation:
     command = CommandMessageList(
         tuple(_parse_message(one) for one in list_message_entries(top["command"]))
     )
-    command.check_unique(str(path))
+    command.check_topics_and_actuators_unique(str(path))
     publish = tuple(
         _parse_topic(*item) for item in top["publish"].iterate_items("at least one topic")
     )
@@ -310,7 +310,7 @@ def _parse_message(entry: Entry) -> SimulatedMessageConfig:
     """Parse the YAML entry of a command topic."""
     parts = entry.read_fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].iterate_items("at least one actuator, in the action's order")
-    shared = read_shared_field(parts["field"]) if "field" in parts else None
+    shared = read_shared_field_path(parts["field"]) if "field" in parts else None
     return SimulatedMessageConfig(
         topic=parts["topic"].read_text("a topic name", _TOPIC),
         type=_parse_type(parts["type"]),

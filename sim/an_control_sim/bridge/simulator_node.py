@@ -276,7 +276,7 @@ def check_files_fit(
     """
     file, takes = wiring.file, {one.topic: one for one in simulation.command.messages}
     for number, sends in enumerate(wiring.command.messages):
-        key, taken = wiring.command.format_key(number), takes.pop(sends.topic, None)
+        key, taken = wiring.command.format_message_key(number), takes.pop(sends.topic, None)
         if taken is None or taken.type != sends.type:
             known = ", ".join(f"{one.topic} of {one.type}" for one in simulation.command.messages)
             allowed = f"what {simulation.file} takes: {known}"

@@ -124,7 +124,7 @@ class ScrambledReadings:
         for stage in iterate_scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
-                stage.check_channels(self._count)
+                stage.check_swap_count(self._count)
 
     def start_episode(self) -> None:
         """Do nothing: these messages do not depend on earlier readings."""
@@ -188,7 +188,7 @@ class ScrambledImage:
         """
         for stage in iterate_scheduled_settings(settings, schedule):
             stage.check_observation("images")
-            stage.check_channels(len(self._place))
+            stage.check_swap_count(len(self._place))
 
     def start_episode(self) -> None:
         """Forget the delayed frames of the previous episode."""
@@ -206,7 +206,7 @@ class ScrambledImage:
         signals, names = disturber.disturb(np.array(seen, np.float32), readings.ids)
         frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)
         frame[seen] = readings.values[:, -1]
-        late = self._late(frame, disturber.settings.delay.count)
+        late = self._late(frame, disturber.settings.delay.whole_number)
         set_stamp(self.message.header.stamp, stamp_ns)
         if not disturber.is_message_new:
             return

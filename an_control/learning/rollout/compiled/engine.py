@@ -155,7 +155,7 @@ class FusedEngine:
             raise ValueError(
                 f"{disturbance}: compiled rollouts support only {able}; use --engine processes"
             )
-        disturbance.check_channels(len(self.channels))
+        disturbance.check_swap_count(len(self.channels))
         signals, present, noise, copied = [], [], [], []
         disturbers: dict[int, Disturber] = {}
         for start in starts:
