@@ -127,8 +127,8 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False; With the option `state` the same call continues
-            the evaluation.
+        RunStoppedError: `progress` returned False. With the option `state`, the same call continues
+            the evaluation later.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,
@@ -192,11 +192,13 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
 
 
 def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
-    """Check that a Markdown file has the marks between which tables are written.
+    """Raise ValueError unless a Markdown file has the marks between which tables are written.
+
+    The marks are two comments around each table, see `write_tables`.
 
     Args:
-        path: The file. A file that does not exist has no missing marks, because it can be created.
-        titles: Titles of the tables.
+        path: The file. If it does not exist, nothing is raised, because it can be created.
+        titles: Titles of the tables, which their marks contain.
 
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
@@ -241,7 +243,10 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
 def _collect_warnings(
     options: EvaluateOptions, model: Model, protocols: dict[str, EvaluationProtocol]
 ) -> list[str]:
-    """Return warnings for the user, to show before the episodes are played.
+    """Return texts that warn the user before the episodes are played.
+
+    They say that signals move although the model needs its channels in order, or that the model
+    file sets the monitor to off.
 
     Args:
         options: Options of the evaluation.
@@ -268,15 +273,15 @@ def _collect_warnings(
 
 
 def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a task and check that its channels and actions fit the model.
+    """Make the environment of a task and check that a model has as many channels and actions.
 
     Args:
-        options: Options of the evaluation, for errors.
+        options: Options of the evaluation, from which the texts of errors take the model's path.
         task: A task known by name, or a gymnasium id.
         model: The model.
 
     Raises:
-        ValueError: The channels or the actions do not fit the model.
+        ValueError: The model has another number of channels or actions.
     """
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -303,11 +308,17 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
 
 
 def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-    """Return the model with its attention divided by the number of channels that are present.
+    """Return a copy of the model whose attention sums do not grow with the number of channels.
+
+    The sums are divided by the number of channels that are present, relative to the number of
+    channels of the task.
 
     Args:
         model: The model.
-        env: Environment that gives the task's number of channels.
+        env: Environment of the task.
+
+    Raises:
+        ValueError: The model cannot be changed in this way.
     """
     from an_control_sim.gym.environments import describe_task
 
@@ -320,11 +331,11 @@ def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
 def _play_and_report(
     player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
 ) -> list[PlayedEpisode]:
-    """Play the episodes of one protocol, report each, and return their results.
+    """Play the episodes of one protocol, report each to `progress`, and return their results.
 
     Args:
         player: Player of the episodes.
-        protocol: The protocol.
+        protocol: The protocol, which says how the episodes are disturbed.
         episodes: Number of episodes.
         progress: Called after each episode, unless compiled code plays them.
     """
@@ -340,7 +351,9 @@ def _play_and_report(
 
 
 def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return those options, except the protocols, on which the returns in a table depend.
+    """Return, by name, the options that change the returns in a table, except the protocols.
+
+    A file of results that was made with other values of these options is refused.
 
     Args:
         options: Options of the evaluation.

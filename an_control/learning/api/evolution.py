@@ -189,14 +189,14 @@ class EvolveOptions:
             )
 
     def _list_changed_options(self, *names: str) -> list[str]:
-        """Return those of the given names whose options differ from their defaults."""
+        """Return those of the given option names whose values differ from the defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:
-        """Raise ValueError unless the list of options to refuse is empty.
+        """Raise ValueError if there are options to refuse.
 
         Args:
-            names: Names of the options.
+            names: Names of the options to refuse. If there are none, nothing happens.
             why: Why the options are refused, for the text of the error.
         """
         if names:
@@ -282,7 +282,9 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
 
 
 def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
-    """Return the settings of the search, from the options and their defaults.
+    """Return the settings of the search, with a default for each option that is not set.
+
+    Some defaults depend on whether the search starts from a model, and on the form of the policy.
 
     Args:
         options: Options of the search.
@@ -394,15 +396,15 @@ def _make_parametrisation(
 
 
 def _add_identity_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
-    """Extend a parametrisation by hints, vectors that tell sensory neurons their channels.
+    """Extend a parametrisation by hints, vectors that tell each sensory neuron its channel.
 
     Args:
-        form: The parametrisation.
-        start: Start vector (size,); None for a random start.
+        form: The parametrisation, which maps vectors to policies.
+        start: Vector (size,) to start the search from; None for a random start.
         channels: Number of channels of the task.
 
     Returns:
-        The extended parametrisation and start vector.
+        The parametrisation with hints, and the start vector with zeros appended for the hints.
 
     Raises:
         ValueError: The policy is not in the paper's attention form.

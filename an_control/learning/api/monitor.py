@@ -189,7 +189,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
 
 
 def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
-    """Train the monitor's networks on recordings of a robot, without an environment.
+    """Train the monitor's networks on recordings of a robot and write the model file.
 
     The monitor is not validated, because a validation needs an environment.
     """
@@ -263,11 +263,13 @@ def _train_and_validate(
 def _make_forward_model_settings(
     options: MonitorOptions, model: Model, faults: dict[Fault, float]
 ) -> ForwardModelSettings:
-    """Return the settings of the training, given the options and the number of channels.
+    """Return the training settings that the options give.
+
+    By default the hidden layers are larger for a model with more than 8 channels.
 
     Args:
         options: Options of the training.
-        model: The policy.
+        model: The policy, which gives the number of channels.
         faults: Probability of each disturbance in the recorded episodes.
     """
     from an_control.learning.forward_model.networks import ForwardModelSettings
@@ -289,9 +291,9 @@ def _make_forward_model_settings(
 
 
 def _remove_start_settings(model: Model) -> Model:
-    """Return a policy that acts at once, without a student or an excitation before it.
+    """Return an ONNX policy without what acts before it at the start: a student or an excitation.
 
-    A monitor is trained and validated with the policy alone.
+    A monitor is trained and validated with the policy alone. Other models are returned unchanged.
     """
     if model.network is None:
         return model
@@ -300,15 +302,15 @@ def _remove_start_settings(model: Model) -> Model:
 
 
 def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
-    """Return a model with the monitor's networks of another model of the same task.
+    """Return a copy of a model that has the monitor's networks of another model.
 
     Args:
-        model: The model that gets the networks.
-        other: The model that has them.
+        model: The model to copy, whose own monitor is replaced.
+        other: The model that has the networks; its channels and actuators must be the same.
         options: Options of the call, for the texts of errors and for the setting of the monitor.
 
     Raises:
-        ValueError: The other model has no such networks, or is of another task.
+        ValueError: The other model has no such networks, or other channels, actuators or units.
     """
     if other.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")

@@ -30,7 +30,8 @@ DEFAULTS = {
 class PolicyParts:
     """Options for the optional parts of a policy's network: encoder, pooling and recurrence.
 
-    None takes the value of the recipe (a file of settings), or leaves the part out.
+    An option that is None takes the value of the recipe (a file of settings). If there is no
+    recipe, the part is left out.
     """
 
     encoder: Encoder | None = None
@@ -58,7 +59,7 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def make_student_changes(self) -> dict[str, Any]:
-        """Return the values that these options set in `StudentSizes`, by the name of the field.
+        """Return the values that the set options give to fields of `StudentSizes`, by field name.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -125,7 +126,9 @@ class PolicyParts:
         return sizes
 
     def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return the sizes of a policy, with PMA or learned queries if one of these options is set.
+        """Return a policy's sizes, changed if the option `pma` or `learned_queries` is set.
+
+        PMA pools the channels by attention; learned queries replace the fixed ones of the paper.
 
         Args:
             sizes: The sizes to change.
@@ -146,13 +149,10 @@ class PolicyParts:
         return sizes
 
     def _check_parts_use_options(self, *names: str) -> None:
-        """Check that for each given option that is set, the policy has a part that uses it.
+        """Raise ValueError if one of some options is set, but no part of the policy uses it.
 
         Args:
-            names: Names of the options.
-
-        Raises:
-            ValueError: One of these options is set, but no part of the policy uses it.
+            names: Names of the options to check.
         """
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
@@ -170,7 +170,7 @@ class PolicyParts:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
     def _check_number(self, name: str) -> int:
-        """Return the number of an option, or its default if the option is not set.
+        """Return the value of an option that is a number, or its default if it is not set.
 
         Args:
             name: Name of the option.

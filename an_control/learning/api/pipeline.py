@@ -150,8 +150,9 @@ class _RunState:
     Attributes:
         has_monitor: Whether the monitor is trained.
         rows: Rows of the table of scores whose episodes have been played.
-        made_from_steps: For each part the number of its finished steps when the later parts were
-            made from it. If it has more now, those are out of date.
+        made_from_steps: For teacher and student, the number of steps that the part had finished
+            when the later parts were made from it. If it has finished more since, they are out of
+            date.
         time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
             which the part was made.
     """
@@ -229,7 +230,7 @@ class _Run:
         return LearnResult(self._model, scored, table, self._notes)
 
     def _train_teacher(self) -> str:
-        """Train the teacher unless there is one already.
+        """Train the teacher, unless the user gave one or the task has one.
 
         Returns:
             A note for the progress report.
@@ -254,7 +255,10 @@ class _Run:
 
     @property
     def _teacher_text(self) -> str | None:
-        """Return the text that names the teacher for `distill`; None for the task's own teacher."""
+        """Return the option `teacher` for `distill`; None for the task's own teacher.
+
+        It is the text that the user gave, or the path of the teacher that this run trained.
+        """
         if self._options.teacher is not None or self._given_teacher is not None:
             return self._options.teacher
         return str(self._out / "teacher/model.safetensors")
@@ -389,7 +393,7 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a progress function that marks each report with the name of a part."""
+        """Return a function that passes progress reports on, marked with the name of a part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_row(self, row: ScoreRow) -> None:
@@ -409,13 +413,14 @@ class _Run:
     def _delete_outdated_parts(self, part: str, before: int, done: int, *others: str) -> None:
         """Delete later parts if the part from which they were made has been trained further.
 
-        This also works if the process was killed in between.
+        The number of steps is saved, so that a run that was killed after the training, but before
+        the deletion, deletes them when it continues.
 
         Args:
-            part: Name of the part from which the others were made.
-            before: Number of finished steps of that part before this call of `learn`.
-            done: Number of finished steps of that part now.
-            others: Names of the later parts, which were made from that part.
+            part: Name of the part that was just trained.
+            before: Number of steps that this part had finished before this call of `learn`.
+            done: Number of steps that it has finished now.
+            others: Names of the later parts, which were made from this part.
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, before) != done:
@@ -425,10 +430,10 @@ class _Run:
             self._save_state()
 
     def _delete_parts(self, *parts: str) -> None:
-        """Delete the folders of some parts, the monitor and the table of scores.
+        """Delete the folders of some parts, and have the monitor and the table made again.
 
         Args:
-            parts: Names of the parts.
+            parts: Names of the parts whose folders are deleted.
         """
         for name in parts:  # rename first: if the process is killed, the next run drops them too
             with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
@@ -447,7 +452,7 @@ class _Run:
         return self._out / f".{part}.old"
 
     def _save_state(self) -> None:
-        """Write the state into the run's folder."""
+        """Write the state (which parts are done, and the scores so far) into the run's folder."""
         made = self._state
         self._folder.write_settings([])
         rows = [[row.name, row.return_array, row.steps] for row in made.rows]

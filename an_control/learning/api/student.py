@@ -176,7 +176,11 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 def _make_learner(
     options: DistillOptions,
 ) -> Dagger | PatchDagger | RecordedTeaching | CommandCloning:
-    """Return the trainer for scalar channels, for image patches, or for recordings."""
+    """Return the trainer that the options choose.
+
+    It imitates recordings if the option `bag` is set. Otherwise it imitates a teacher, on scalar
+    channels or on image patches, as the recipe says.
+    """
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
     options.check_options()
@@ -193,7 +197,7 @@ def _make_learner(
 
 
 def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | CommandCloning:
-    """Return the trainer that imitates recorded commands.
+    """Return the trainer that imitates recorded commands, of a student or of a plain network.
 
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
@@ -236,7 +240,10 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | Comm
 
 
 def _check_ordered(options: DistillOptions) -> None:
-    """Raise ValueError if an option is set that a plain network does not have."""
+    """Raise ValueError if an option is set that does not apply with --ordered.
+
+    With --ordered a plain network is trained instead of a student.
+    """
     for name in ("recipe", "rounds", "updates", "rate", "neuron", "stack", "products"):
         if getattr(options, name) is not None:
             raise ValueError(f"{format_flag(name)}: not with --ordered")
@@ -322,10 +329,11 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 
 
 def _make_portable_teacher_name(options: DistillOptions) -> str | None:
-    """Return the teacher's name as it is stored in the run's folder.
+    """Return the option `teacher` in the form in which the run's settings store it.
 
-    If the teacher is a file beside the run's folder or in a folder beside it, a relative path is
-    stored, so that the file and the run's folder can be moved together.
+    If it is a file in the folder that also holds the run's folder, or further below, its path
+    relative to that folder is returned. Both can then be moved together. Otherwise the option is
+    returned unchanged.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -355,7 +363,9 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
 
 
 def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the settings with the disturbances of training that the options name, if any.
+    """Return the settings, with the disturbances of the recipe replaced by those of the options.
+
+    What the options do not set stays as in the recipe.
 
     Args:
         options: Options of the training.

@@ -65,12 +65,12 @@ def clone_commands(
     settings: CloningSettings,
     seed: int,
 ) -> Layers:
-    """Fit a relu network from the readings of one tick to the recorded action.
+    """Fit a relu network that computes the recorded action from the readings of the same tick.
 
     Args:
         episodes: Recorded episodes.
-        output: Function behind the last layer.
-        settings: Sizes, numbers of updates and ticks, and rates.
+        output: Function applied to the output of the last layer, "clip" or "tanh".
+        settings: Sizes of the network, and numbers and rates of the training.
         seed: Seed of the initial weights and of the batches.
 
     Returns:
@@ -110,7 +110,12 @@ def clone_commands(
 
 
 def _make_network(widths: Sequence[int], seed: int) -> nn.Sequential:
-    """Return a relu network with these numbers of inputs, of units of each layer, and outputs."""
+    """Return a relu network with random initial weights.
+
+    Args:
+        widths: Number of inputs, then the units of each hidden layer, then the number of outputs.
+        seed: Seed of the weights.
+    """
     torch.manual_seed(seed)
     pairs = [(nn.Linear(before, after), nn.ReLU()) for before, after in pairwise(widths)]
     return nn.Sequential(*[module for pair in pairs for module in pair][:-1])
@@ -119,14 +124,15 @@ def _make_network(widths: Sequence[int], seed: int) -> nn.Sequential:
 def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> torch.Tensor:
     """Return the mean error of the network's actions, a scalar.
 
-    Large errors count by their absolute value, so that noise on the recorded actions does not pull
-    the result away from the limits, where it only acts inwards.
+    Small errors count by their square, large ones by their absolute value. Recorded actions near
+    the limits -1 and 1 have noise towards the inside only. Squares of large errors would therefore
+    pull the network's actions away from the limits.
 
     Args:
         out: Outputs (B, A) of the last layer.
-        actions: Recorded actions (B, A).
-        output: Function behind the last layer. If actions are clipped, a recorded one at the limit
-            allows any output beyond it.
+        actions: Recorded actions (B, A) from -1 to 1.
+        output: Function applied to `out`. If it is "clip" and the recorded action is at a limit,
+            outputs beyond the limit have no error.
     """
     if output == "tanh":
         return nn.functional.smooth_l1_loss(torch.tanh(out), actions, beta=LARGE_ERROR)
@@ -136,7 +142,9 @@ def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> t
 
 
 class CommandCloning:
-    """Trainer of a plain network that imitates recorded commands, in one step of the run loop.
+    """Trainer of a plain network that imitates recorded commands.
+
+    The run loop calls `step` only once, which does the whole training.
 
     Args:
         task: Channels, actuators and time step of the recorded robot.
@@ -170,7 +178,10 @@ class CommandCloning:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network and return its mean absolute error on the recorded ticks."""
+        """Fit the network, and return as "action_loss" its mean absolute error on one episode.
+
+        The episode is the last recorded one.
+        """
         self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = NetworkTeacher(self._layers, "tanh")
         some = self._episodes[-1]
@@ -199,6 +210,10 @@ class CommandCloning:
 
 
 def summarise_episodes(episodes: Sequence[DaggerEpisode]) -> list[float]:
-    """Return numbers that identify recorded episodes: how many, their ticks, and their sum."""
+    """Return numbers by which a run recognises its recorded episodes.
+
+    Returns:
+        The number of episodes, the number of their ticks, and the sum of all readings and actions.
+    """
     sums = [float(np.nansum(one.observations) + one.labels.sum()) for one in episodes]
     return [len(sums), sum(len(one.labels) for one in episodes), sum(sums)]

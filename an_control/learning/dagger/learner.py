@@ -70,9 +70,9 @@ run to end early."""
 class Dagger:
     """Trainer of a student that imitates a teacher by DAgger, for scalar channels.
 
-    The first round learns from episodes that the teacher drives. Each later round also records
-    episodes that the student drives; the teacher labels every step. The run loop calls `step` once
-    for each round.
+    In the first round the student learns from episodes that the teacher drives. Each later round
+    adds episodes that the student drives. The label of every step is the teacher's action. The run
+    loop calls `step` once for each round.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.
@@ -193,7 +193,7 @@ class Dagger:
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Run one round: record episodes, learn from all kept ones, and validate.
+        """Run one round: record new episodes, train on new and earlier ones, and validate.
 
         Returns:
             The round's figures by name, such as "action_loss", "return" and "validation".
@@ -232,10 +232,10 @@ class Dagger:
 
     @property
     def _can_undo_rounds(self) -> bool:
-        """Return whether the recipe lets late rounds be undone.
+        """Return whether a late round that makes the student worse is undone.
 
-        Only recipes that count `episode_steps` and do not average students do, since their late
-        rounds may unlearn.
+        This applies to recipes that set `episode_steps` and do not average the students of all
+        rounds, because with these a late round may make the student worse.
         """
         return bool(self.settings.collection.episode_steps) and self._average is None
 
@@ -246,16 +246,16 @@ class Dagger:
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
 
     def _keep_or_undo_round(self, returns: np.ndarray) -> dict[str, float]:
-        """Keep a copy of the best student so far, or undo a round that made it clearly worse.
+        """Keep a copy of the student if it is the best so far, or undo the round.
 
-        Undoing restores the weights and the optimiser of the best student; the round's episodes are
-        kept.
+        The round is undone if the student is clearly worse than the best one. This restores the
+        weights and the optimiser of the best student. The recorded episodes are kept.
 
         Args:
             returns: Returns of the student's validation episodes after this round.
 
         Returns:
-            {"undone": validation} if the round was undone, else {}.
+            The figures {"undone": mean of `returns`} if the round was undone, else {}.
         """
         validation, error = float(np.mean(returns)), compute_standard_error(returns)
         best = -math.inf if self._best is None else self._best["validation"]
@@ -286,11 +286,15 @@ class Dagger:
         return {"undone": validation}
 
     def _keep_if_confirmed(self, contender: dict[str, Any]) -> None:
-        """Make a student the best one; from `UNDONE_FROM` on only if further episodes confirm it.
+        """Store a student as the best one so far.
+
+        Late in a run it is stored only if it is also as good as the best one so far in further
+        validation episodes.
 
         Args:
-            contender: The student, its optimiser and its validation, as in `_best`. Its mean return
-                in the further episodes is None until they have been played.
+            contender: The student, its optimiser, and its mean return in the validation episodes,
+                in the form of `_best`. Its mean return in the further episodes is None, and is
+                filled in here.
         """
         if self._best is not None and self._can_undo_rounds and self.progress >= UNDONE_FROM:
             for one in (self._best, contender):
@@ -301,7 +305,7 @@ class Dagger:
         self._best = contender
 
     def _measure_confirmation_return(self, weights: Mapping[str, Any]) -> float:
-        """Return the mean return of a student in `CONFIRM_TIMES` further sets of episodes.
+        """Return the mean return of a student in further sets of validation episodes.
 
         Args:
             weights: The student's `state_dict`.
@@ -343,7 +347,9 @@ class Dagger:
         )
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the student as a model; with the recipe's `averaged`, the mean over all rounds.
+        """Return the student as a model.
+
+        If the recipe sets `averaged`, its weights are the mean of those after each round.
 
         Args:
             run: Figures of the run to store in the model file's header.
@@ -353,17 +359,21 @@ class Dagger:
 
     @property
     def _newest_student(self) -> Student | PaperStudent:
-        """Return the student, or with the recipe's `averaged` the mean over all rounds."""
+        """Return the student after the newest round.
+
+        If the recipe sets `averaged`, its weights are the mean of those after each round.
+        """
         if self._average is None:
             return self._student
         assert isinstance(self._average.module, Student | PaperStudent)
         return self._average.module
 
     def _make_student(self) -> Student | PaperStudent:
-        """Return the student with its initial weights.
+        """Return a new student with its initial weights.
 
-        The head's are the teacher's, if it is a relu network; those that the model `start` contains
-        are copied from it; all others are random.
+        They are random, except those that are copied. The head gets the weights of a teacher of the
+        same form, a relu network. The other parts get the weights of the model `start`, if there is
+        one, and with the recipe's `keep_head` so does the head.
         """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)
@@ -387,10 +397,9 @@ class Dagger:
     def _measure_later_progress(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
-        It is measured by processor time if the run has a time limit, else by rounds.
-
         Args:
-            rounds: Number of rounds after the first one that count as the whole.
+            rounds: Number of rounds that this part has. Not used if the run has a time limit: then
+                the share is that of its processor time.
         """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, rounds)
@@ -398,7 +407,9 @@ class Dagger:
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record_round_episodes(self, rng: np.random.Generator) -> list[DaggerEpisode]:
-        """Record one round's episodes: in the first the teacher drives, later the student.
+        """Record the episodes of one round.
+
+        In the first round the teacher drives, in later rounds the student.
 
         Args:
             rng: Source of all random numbers of the round.
@@ -431,11 +442,11 @@ class Dagger:
         rollout: RolloutSettings,
         rng: np.random.Generator,
     ) -> Iterator[DaggerEpisode]:
-        """Yield newly recorded episodes, without those that failed.
+        """Record episodes and yield each of them; an episode that fails is replaced by another.
 
         Args:
-            count: Number of episodes; if the recipe counts steps, `count * episode_steps` steps in
-                all.
+            count: Number of episodes. If the recipe sets `episode_steps`, episodes are recorded
+                until they have `count * episode_steps` steps together.
             make_driver: Makes the driver that chooses the actions of one episode.
             rollout: Disturbances of the episodes.
             rng: Source of all random numbers.
@@ -461,7 +472,8 @@ class Dagger:
 
         Args:
             student: The student.
-            number: Index of the set of episodes; set 0 is that of every round.
+            number: Index of the set of episodes. Every round plays set 0; the other sets confirm
+                the best students.
         """
         policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
         return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how, number)
@@ -477,7 +489,7 @@ class Dagger:
         Args:
             driver: Makes the driver of an episode from a random generator.
             rollout: Disturbances of the episodes.
-            number: Index of the set of episodes.
+            number: Index of the set of episodes, each of which has seeds of its own.
         """
         rng = np.random.default_rng([self.seed, VALIDATION + number])
         episodes = self._record_episodes(
@@ -486,7 +498,10 @@ class Dagger:
         return np.array([episode.total for episode in episodes])
 
     def _is_as_good_as_teacher(self) -> bool:
-        """Return whether the student's mean return over the newest rounds reached the teacher's."""
+        """Return whether the student's mean validation return reaches that of the teacher.
+
+        The mean is taken over the newest rounds; it is False before there are enough of them.
+        """
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
@@ -495,10 +510,11 @@ class Dagger:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_failed_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Drop the student's episodes whose return is below the recipe's `min_return`.
+        """Return the student's episodes whose return is at least the recipe's `min_return`.
 
-        A robot at rest shows no difference between channels. If all episodes are below, the best
-        one is returned.
+        Bad episodes teach little, because a robot at rest shows no difference between channels. If
+        all are below the minimum, the best one is returned. Episodes of the first round, which the
+        teacher drives, are all returned.
         """
         min_return = self.settings.min_return
         if not self._round or min_return is None:

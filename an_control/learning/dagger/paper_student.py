@@ -75,11 +75,11 @@ class PaperStudent(nn.Module):
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
     def load_neurons(self, model: Model) -> None:
-        """Copy all weights of a model that is built like this student.
+        """Copy all weights of a model with the same sizes and the paper's form.
 
         Raises:
-            ValueError: This student has parts beyond the paper's, or the model is built
-                differently.
+            ValueError: The student has parts beyond the paper's, or the model has another form or
+                other sizes.
         """
         if not self._has_authors_form:
             raise ValueError(
@@ -118,8 +118,9 @@ class PaperStudent(nn.Module):
             state: State before the first step.
 
         Returns:
-            Actions (T, B, A) before their tanh, a score of each channel for each slot (T, B, N, n +
-            1), of which the last is "no channel", and the state after the last step.
+            Actions (T, B, A) before their tanh, scores (T, B, N, n + 1), and the state after the
+            last step. The scores say how likely a slot carries each channel; the last one stands
+            for "no channel".
         """
         outputs, (first, second) = self.neuron.run_steps(
             batch.values, batch.change, batch.previous, (state.first, state.second)
@@ -131,7 +132,9 @@ class PaperStudent(nn.Module):
         return action, self.channel(outputs), state
 
     def _compute_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
-        """Compute the attention message that enters the head or the recurrence.
+        """Compute the attention message, the weighted sums over all slots that the head gets.
+
+        If the student has a recurrent layer, that gets the message first.
 
         Args:
             batch: T steps of B episodes.
@@ -154,8 +157,9 @@ class PaperStudent(nn.Module):
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
         """Compute the loss of the student on a batch.
 
-        The action loss is the cross-entropy of a choice between -1 and 1 for each action. The
-        channel loss, for identifying channels, fades out during the run.
+        It is the sum of the action loss and the weighted channel loss. The action loss is the
+        cross-entropy of a choice between -1 and 1 for each action. The channel loss teaches which
+        channel each slot carries; its weight falls to 0 during the run.
 
         Args:
             batch: T steps of B episodes.
@@ -213,7 +217,7 @@ class PaperStudent(nn.Module):
 
     @property
     def _has_authors_form(self) -> bool:
-        """Return whether the student has fixed queries and no parts beyond the paper's."""
+        """Return whether the student has the paper's fixed queries and no optional parts."""
         sizes = self.sizes
         return (
             not (sizes.pma or sizes.learned_queries or sizes.recurrence) and sizes.encoder == "none"

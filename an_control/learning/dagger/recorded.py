@@ -47,7 +47,8 @@ class RecordedTeaching:
             make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
-        cloning: Settings of the network that becomes the student's head.
+        cloning: Settings of the network that first learns the commands from ordered channels, and
+            then becomes the student's head.
     """
 
     unit = "round"
@@ -111,7 +112,10 @@ class RecordedTeaching:
         return line
 
     def _clone_head(self) -> None:
-        """Replace the head of the student by a network that imitates the commands in order."""
+        """Train a network to imitate the commands from ordered channels, and make it the head.
+
+        A head that does not read one value for each channel stays as it is.
+        """
         student = self._student
         if isinstance(student, Student) and _has_clonable_head(student.sizes):
             output = student.sizes.output
@@ -145,7 +149,10 @@ class RecordedTeaching:
 
 
 def _has_clonable_head(sizes: StudentSizes) -> bool:
-    """Return whether a student's head reads one value for each channel, as a network in order."""
+    """Return whether a student's head reads one value for each channel.
+
+    Only then a network that was trained on ordered channels can become the head.
+    """
     return not (sizes.paper or sizes.pma or sizes.recurrence)
 
 
@@ -157,7 +164,8 @@ def read_task_and_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list
         name: Name for the robot's task.
 
     Returns:
-        The robot's task (channels and actuators), and one episode for each uninterrupted recording.
+        The robot's task (channels and actuators), and one episode for each uninterrupted part of
+        the recordings.
 
     Raises:
         ValueError: A recording cannot be read, or its robot is not that of the first recording.

@@ -83,7 +83,8 @@ def record_episode(
 ) -> DaggerEpisode:
     """Record one episode, or its first steps, with the teacher's action as each step's label.
 
-    The recorded observations are undisturbed; the driver sees the disturbed readings.
+    The recorded readings are undisturbed, and the teacher acts on them. The driver gets the
+    disturbed readings.
 
     Args:
         env: The environment.
@@ -150,11 +151,11 @@ class NoisyTeacher:
 
 
 class PerturbedTeacher:
-    """Driver that alternates the teacher's actions with zero, random or misguided actions.
+    """Driver that alternates periods of the teacher's actions with zero, random or wrong actions.
 
-    Misguided actions are the teacher's on readings in a wrong order. Such episodes contain states
-    that a student gets into before it has identified its channels, and show how the teacher
-    recovers.
+    Wrong actions are those of the teacher on readings in a wrong order. Such episodes contain
+    states that a student gets into before it has identified its channels, and show how the teacher
+    recovers from them.
 
     Args:
         rng: Source of all random numbers.
@@ -173,7 +174,10 @@ class PerturbedTeacher:
         self._walk: np.ndarray | None = None
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the teacher's action `label`, or the current period's other action, plus noise."""
+        """Return the action of the current period, with noise.
+
+        In a period of the teacher it is `label`; in others it is a zero, random or wrong action.
+        """
         if self._left <= 0:
             self._draw_next_period()
         self._left -= 1
@@ -208,7 +212,14 @@ class PerturbedTeacher:
         return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
 
     def _draw_wrong_order(self, channels: int) -> np.ndarray:
-        """Draw a wrong order (N,) of the readings: all are shuffled, or a few are swapped."""
+        """Draw a wrong order of the readings: all are shuffled, or a few are swapped.
+
+        Args:
+            channels: Number N of channels.
+
+        Returns:
+            Indices (N,) of the readings, in the wrong order.
+        """
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
             places.draw_permutation()
@@ -255,7 +266,7 @@ class RolloutSettings:
 
 
 class StudentDriver:
-    """Driver of an episode: the student, whom the teacher replaces for some periods of steps.
+    """Driver that takes the student's actions, or in some periods of steps the teacher's.
 
     Args:
         rng: Source of all random numbers.
@@ -302,7 +313,10 @@ DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Disturbances of the rows of training batches, in addition to the run's `faults`."""
+    """Settings of the disturbances of the episodes that the rows of a training batch replay.
+
+    The run's `faults` come in addition.
+    """
 
     disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
     """Share of the rows that have each of these disturbances; a row may have several."""
@@ -315,7 +329,10 @@ class StreamSettings:
 
     @property
     def extra_slots(self) -> int:
-        """Return the number of input slots beyond the channels, for copied and noise channels."""
+        """Return how many input slots a batch has in addition to one for each channel.
+
+        They are for disturbances that add channels, copies of others or pure noise.
+        """
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
         return int(sum(max(column) for column in zip(*most, strict=True)))
@@ -334,7 +351,8 @@ class StreamBatch:
         channel: Index (K, B, S) of the channel whose signal a slot carries; N for none.
         present: 1 where a slot has a reading, 0 where it is missing (K, B, S).
         counts: 1 for steps of the episode, 0 after its end (K, B).
-        moved: 1 where the sensory neurons are reset (K, B).
+        moved: 1 where the student's sensory neurons are reset before the step (K, B), because its
+            signals were moved.
         fresh: Whether each row starts a new episode in this batch (B,).
     """
 
@@ -358,7 +376,8 @@ class StreamBatch:
 class _StreamRow:
     """Episode of T steps as one batch row replays it, with its own slot order and disturbances.
 
-    The arrays are those of `StreamBatch`, without the batch dimension.
+    The arrays have the meanings of `StreamBatch`. Their first dimension is T, without a dimension
+    for the rows. `next_step` is the first step that no batch has contained yet.
     """
 
     values: np.ndarray
@@ -378,9 +397,9 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, in which each row replays episodes one after the other.
 
-    If a reshuffle of the input slots resets the student's sensory neurons, they are run separately
-    before and after it. To keep the number of such runs low, all rows of a batch are reshuffled at
-    the same few steps (`CUTS`).
+    A reshuffle permutes the signals of a row among its input slots. If it also resets the student's
+    sensory neurons, these are run separately before and after it. To keep the number of such runs
+    low, all rows of a batch are then reshuffled at the same few steps.
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -451,9 +470,10 @@ class DaggerStreams:
         return True
 
     def _take_next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
-        """Return a row's arrays for the next batch, padded with zeros after the episode's end.
+        """Return the arrays of a row's next steps, and advance the row by these steps.
 
-        This advances the row.
+        After the end of the episode they are filled up with zeros. The array "counts" is 1 for
+        steps of the episode, 0 after its end.
         """
         span = slice(row.next_step, row.next_step + self._steps)
         row.next_step += self._steps
@@ -467,7 +487,10 @@ class DaggerStreams:
         return piece
 
     def _make_row(self, episode: DaggerEpisode) -> _StreamRow:
-        """Return an episode as one batch row replays it: with shuffled and disturbed slots."""
+        """Return an episode as one batch row replays it.
+
+        Its signals arrive in shuffled input slots, and its readings are disturbed.
+        """
         rng, how = self._rng, self._settings
         seen = self._disturb_readings(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
@@ -502,10 +525,13 @@ class DaggerStreams:
         return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
     def _disturb_readings(self, observations: np.ndarray) -> Replay:
-        """Return the readings of an episode as they arrive under newly drawn disturbances.
+        """Draw disturbances and return the readings of an episode as they arrive under them.
 
         Args:
-            observations: Readings (T, N) of the episode.
+            observations: Undisturbed readings (T, N) of the episode.
+
+        Returns:
+            The disturbed readings, the signals that they carry, and the steps at which they arrive.
         """
         drawn = draw_one_disturbance(self._faults, self._rng).with_overrides_from(
             draw_merged_disturbances(self._settings.disturb, self._rng)
@@ -529,9 +555,10 @@ class DaggerStreams:
             at += 1 + int(self._rng.exponential(mean))
 
     def _draw_shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
-        """Draw the steps at which a row is reshuffled, among those that all rows of a batch share.
+        """Draw the steps at which a row's signals are permuted again, and yield them in order.
 
-        The row starts with the next batch.
+        They are drawn from the few steps of each batch that all its rows share. The episode starts
+        with the next batch.
 
         Args:
             steps: Number of steps of the episode.

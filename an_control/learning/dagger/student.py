@@ -39,7 +39,8 @@ class StudentParts(nn.Module):
 
     Args:
         sizes: Sizes and optional parts of the student.
-        message: Length of the attention message where no pooling replaces it.
+        message: Length of the attention message of a student without pooling. With pooling the
+            length follows from `sizes`.
     """
 
     def __init__(self, sizes: StudentSizes, message: int) -> None:
@@ -57,12 +58,15 @@ class StudentParts(nn.Module):
             self.width = sizes.recurrence.units
 
     def encode_outputs(self, outputs: Tensor, present: Tensor) -> Tensor:
-        """Return the sensory neurons' outputs after the encoder, unchanged without an encoder.
+        """Apply the encoder to the sensory neurons' outputs, if there is an encoder.
 
         Args:
             outputs: Outputs (T, B, N, d) of the sensory neurons, one small network for each of N
                 input slots, at T steps of B episodes.
             present: 1 where a slot has a reading, else 0 (T, B, N).
+
+        Returns:
+            The encoded outputs (T, B, N, d); without an encoder they are `outputs`.
         """
         return outputs if self.encoder is None else self.encoder(outputs, present)
 
@@ -86,7 +90,10 @@ class StudentParts(nn.Module):
         return remembered
 
     def make_initial_state(self, rows: int) -> RecurrenceState:
-        """Return the recurrent layer's state at the start of `rows` episodes; () without one."""
+        """Return the recurrent layer's state at the start of `rows` episodes.
+
+        It is () if there is no recurrent layer.
+        """
         return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -95,7 +102,10 @@ class StudentParts(nn.Module):
         return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights from a model file's arrays; layers that the file lacks keep theirs."""
+        """Copy the weights from a model file's arrays.
+
+        The weights of a layer that the file does not have stay as they are.
+        """
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
@@ -111,9 +121,10 @@ NeuronState = tuple[Tensor, Tensor]
 
 
 class LstmNeuron(nn.LSTM):
-    """Sensory neuron as an LSTM, which reads the reading of its input slot at each step.
+    """Sensory neurons of all input slots as LSTMs with common weights.
 
-    The LSTM's state is the pair of its outputs h and its cells c.
+    At each step an LSTM gets the reading of its slot. Its state is the pair of its outputs h and
+    its cells c.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
@@ -186,15 +197,16 @@ class LstmNeuron(nn.LSTM):
 
 
 class StackedNeuron(nn.Linear):
-    """Sensory neuron as one layer of tanh units, which reads the newest readings of its input slot.
+    """Sensory neurons of all input slots as single layers of tanh units with common weights.
 
-    Its state is a pair: the earlier readings, and a 1 where there are any.
+    At each step a layer gets the newest readings of its slot, the present one and some before it.
+    Its state is a pair: the readings of earlier steps, and 1 if there were such steps, else 0.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
         units: Number of tanh units.
         products: Whether products of readings and previous actions are inputs too.
-        stack: Number of newest readings that the layer reads.
+        stack: Number of newest readings that the layer gets.
     """
 
     inputs = ("value",)
@@ -249,10 +261,10 @@ class StackedNeuron(nn.Linear):
 
 
 def _count_neuron_inputs(inputs: int, actions: int, products: bool) -> int:
-    """Return the number of inputs of a sensory neuron: readings, actions, and their products.
+    """Return the number of inputs of a sensory neuron, with actions and products.
 
     Args:
-        inputs: Number of inputs that come from the slot's readings.
+        inputs: Number of inputs that come from the readings of the neuron's slot.
         actions: Number of actions.
         products: Whether products of readings and actions are inputs too.
     """
@@ -260,7 +272,7 @@ def _count_neuron_inputs(inputs: int, actions: int, products: bool) -> int:
 
 
 def _join_neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
-    """Join the inputs of each sensory neuron: readings, previous actions, and their products.
+    """Join readings, previous actions and, optionally, their products to the neurons' inputs.
 
     Args:
         readings: Inputs (T, B, N, F) from each slot's readings.
@@ -282,9 +294,13 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
     Args:
         weight: Learned weights (units, inputs).
-        basis: Matrix (F, F). While a student learns, its F inputs from readings are multiplied by
-            it; the weights are converted, so that they act the same on the multiplied inputs.
+        basis: Matrix (F, F) by which the F inputs from readings are multiplied while a student
+            learns. The exported policy does not multiply, so the matrix is folded into the weights.
         actions: Number of actions.
+
+    Returns:
+        The arrays "neuron.input", "neuron.action" and, if there are such weights, "neuron.products"
+        of the model file.
     """
     own, shared, *products = np.split(
         to_array(weight), _find_part_boundaries(weight.shape[1], basis, actions), 1
@@ -297,9 +313,10 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
 
 def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
-    """Return the columns at which a neuron's weight matrix splits by kind of input.
+    """Return the column indices that separate the kinds of input in a neuron's weight matrix.
 
-    The inputs are readings, previous actions, and the products of a reading and an action.
+    The columns stand first for the readings, then for the previous actions and then, if there are
+    any, for the products of a reading and an action.
 
     Args:
         width: Number of columns of the matrix.
@@ -317,8 +334,8 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 
     Args:
         arrays: Arrays by their names in the model file.
-        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
-            learning.
+        basis: Matrix (F, F) by which the F inputs from readings are multiplied while a student
+            learns.
     """
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
@@ -334,11 +351,11 @@ class StudentState(NamedTuple):
     An input slot is an input whose channel is not known yet.
 
     Attributes:
-        first: First part (B, N, ...) of the sensory neurons' state.
-        second: Second part (B, N, ...) of the sensory neurons' state.
+        first: First tensor (B, N, ...) of the sensory neurons' state.
+        second: Second tensor (B, N, ...) of the sensory neurons' state.
         memory: GRU units (B, H) of the head's memory.
-        message: Attention message (B, 2 n) of the last step after blending; used with a memory
-            only.
+        message: Attention message (B, 2 n) of the last step, blended with the memory's predicted
+            readings; not used without a memory.
         evidence: How well each slot's readings have matched each predicted channel (B, N, n).
         recurrence: State tensors (B, ...) of the recurrent layer; () without one.
     """
@@ -351,7 +368,7 @@ class StudentState(NamedTuple):
     recurrence: tuple[Tensor, ...] = ()
 
     def reset_other_rows(self, keep: Tensor) -> StudentState:
-        """Return the state with some episodes reset to zero.
+        """Return a state in which some episodes keep their state and all others are reset to zero.
 
         Args:
             keep: 1 for each episode that keeps its state, 0 for each that is reset (B,).
@@ -359,7 +376,7 @@ class StudentState(NamedTuple):
         return self._map_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
     def detach(self) -> StudentState:
-        """Return the state cut off from the gradient."""
+        """Return the state without the graph of its gradients, as `Tensor.detach` does."""
         return self._map_tensors(Tensor.detach)
 
     def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
@@ -433,10 +450,11 @@ class Student(nn.Module):
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
     def load_teacher_head(self, layers: Layers) -> None:
-        """Copy the teacher's network into the student's head, so that it starts as a driver.
+        """Copy the teacher's network into the student's head.
 
-        The attention masses, further inputs of the head, get the weight 0. If the head's input is
-        not one value for each channel (`pma` or a recurrence), the head stays as it is.
+        The head then acts like the teacher as soon as the channels are identified. Its further
+        inputs, such as the attention masses, get the weight 0. If the head's input is not one value
+        for each channel (with `pma` or a recurrence), the head stays as it is.
 
         Args:
             layers: (weights, biases) of the teacher's layers, the first one first.
@@ -460,7 +478,7 @@ class Student(nn.Module):
     def load_neurons(self, model: Model, head: bool = False) -> None:
         """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
 
-        The weights of the head's memory, if both have one, are copied too.
+        The weights of the head's memory are copied too, if both model and student have a memory.
 
         Args:
             model: The model to copy from.
@@ -500,7 +518,7 @@ class Student(nn.Module):
 
         Args:
             sizes: Sizes of the model.
-            arrays: Arrays of the model file by name; this changes them.
+            arrays: Arrays of the model file by name; the method may replace some of them.
 
         Raises:
             ValueError: The heads differ in size.
@@ -550,7 +568,10 @@ class Student(nn.Module):
 
     @staticmethod
     def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return those of a model's sizes that the parts that identify channels depend on."""
+        """Return those of a model's sizes on which the weights that identify channels depend.
+
+        They must be equal for the weights to be copied.
+        """
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
     def make_initial_state(self, rows: int, slots: int) -> StudentState:
@@ -576,8 +597,9 @@ class Student(nn.Module):
         Args:
             batch: Inputs and labels of the steps.
             state: State before the first step.
-            teacher_forced: 1 where the head's memory gets the message of a perfect attention
-                instead of the student's own (T, B); None for nowhere.
+            teacher_forced: Mask (T, B) for a student with a memory. Where it is 1, the memory gets
+                the message of a perfect attention instead of that of the student's own attention.
+                None stands for 0 everywhere.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
@@ -651,14 +673,16 @@ class Student(nn.Module):
     def run_neurons(self, batch: StreamBatch, state: StudentState) -> tuple[Tensor, StudentState]:
         """Run the sensory neurons (one small network per slot) and the encoder over a batch.
 
-        Where `batch.moved` is 1, the neurons of that episode are reset before the step.
+        Where `batch.moved` is 1 for a step and an episode, the neurons of this episode are reset
+        before this step.
 
         Args:
             batch: T steps of B episodes.
             state: State before the first step.
 
         Returns:
-            The output of each slot's neuron (T, B, N, d), and the state after the last step.
+            The encoded output (T, B, N, d) of each slot's neuron, and the state after the last
+            step.
         """
         first, second = state[:2]
         moved = batch.moved
@@ -694,7 +718,10 @@ class Student(nn.Module):
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
     def update_evidence(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
-        """Update how well each slot's readings have matched each channel's predicted readings.
+        """Update the evidence, how well each slot's readings have matched each channel so far.
+
+        It grows if the slot's reading is close to the channel's predicted reading, and otherwise
+        falls. Earlier steps count less and less.
 
         Args:
             values: Readings (B, N) of the input slots.
@@ -710,16 +737,18 @@ class Student(nn.Module):
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
     def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
-        """Blend the attention's sums of readings with the predicted readings.
+        """Blend the readings that the attention has assigned to channels with the predicted ones.
 
-        A channel that no slot was assigned to gets the predicted reading.
+        The less attention a channel has received, the more its predicted reading counts. A channel
+        that no slot was assigned to gets the predicted reading alone.
 
         Args:
             message: Readings by channel, and the attention mass of each channel (B, 2 n).
             mean: Predicted readings (B, n).
 
         Returns:
-            The blended readings, and the observed share (0..1) of each (B, 2 n).
+            A blended reading for each channel, then the share (0..1) with which the observed
+            reading enters it (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
@@ -740,9 +769,9 @@ class Student(nn.Module):
             state: State before the first step.
 
         Returns:
-            Actions (T, B, A) on the blended readings; actions (T, B, A) on the readings in the
-            environment's order; predicted readings (T, B, n); GRU units (B, H) and blended message
-            (B, 2 n) after the last step.
+            Five tensors: actions (T, B, A) for the blended readings; actions (T, B, A) for the
+            readings in the environment's order; predicted readings (T, B, n); GRU units (B, H)
+            after the last step; blended message (B, 2 n) of the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
@@ -765,7 +794,8 @@ class Student(nn.Module):
         """Return the attention message of an attention that identifies every channel correctly.
 
         Returns:
-            Readings by channel, and 1 for each channel that a slot carries, else 0 (T, B, 2 n).
+            The message (T, B, 2 n): the reading of each channel, then for each channel 1 if a slot
+            carries it, else 0. The reading is 0 too if no slot carries the channel.
         """
         n = self.channels
         shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
@@ -774,7 +804,7 @@ class Student(nn.Module):
 
     @staticmethod
     def _route_readings(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Sum the readings of all input slots into the channels, by the attention weights.
+        """Compute the reading of each channel as the sum of all slots' readings times attention.
 
         Args:
             weights: Attention weights (..., N, n + 1); the last column, "no channel", is left out.
@@ -824,7 +854,7 @@ class Student(nn.Module):
 
     @property
     def _sizes(self) -> AttentionSizes:
-        """Return the sizes of the policy that the student exports."""
+        """Return the sizes of the policy that the student is exported as."""
         return AttentionSizes(
             actions=self.actions,
             neuron=self.sizes.neuron,

@@ -98,7 +98,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
 
 
 def _is_pycma(value: Any) -> bool:
-    """Return whether a value is an instance of one of pycma's classes."""
+    """Return whether a value is an instance of a class that the package pycma defines."""
     return type(value).__module__.partition(".")[0] == "cma"
 
 
@@ -291,9 +291,9 @@ class Cma:
 
 
 class _NoiseSource:
-    """Function that pycma calls for normal random numbers.
+    """Callable object from which pycma gets its normally distributed random numbers.
 
-    They are drawn from the generator of the current generation.
+    It draws them from its attribute `rng`, which `Cma.ask` sets in each generation.
     """
 
     def __init__(self) -> None:
@@ -304,10 +304,13 @@ class _NoiseSource:
 
 
 class AscentRule(Protocol):
-    """Interface of a rule by which an estimated gradient of unknown scale moves a mean (n,)."""
+    """Interface of a rule by which the mean (n,) of a distribution follows an estimated gradient.
+
+    The scale of the gradient is not known.
+    """
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) of the mean for a learning rate of 1.
+        """Return the change (n,) of the mean for a learning rate of 1.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness.
@@ -321,7 +324,7 @@ class AscentRule(Protocol):
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015) with bias-corrected moments, as a rule for the mean's step."""
+    """Rule that moves the mean of a distribution by Adam (Kingma & Ba 2015)."""
 
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
@@ -347,11 +350,11 @@ class Adam:
 
 
 class ClipUp:
-    """ClipUp (Toklu, Liskowski & Srivastava 2020), as a rule for the mean's step.
+    """Rule that moves the mean of a distribution by ClipUp (Toklu, Liskowski & Srivastava 2020).
 
     It keeps a momentum of normalised gradients. The length of the momentum is at most 1, so that
-    the learning rate is the length of the longest step. The momentum factor 0.9 and the step size
-    0.5 are the values of the paper.
+    the mean moves at most by the learning rate. The momentum factor 0.9 and the step size 0.5 are
+    the values of the paper.
     """
 
     def __init__(self, size: int) -> None:
@@ -460,7 +463,7 @@ def make_optimiser(
         start: Initial mean (n,).
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.
-        settings: Further arguments of `Pgpe`.
+        settings: Further arguments of `Pgpe`; not used by the other optimisers.
 
     Raises:
         ValueError: No optimiser has this name.
@@ -473,7 +476,10 @@ def make_optimiser(
 
 
 def rank_with_failed_last(fitness: np.ndarray) -> np.ndarray:
-    """Return the fitness (P,) with each NaN replaced by a value just below all other values."""
+    """Return the fitness (P,) with each NaN replaced by a number below all other values.
+
+    The candidates that failed then rank last. If all failed, all numbers are 0.
+    """
     failed = ~np.isfinite(fitness)
     if failed.all():
         return np.zeros_like(fitness)

@@ -66,8 +66,8 @@ class PolicyForm(ABC):
     def vector_scales(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector, as an array (size,).
 
-        These are the standard deviations of random starts. A search without a start model measures
-        all its vectors in these units.
+        Random start vectors have these standard deviations. A search that begins at random starts
+        searches vectors that are divided by these magnitudes.
         """
         return compute_layer_scales(self.array_shapes)
 
@@ -217,11 +217,14 @@ class Authors(PolicyForm):
     def _compose_attention_arrays(
         self, query: np.ndarray, key: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Compute the arrays of the attention in a model file, for P policies at once.
+        """Compute a model file's attention arrays from two projections, for P policies at once.
 
         Args:
-            query: Query projections (P, k, d).
-            key: Key projections (P, k, d).
+            query: Matrices (P, k, d) that project the positional table to the queries.
+            key: Matrices (P, k, d) that project the outputs of the sensory neurons to the keys.
+
+        Returns:
+            Arrays (P, ...) of the attention, by their names in a model file.
         """
         table = make_positional_table(self.queries, self.neuron)
         return {
@@ -246,11 +249,13 @@ class Authors(PolicyForm):
         return join_arrays(arrays, self.array_shapes)
 
     def is_authors_form(self, model: Model) -> bool:
-        """Return whether a model has the paper's attention with fixed queries.
+        """Return whether a model has the paper's attention, whose queries follow from a fixed table.
 
-        The model must have the layer sizes of this parametrisation. It has that attention if its
-        attention scores are combinations of the columns of `scores_basis`, up to float32 rounding,
-        and its keys have no bias.
+        It has if its attention scores are combinations of the columns of `scores_basis`, up to
+        float32 rounding, and its keys have no bias.
+
+        Args:
+            model: A model with the layer sizes of this parametrisation.
         """
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
@@ -383,10 +388,13 @@ def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
 
 
 def _get_default_weight(name: str) -> float:
-    """Return the weight that the number 0 in a vector stands for, given the array's name.
+    """Return the weight in a model file that the number 0 in a vector stands for.
 
-    It is not 0 for the weights of norms, which start at 1, and for the bias b_g of the gates, which
-    starts at 2 so that a gate lets most of its input pass (Parisotto et al. 2019).
+    It is 1 for the weights of normalisations, and 2 for the bias b_g of gates, so that a gate lets
+    most of its input pass (Parisotto et al. 2019). For all other arrays it is 0.
+
+    Args:
+        name: Name of the array in the model file.
     """
     if name.endswith("norm.weight"):
         return 1.0

@@ -96,9 +96,9 @@ class Hinted(PolicyForm):
 
     @property
     def array_shapes(self) -> Shapes:
-        """Return the names and shapes of the arrays that the search changes.
+        """Return the names and shapes of the free arrays: those of the policy, and the codes.
 
-        These are the arrays of the policy that are not fixed, and the array of codes.
+        The vector of a search holds the numbers of the free arrays one after another.
         """
         return {**self.own.array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
@@ -109,27 +109,32 @@ class Hinted(PolicyForm):
         return np.concatenate([self.own.vector_scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files for P policies, which do not contain the codes.
+        """Compute the arrays of model files from the free arrays, for P policies at once.
+
+        The codes are dropped, because a model file does not contain them.
 
         Args:
-            free: Free arrays (P, ...) by name; this changes the dict.
+            free: Free arrays (P, ...) by name. The method changes this dict.
+
+        Returns:
+            Arrays (P, ...) of the model files, by name.
         """
         del free["codes"]
         return self.own.to_arrays(free)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy, with zeros for all codes."""
+        """Return the vector (size,) that describes a policy and codes that are all zero."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
     def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Draw in which episodes the network of each channel receives the code of its channel.
+        """Draw in which episodes each channel's network gets its code, and return codes and draws.
 
         Args:
-            vectors: Vectors (P, size) of P policies with their codes.
-            share: Share (0..1) of the episodes in which the network of a channel receives its code.
+            vectors: Vectors (P, size) that describe P policies and their codes.
+            share: Probability that the network of a channel gets its code in an episode.
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
@@ -140,6 +145,8 @@ class Hinted(PolicyForm):
 
 def compute_hinted_share(progress: float) -> float:
     """Return the share of the episodes in which the network of a channel receives its code.
+
+    It is 1 at the start of the run and falls to 0.
 
     Args:
         progress: Finished share (0..1) of the run.
@@ -192,13 +199,13 @@ class Race:
         return self.count == 1
 
     def pass_turn_to_next(self, progress: float) -> bool:
-        """Give the turn to the next contender, and say whether contenders are to be dropped.
+        """Give the turn to the next contender.
 
         Args:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            Whether it is time to call `keep_better_half`.
+            Whether an interval of the race has ended, so that `keep_better_half` must be called.
         """
         self.turn = (self.turn + 1) % self.count
         return not self.is_over and self.turn == 0 and progress >= self._ends[0]
@@ -219,7 +226,11 @@ class Race:
         return ranked[: self.count]
 
     def rescale_bounds(self, ratio: float) -> None:
-        """Multiply begin and end of the race by `ratio`, when the length of the run changes."""
+        """Adapt the intervals of the race to a new length of the run.
+
+        Args:
+            ratio: Factor by which the finished share of the run changed with the run's length.
+        """
         self._ends = [ratio * end for end in self._ends]
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -232,13 +243,13 @@ class Race:
 
 
 class EpisodeCount:
-    """Controller of the number of episodes that each candidate plays.
+    """Controller of the number of episodes that each candidate plays, `current`.
 
     The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
-    has little effect on them. The noise is estimated as follows. All candidates play the same
-    episodes. If the mean of each candidate and the mean of each episode are subtracted from the
-    returns (P, R), the rest is noise. The variance of the candidates' mean returns minus the part
-    that such noise causes is the true difference between candidates.
+    has little effect on them. All candidates play the same episodes. What is left of the returns
+    (P, R) after the mean of each candidate and the mean of each episode are subtracted is noise.
+    The share of the variance between the candidates' mean returns that such noise does not explain
+    is the reliability of the ranks.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -301,7 +312,7 @@ class StallDetector:
         self._equal = 0
 
     def count_equal_generations(self, returns: np.ndarray) -> None:
-        """Count the successive generations in which all candidates had the same return.
+        """Count a generation if all candidates had the same return, else set the count to 0.
 
         Args:
             returns: Returns (P, R) of the newest generation.
@@ -312,7 +323,7 @@ class StallDetector:
     def find_stall_reason(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
-        """Record a validation, and return why the search has stalled; None if it has not.
+        """Store the result of a validation, and check whether the search has stalled.
 
         Args:
             sigma: Mean standard deviation of the search distribution.
@@ -321,7 +332,7 @@ class StallDetector:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            The reason as text for a log line.
+            Why the search has stalled, as text for a log line; None if it has not.
         """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
@@ -337,7 +348,11 @@ class StallDetector:
         return None
 
     def rescale_shares(self, ratio: float) -> None:
-        """Multiply all recorded shares of the run by `ratio`, when the run's length changes."""
+        """Adapt the stored times of validations to a new length of the run.
+
+        Args:
+            ratio: Factor by which the finished share of the run changed with the run's length.
+        """
         self._progress = [ratio * then for then in self._progress]
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -496,7 +511,7 @@ class Search:
         self._begun = progress
 
     def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
-        """Return a new optimiser whose search starts at this mean (size,)."""
+        """Return a new optimiser whose search starts at the given mean (size,)."""
         settings = self.settings
         return make_optimiser(
             settings.optimiser, mean, settings.sigma, settings.population, **settings.options
@@ -509,7 +524,10 @@ class Search:
 
     @property
     def _used_share_of_limits(self) -> float:
-        """Return the used share of the run's time or generations; it may exceed 1."""
+        """Return the used share of the run's time limit, or else of its number of generations.
+
+        It may exceed 1.
+        """
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
         return self.generation / self.settings.generations
@@ -627,10 +645,12 @@ class Search:
         return line
 
     def _finish_generation(self, returns: np.ndarray) -> dict[str, Any]:
-        """Choose which search plays the next generation, and validate if a validation is due.
+        """Choose the search that plays the next generation, and validate if that is due.
+
+        The next one is the next contender of the race, or new random starts if the search stalls.
 
         Args:
-            returns: Returns (P, R) of the generation.
+            returns: Returns (P, R) of the generation that was just played.
 
         Returns:
             Metrics of the validation, by name; empty if there was none.
@@ -660,7 +680,7 @@ class Search:
         """Validate all searches of the race, and drop the worse half of them.
 
         Returns:
-            Metrics of the best search, by name.
+            Metrics of the validation of the best search, by name.
         """
         found = [self._validate_contender(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
@@ -708,7 +728,7 @@ class Search:
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Draw the hints of a generation, or return None once no hints are given any more.
+        """Draw the hints of a generation; return None if the search gives no hints (any more).
 
         Args:
             vectors: Vectors (P, size) of the candidates.
@@ -721,7 +741,11 @@ class Search:
         return self._hinted.make_hints(vectors, share, len(starts), rng)
 
     def _validate_contender(self, contender: Optimiser) -> SearchValidation:
-        """Play the validation episodes with the policy at the mean of one search of the race."""
+        """Validate one search with the policy at the mean of its distribution.
+
+        Args:
+            contender: The optimiser of the search.
+        """
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
@@ -750,11 +774,13 @@ class Search:
         return SearchValidation(line, score, compute_standard_error(returns))
 
     def _compute_hinted_return(self, model: Model, contender: Optimiser) -> float:
-        """Return the mean return of one search in the validation episodes, with the current hints.
+        """Return the mean return of a policy in the validation episodes if it is given hints.
+
+        The hints are those that the search gives at the present state of the run.
 
         Args:
-            model: The policy at the mean of the search.
-            contender: The search, one of those in the race.
+            model: The policy at the mean of the distribution of a search.
+            contender: The optimiser of that search, whose mean holds the codes for the hints.
         """
         settings = self.settings
         starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
@@ -771,7 +797,7 @@ def play_mixture(
     mixture: Mixture,
     hints: IdentityHints | None = None,
 ) -> Outcomes:
-    """Play every episode with every model, with the episodes divided among some disturbances.
+    """Play the same episodes with every model, each episode under one of several disturbances.
 
     Args:
         engine: Engine that plays the episodes.

@@ -42,9 +42,9 @@ def compare_protocols(
 ) -> list[dict[str, Any]]:
     """Compare the results of several protocols (kinds of disturbance) with those of the first one.
 
-    Episodes with the same number have the same start under every protocol, so that their returns
-    can be subtracted. A row gives the mean and the standard deviation of these differences, and the
-    number of episodes whose returns under the two protocols are equal to the last bit.
+    The n-th episode has the same start under every protocol, so that its returns can be subtracted.
+    A row gives the mean and the standard deviation of these differences, and the number of episodes
+    whose returns under the two protocols are equal to the last bit.
 
     Args:
         runs: A mapping from each protocol to the results of its episodes.
@@ -108,10 +108,11 @@ def _compute_recovered_share(
     Args:
         results: Results of one protocol (kind of disturbance).
         first: Results of the first, undisturbed protocol.
-        until: Step after which signals are not permuted any more; None for never.
+        until: Step after which signals are not permuted any more; None if there is no such step.
 
     Returns:
-        The share; None if `compare_protocols` does not define it for this protocol.
+        The share, see `RECOVERED_SHARE`. It is None without such a step, for the first protocol
+        itself, if the first protocol permutes signals, or if the rewards of its steps are missing.
     """
     if until is None or results is first or any(one.rewired for one in first):
         return None
@@ -132,8 +133,8 @@ def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None)
         walk_m: Distance in metres that counts as walking again.
 
     Returns:
-        "walked_m" and "walk_again"; both are None if there was no stop, or if no robot was upright
-        at the end of the stop.
+        "walked_m", the distances in metres, and "walk_again", the number of distances of at least
+        `walk_m`. Both are None if there was no stop, or if no robot was upright at its end.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
@@ -193,6 +194,9 @@ def _format_distances(row: Mapping[str, Any]) -> str:
 
     Args:
         row: A row of `compare_protocols`.
+
+    Returns:
+        The number and the median distance; "" for a protocol without stops.
     """
     if not row["walked_m"]:
         return ""
@@ -202,7 +206,7 @@ def _format_distances(row: Mapping[str, Any]) -> str:
 
 
 def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
-    """Return a row of the Markdown table.
+    """Return one row of the comparison as a line of the Markdown table.
 
     Args:
         row: A row of `compare_protocols`.
@@ -239,14 +243,14 @@ def format_error(sd: float, episodes: int, digits: int = 0) -> str:
 
 
 def describe_missing_marks(path: Path, titles: Iterable[str]) -> str:
-    """Check that a Markdown file has the marks between which tables are written.
+    """Return a message about the marks that a Markdown file lacks, between which tables belong.
 
     Args:
         path: The file. If it does not exist, no mark is missing, because it can be created.
         titles: Titles of the tables.
 
     Returns:
-        A message on the missing marks; "" if there are none.
+        The message; "" if the file has the marks of all tables.
     """
     if not path.exists():
         return ""
@@ -302,12 +306,13 @@ def _split_text_around_table(text: str, title: str) -> tuple[str, ...]:
 
 
 class KeptResults:
-    """File of the results of finished protocols, from which an interrupted evaluation continues.
+    """File with the results of those protocols of an evaluation whose episodes have been played.
+
+    An evaluation that was interrupted continues from it.
 
     Args:
         path: The file; it is created when the first results are kept.
-        about: All options on which the results depend, except the protocols. A file that was made
-            with other options is refused.
+        about: The options on which the results depend, by name, except the protocols.
 
     Raises:
         ValueError: The file was made with other options, or is not a file of results.
@@ -339,8 +344,8 @@ class KeptResults:
 
         Args:
             protocol: The protocol's text.
-            stepwise: Whether the reward of each step is needed. Results of episodes that compiled
-                code played lack these rewards. They are not returned if the rewards are needed.
+            stepwise: Whether the reward of each step is needed. If it is, results without these
+                rewards are not returned. They come from episodes that compiled code played.
         """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
@@ -358,7 +363,7 @@ class KeptResults:
         write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete_file(self) -> None:
-        """Delete the file. Call this when the table is written."""
+        """Delete the file, which is no longer needed once the table is written."""
         self._path.unlink()
 
 

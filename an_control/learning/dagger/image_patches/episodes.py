@@ -54,9 +54,9 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_cells(rng: np.random.Generator) -> np.ndarray:
-    """Draw a small grid (rows, columns) of normally distributed shades.
+    """Draw a small array (rows, columns) of normally distributed shades, 2 to 32 each way.
 
-    Rows and columns each number 2 to 32, drawn log-uniformly.
+    The numbers of rows and columns are drawn too, log-uniformly.
     """
     rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
     return rng.standard_normal((rows, columns)).astype(np.float32)
@@ -82,7 +82,7 @@ def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw shades (side, side) that jump at one to five straight lines across the picture."""
+    """Draw shades (side, side) that change abruptly at one to five straight lines."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))
     for _ in range(rng.integers(1, 6)):
@@ -94,7 +94,7 @@ def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
 def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
     """Replace CarRacing's grass by a picture, in place.
 
-    The picture does not move, as the backgrounds of CarRacing do not.
+    Every frame gets the picture at the same place.
 
     Args:
         view: The last f frames (f, S, S) uint8, which this changes.
@@ -112,7 +112,8 @@ class PatchEpisode(NamedTuple):
         labels: The teacher's actions (T, A) float32.
         actions: Actions that were sent (T, A) float32.
         total: The episode's return.
-        helped: Share (0..1) of the steps in which the teacher drove.
+        helped: Share (0..1) of the steps in which the teacher drove instead of the student; 0 if
+            the student did not drive at all.
     """
 
     frames: np.ndarray
@@ -138,10 +139,11 @@ def record_episode(
 
     Args:
         env: The environment.
-        teacher: Labels every step, drives while the policy is lost, and ends hopeless episodes.
+        teacher: Labels every step, drives while the policy is off the road, and ends hopeless
+            episodes.
         policy: Drives the episode; None to let the teacher drive.
         settings: The recipe, the settings of the run.
-        noise: Strength of the random walk that is added to the first action.
+        noise: Strength of the random walk that is added to the first number of every action.
         rng: Source of all random numbers of the episode.
         steps: Maximum number of steps.
     """
@@ -197,14 +199,15 @@ CHANNEL = make_sorted_ids(1)
 
 
 def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
-    """Return which frames a student sees at each step if nothing is disturbed.
+    """Return the indices of the frames that a student sees at each step without disturbances.
 
     Args:
         steps: Number T of steps.
         stack: Number f of frames that the student sees at once.
 
     Returns:
-        The indices (T, f), the newest frame last; before the start, frame 0 is repeated.
+        The indices (T, f) of frames in the episode, the newest frame last. In the first steps,
+        frame 0 takes the place of frames before the start.
     """
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
@@ -217,15 +220,15 @@ def draw_seen_frames(
     *,
     repeats: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw disturbances of an episode: which frames the student sees, and at which steps it acts.
+    """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
-    The disturbances act on the frames' indices as they act on patches in an evaluation. Missing
-    patches are left to the caller.
+    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Missing patches
+    are left to the caller.
 
     Args:
         steps: Number T of steps of the episode.
         stack: Number f of frames that the student sees at once.
-        disturbance: The disturbances.
+        disturbance: The settings of the disturbances.
         rng: Source of all random numbers.
         repeats: Whether the student also acts on frames that it has seen already. Otherwise it acts
             only when a frame arrives.

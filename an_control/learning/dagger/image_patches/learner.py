@@ -34,8 +34,8 @@ def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     """Return a student for image patches with random initial weights.
 
     Args:
-        settings: The recipe (the run's settings), with the sizes and the scale of the initial
-            weights.
+        settings: The recipe (the run's settings), with the student's sizes and the factors of its
+            initial weights.
         seed: Seed of the weights.
     """
     student = VisionStudent(settings.student, seed)
@@ -54,17 +54,18 @@ def update_student(
     units: Tensor,
     settings: PatchDaggerSettings,
 ) -> tuple[float, Tensor]:
-    """Make one gradient update; gradients do not reach back beyond the batch.
+    """Make one gradient update of a student on a batch.
 
     Args:
-        student: The student, which this updates in place.
+        student: The student, which is updated in place.
         optimiser: Optimiser of the student's parameters.
         batch: T steps of B rows.
-        units: Memory units (B, H) of the student in each row before the batch.
-        settings: Weights of the loss.
+        units: Units (B, H) of the student's memory in each row before the batch. Gradients do not
+            reach back into earlier batches.
+        settings: Kind of the actions, and weights of the loss.
 
     Returns:
-        The loss, and the memory units (B, H) after the batch.
+        The loss, and the units (B, H) of the memory after the batch.
     """
     device = student.table.device
     patches, still, numbers, previous, labels, counts, begins = (
@@ -84,10 +85,14 @@ def update_student(
 
 
 def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
-    """Return the cross-entropy of chosen actions, or the mean error of continuous actions.
+    """Return the loss of a student's actions at K steps, a scalar.
+
+    If one of A actions is chosen, it is the cross-entropy. For continuous actions it is the mean
+    weighted error.
 
     Args:
-        scores: The student's scores (K, A) before the choice or the tanh, at K steps.
+        scores: The student's outputs (K, A), from which the largest is chosen, or whose tanh is the
+            continuous action.
         labels: The teacher's actions (K, A).
         settings: Kind of the actions, and weights of the loss.
     """
@@ -218,7 +223,7 @@ class PatchDagger:
         self._episodes = self._episodes[-self.settings.memory :]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the averaged student, the one that also drives, as a model.
+        """Return the driving student, whose weights are an average over updates, as a model.
 
         Args:
             run: Figures of the run to store in the model file's header.
@@ -229,7 +234,9 @@ class PatchDagger:
         return self._driver.make_model(self._task, trained)
 
     def _record_round_episodes(self, rng: np.random.Generator) -> list[PatchEpisode]:
-        """Record one round's episodes: in the first the teacher drives, later the student.
+        """Record the episodes of one round.
+
+        In the first round the teacher drives, in later rounds the student.
 
         Args:
             rng: Source of all random numbers of the round.
@@ -270,16 +277,26 @@ class PatchDagger:
     def _record_episode(
         self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
     ) -> PatchEpisode:
-        """Record one episode with the run's environment and teacher; see `record_episode`."""
+        """Record one episode with the run's environment and teacher.
+
+        Args:
+            policy: Policy that drives; None to let the teacher drive.
+            noise: Strength of the random walk that is added to the first number of every action.
+            rng: Source of all random numbers of the episode.
+            steps: Maximum number of steps.
+        """
         return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
     def _make_policy(self) -> Policy:
-        """Return the averaged student as a policy that can drive."""
+        """Return the driving student, whose weights are an average over updates, as a policy."""
         return make_policy(self.make_model())
 
     @torch.no_grad()
     def _average_weights(self) -> None:
-        """Move the weights of the driving student a little towards those of the learning one."""
+        """Move the driving student's weights a little towards the learning student's weights.
+
+        They are thereby a running average over the updates.
+        """
         learned = self._student.parameters()
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)
