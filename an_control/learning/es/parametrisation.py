@@ -249,10 +249,10 @@ class Authors(PolicyForm):
         return join_arrays(arrays, self.array_shapes)
 
     def is_authors_form(self, model: Model) -> bool:
-        """Return whether a model has the paper's attention, whose queries follow from a fixed table.
+        """Return whether a model has the paper's attention, with queries from a fixed table.
 
-        It has if its attention scores are combinations of the columns of `scores_basis`, up to
-        float32 rounding, and its keys have no bias.
+        It has this attention if its attention scores are combinations of the columns of
+        `scores_basis`, up to float32 rounding, and its keys have no bias.
 
         Args:
             model: A model with the layer sizes of this parametrisation.

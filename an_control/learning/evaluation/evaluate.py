@@ -51,8 +51,8 @@ def play_episodes(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of the start states and of the disturbances.
-        protocol: Disturbance of the episodes, and how the policy is changed for them, such as the
-            setting of its monitor.
+        protocol: Disturbance of the episodes, and what happens to the state of the sensory neurons
+            (the networks of the channels) when signals are permuted.
         report: Function that receives the result of each episode; None for none.
         watch: Function that is called after each action; None for none.
 

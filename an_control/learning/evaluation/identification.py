@@ -38,16 +38,14 @@ that neuron's input slot to none of the channels.
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Shares of the channels that a policy has identified, by steps since they were shuffled.
+    """Shares of the episodes in which a policy has identified each channel k steps after a shuffle.
 
-    They are measured in episodes with N channels, which are shuffled again every K steps. A share
-    is NaN where no step was counted.
+    They are measured in episodes with N channels, which are shuffled at the reset and again every K
+    steps. A share (0..1) is NaN where no step was counted.
 
     Attributes:
-        first: Share (K, N) of the episodes in which a channel is identified, by steps since the
-            reset.
-        later: Share (K, N) of the later shuffles after which a channel is identified, by steps
-            since then.
+        first: Share (K, N) for each number of steps since the reset, and each channel.
+        later: Share (K, N) for each number of steps since a later shuffle, and each channel.
         confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
             the channel of a column; the last column stands for no channel.
     """
@@ -57,13 +55,13 @@ class IdentifiedShares:
     confusion: np.ndarray
 
     def compute_mean_shares_after(self, steps: int) -> tuple[float, float]:
-        """Return which share of the channels is identified some steps after a shuffle, on average.
+        """Return the mean share (0..1) of the channels that are identified after some steps.
 
         Args:
-            steps: Number of steps.
+            steps: Number of steps since the shuffle.
 
         Returns:
-            The share that many steps after the reset, and that many steps after a later shuffle.
+            The share after the shuffle at the reset, and the share after later shuffles.
         """
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
@@ -71,11 +69,11 @@ class IdentifiedShares:
 class _IdentificationCounter:
     """Counter of how often a policy identifies each of the channels, at each step.
 
-    It is called after each action of an episode.
+    `play_episode` calls it after each action of an episode.
 
     Args:
         channels: Ids of the channels, in the environment's order.
-        every: Number of steps between two reshuffles.
+        every: Number of steps between two shuffles of the channels.
     """
 
     def __init__(self, channels: Sequence[str], every: int) -> None:
@@ -89,11 +87,11 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Note which channels the policy identifies at this step.
+        """Count the channels that the policy identifies at the present step.
 
         Args:
-            policy: The policy, after its action.
-            disturber: Object that shuffled the channels, and so knows their true order.
+            policy: The policy, after its action of this step.
+            disturber: Object that shuffled the channels and knows their true order.
         """
         shows = dict(zip(disturber.ids, disturber.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
@@ -117,9 +115,9 @@ def count_identified_channels(
     seed: int,
     every: int,
 ) -> IdentifiedShares:
-    """Play episodes and count at every step which channels a policy identifies.
+    """Play episodes and measure at every step which channels a policy identifies.
 
-    Which channel was taken for which is counted only in the second half of the steps between two
+    The field `confusion` of the result counts only the second half of the steps between two
     shuffles, because at first no channel can be known.
 
     Args:
@@ -184,9 +182,9 @@ def play_with_frozen_channels(
     episodes: int,
     seed: int,
 ) -> dict[str, list[PlayedEpisode]]:
-    """Play the same episodes, shuffled at the reset, with each channel frozen in turn.
+    """Play the same episodes once for each channel, with that channel frozen.
 
-    A frozen channel repeats its first reading.
+    A frozen channel repeats its first reading. The channels are shuffled at the reset.
 
     Args:
         policy: The policy.
@@ -215,9 +213,9 @@ def play_with_frozen_channels(
 
 
 def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
-    """Return a Markdown table with one row for each frozen channel, sorted by rising mean return.
+    """Return a Markdown table of returns and distances with one row for each frozen channel.
 
-    The distance is empty for tasks that measure none.
+    The rows are sorted by rising mean return. The distance is empty for tasks that measure none.
 
     Args:
         frozen: A mapping from the id of the frozen channel to the results of its episodes.
@@ -237,7 +235,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
-        shares_by_step: Shares of the channels that the policy has identified.
+        shares_by_step: Shares that `count_identified_channels` returned.
     """
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
@@ -252,10 +250,10 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
 
 
 def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
-    """Plot how soon each channel is identified, and which channels were taken for which.
+    """Plot how soon each channel is identified, and which channels are confused with each other.
 
     Args:
-        shares: Shares of the channels that the policy has identified.
+        shares: Shares and confusions that `count_identified_channels` returned.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
@@ -282,7 +280,7 @@ class IdentificationResult:
     """Result of `measure_identification`.
 
     Attributes:
-        figures: The measured numbers, for JSON.
+        figures: The measured numbers by name, for a JSON file.
         tables: Markdown tables by title.
         pictures: Paths of the pictures that were written.
     """

@@ -102,7 +102,9 @@ class ScoreRow:
         return float(self.return_array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:
-        """Return the score of the row; NaN if the teacher is no better than the random policy.
+        """Return the score, on a scale where the random policy has 0 and the teacher has 1.
+
+        It is NaN if the teacher's mean return is not above that of the random policy.
 
         Args:
             random: Row of the random policy.
@@ -134,10 +136,13 @@ class ScorePlayer:
         """Counter of the episodes that failed, which are left out of the rows."""
 
     def select_meaningful_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the rows of the table that are meaningful for this task, not yet played.
+        """Return the further rows of the table that say something about this task, to be played.
+
+        Rows with missing channels need enough channels. Rows in which signals are permuted again
+        and again need long episodes.
 
         Args:
-            rows: The played rows of the random policy and the teacher.
+            rows: The rows of the random policy and the teacher, whose episodes have been played.
         """
         steps = rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
@@ -151,12 +156,15 @@ class ScorePlayer:
     def play_row(
         self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
-        """Play the episodes of one row until a limit of processor time, and leave out failed ones.
+        """Play the episodes of one row until a limit of processor time, and return the results.
+
+        Episodes that fail are left out.
 
         Args:
             case: The row.
             seconds: Limit of processor time, in seconds.
-            bounds: Minimum and maximum number of episodes.
+            bounds: Minimum number of episodes, which are played even after the time limit, and
+                maximum number.
 
         Raises:
             BrokenEnvironmentError: Nearly all episodes failed.
@@ -203,16 +211,17 @@ class ScorePlayer:
     def _play_unshuffled(
         self, actor: str, disturber: Disturber, start: EpisodeStart
     ) -> tuple[float, int]:
-        """Play one episode with the random policy or the teacher.
+        """Play one episode with the random policy or the teacher, on channels in nominal order.
 
-        Return the sum of its rewards and its number of steps.
-
-        The policy receives the readings in the environment's order. All other disturbances apply.
+        All disturbances except a permutation apply.
 
         Args:
-            actor: "random" or "teacher".
+            actor: Policy that acts, "random" or "teacher".
             disturber: Object that disturbs the episode.
             start: Seeds of the episode.
+
+        Returns:
+            The sum of the rewards, and the number of steps.
         """
         disturber.reset(start.episode)
         act = self._make_random_policy(start) if actor == "random" else self._make_teacher()

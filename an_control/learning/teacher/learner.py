@@ -48,7 +48,9 @@ since the first validation."""
 
 
 class Contender:
-    """Reinforcement learning algorithm with environments, which may compete with other contenders.
+    """Reinforcement learning algorithm with its environments, one of those that compete in a run.
+
+    The contenders differ in their exploration noise.
 
     Args:
         folder: The run's folder.
@@ -93,7 +95,11 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether no validation was clearly better in the last half of the steps so far."""
+        """Return whether the newest clear improvement in a validation is too long ago.
+
+        It is if at least as many steps have passed since as before it, and at least the `patience`
+        of the settings.
+        """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
@@ -114,8 +120,7 @@ class Contender:
                 between -1 and 1.
 
         Returns:
-            A list with the weights and the biases of each layer, and whether a tanh follows the
-            last layer.
+            The weight and the bias of each layer, and whether a tanh follows the last layer.
         """
         layers, squashed = self.library.export_actor()
         if choices:
@@ -123,9 +128,12 @@ class Contender:
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Record the mean return of a validation.
+        """Store a validation if it is the best so far, or clearly better than all before it.
 
-        A clear improvement restarts the count of steps after which training counts as stalled.
+        Training counts as stalled too many steps after the newest clear improvement.
+
+        Args:
+            validation: Mean return of the validation's episodes.
         """
         self.best = max(self.best, validation)
         if self._first is None:
@@ -163,7 +171,7 @@ validation."""
 
 @dataclass(frozen=True)
 class TeacherLimits:
-    """Limits of a run. The run ends when it reaches any of them. None means no such limit."""
+    """Limits of a teacher's training. It ends when it reaches any of them; None means no limit."""
 
     minutes: float | None = None
     """Processor time in minutes."""
@@ -234,7 +242,7 @@ class TeacherLearner:
 
     @property
     def steps(self) -> int:
-        """Return an estimate of the run's number of iterations, from the share that is finished."""
+        """Return the run's number of iterations, estimated from the share that is finished."""
         if self.end_reason:
             return self._done
         share = self.progress
@@ -256,11 +264,13 @@ class TeacherLearner:
 
     @property
     def _used_share_of_limits(self) -> float:
-        """Return the used share (0..1) of the run's limits of time and steps."""
+        """Return the used share (0..1) of the run's limit of time or steps, the larger of both."""
         return self._compute_share_of_limits(self._done, self._seconds)
 
     def _compute_share_of_limits(self, done: int, seconds: float) -> float:
-        """Return which share (0..1) of the run's limits a number of iterations and a time use up.
+        """Return the share (0..1) of the run's limit of time or steps that a part of it has used.
+
+        If the run has both limits, it is the larger share.
 
         Args:
             done: Number of iterations.
@@ -387,11 +397,11 @@ class TeacherLearner:
         self._contenders = contenders
 
     def _measure_validation_return(self) -> float:
-        """Play validation episodes and return the mean return of the policy as it would be saved.
+        """Return the mean return in the validation episodes of the policy as it would be saved.
 
-        The policy acts without exploration noise and without bursts of random actions. For each
-        episode one disturbance was drawn when the run was set up, and every validation uses it
-        again. Episodes that fail are left out. If all fail, the result is NaN.
+        The policy acts without exploration noise and without bursts of random actions. Every
+        validation has the same episodes with the same disturbances. Episodes that fail are left
+        out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures

@@ -49,7 +49,7 @@ class ReplayFile:
         self._kept = 0
 
     def append_transitions(self, total: int) -> None:
-        """Write the transitions that were added to the buffer since the last call.
+        """Append the transitions that are new in the buffer since the last call to the file.
 
         Args:
             total: Number of transitions that were ever added to the buffer.
@@ -73,7 +73,10 @@ class ReplayFile:
         self._kept = total
 
     def read_transitions(self, total: int) -> None:
-        """Read the buffer's content as it was after `total` transitions.
+        """Fill the buffer from the file with the transitions of a checkpoint.
+
+        Args:
+            total: Number of transitions that had ever been added to the buffer at the checkpoint.
 
         Raises:
             RunError: The file cannot be read, or has fewer records than the checkpoint says.
@@ -147,11 +150,13 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
 
 
 def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
-    """Return layers that do the same as given ones, but take observations without normalisation.
+    """Return layers that include the normalisation of the observations.
+
+    They return for an observation what `layers` return for the normalised observation.
 
     Args:
         layers: Pairs of weight and bias, one for each layer, which take normalised observations.
-        normalisation: Normalisation of the observations that `layers` take.
+        normalisation: Normalisation of the observations.
     """
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
@@ -159,10 +164,11 @@ def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
 
 
 def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each logit the mean of all logits of the same group of options.
+    """Return for each logit the mean logit of the group of options to which it belongs.
 
     Args:
-        logits: Logits (A, ...) of all options.
+        logits: Logits (A, ...) of all options, one group after the other. They may also be the rows
+            of a layer's weights from which the logits are computed.
         choices: Number of options of each group of discrete actions. For a group of one option the
             mean is taken to be 0.
 
@@ -179,13 +185,13 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
 
 
 def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """Return layers that choose the same options as given layers, but have logits between -1 and 1.
+    """Change the last layer so that the logits lie between -1 and 1, but choose the same options.
 
     The mean of the logits of a group is subtracted from each of them, and all logits are divided by
     `largest`.
 
     Args:
-        layers: Pairs of weight and bias, one for each layer.
+        layers: Pairs of weight and bias, one for each layer; the last one computes the logits.
         choices: Number of options of each group of discrete actions.
         largest: Largest absolute value of a logit, after the mean of its group was subtracted.
     """
@@ -315,10 +321,12 @@ class LibraryAlgorithm:
         return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
-        """Let PPO's actor stop or continue learning, if the settings have a warm-up.
+        """Set whether PPO's actor stops learning, so that only the critic learns.
+
+        Without a warm-up in the settings this does nothing.
 
         Args:
-            frozen: Whether the actor's weights stay constant, so that only the critic learns.
+            frozen: True to keep the actor's weights constant, False to let the actor learn.
         """
         if self._settings.warm_up:
             policy = self._algorithm.policy
@@ -347,10 +355,9 @@ class LibraryAlgorithm:
         return Normalisation(known.mean.copy(), sd)
 
     def compute_largest_logit(self, choices: Sequence[int]) -> float:
-        """Return the largest absolute value of the logits in the newest training episodes.
+        """Return the largest absolute value of PPO's centred logits in the newest iteration.
 
-        Before that, the mean of all logits of the same group of options is subtracted from each
-        logit.
+        A logit is centred by subtracting the mean logit of its group of options.
 
         Args:
             choices: Number of options of each group of discrete actions.
@@ -439,7 +446,7 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
-    """Return the environment. It serves where stable-baselines3 wants a function that makes one."""
+    """Return the given environment, where stable-baselines3 calls a function that makes one."""
     return env
 
 
@@ -447,7 +454,7 @@ def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> An
     """Return a new algorithm of stable-baselines3 or sb3-contrib.
 
     Args:
-        vectorised: Environment of the library that holds all environments of the training.
+        vectorised: Vectorised environment of the library, which holds all training environments.
         settings: The algorithm and its settings.
         seed: Seed of the random numbers of the algorithm.
     """

@@ -62,14 +62,14 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
 
 
 def collect_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return the hashes to store in the settings of a run, by name.
+    """Return those of the given hashes that belong into the settings of a run, by name.
 
-    If the folder holds a run that began in an older version, which did not store some of the
-    hashes, these are left out.
+    If the folder holds a run of an older version that did not store a hash of some name, that hash
+    is left out. The settings then equal the stored ones, and the run can be continued.
 
     Args:
         folder: The run's folder.
-        digests: Hashes by name. A hash that is None is left out.
+        digests: Hashes of models that the run uses, by name. A hash that is None is left out.
     """
     known = {name: value for name, value in digests.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
@@ -96,17 +96,17 @@ Output = Literal["clip", "tanh"]
 
 
 class Teacher(Protocol):
-    """Interface of a teacher, a policy that acts on whole observations.
+    """Interface of a teacher, a policy that acts on whole observations in a fixed order.
 
-    A teacher that is a relu network gives access to its layers, so that the head of a student (the
-    layers that compute the actions) can copy them.
+    If it is a relu network, `layers` gives access to its weights, so that they can be copied into
+    the head of a student (the layers that compute the actions).
     """
 
     @property
     def layers(self) -> Layers | None:
-        """Return the weight (out, in) and the bias (out,) of each layer.
+        """Return the weight (out, in) and the bias (out,) of each layer of a relu network.
 
-        None is returned if the teacher is not a relu network.
+        It is None if the teacher is not a relu network.
         """
 
     @property
@@ -210,11 +210,11 @@ class ChoiceTeacher:
 
 
 def convert_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that acts like a given one, but takes readings in other units.
+    """Return a teacher that acts like another one, but takes readings that are scaled differently.
 
     Args:
-        teacher: The given teacher.
-        units: Offsets and scales by which the readings that the new teacher takes are normalised.
+        teacher: The other teacher, whose `units` say how its own readings are normalised.
+        units: Offsets and scales by which the readings for the new teacher are normalised.
     """
     own = teacher.units
     if own == units:
@@ -389,7 +389,7 @@ def _check_sizes(
     readings: tuple[int, ...],
     actions: tuple[int, ...],
 ) -> None:
-    """Raise ValueError if a teacher does not fit an environment.
+    """Raise ValueError unless a teacher has the environment's numbers of readings and actions.
 
     Args:
         name: Text with which the user named the teacher, for the text of the error.
@@ -411,10 +411,9 @@ def find_task_teacher(task: str) -> Teacher | None:
 
 
 def load_packaged_ant_teacher() -> NetworkTeacher:
-    """Return the ant policy among the examples of the PyPI package `pybullet`, an MLP 28-128-64-8.
+    """Return the ant policy that is an example in the PyPI package `pybullet`, an MLP 28-128-64-8.
 
-    The arrays of the policy are read from the syntax tree of the example. The example itself is not
-    run.
+    Its arrays are read from the Python source of the example, which is not run.
 
     Raises:
         ValueError: The package is not installed, or the example does not contain the expected
@@ -433,10 +432,15 @@ def load_packaged_ant_teacher() -> NetworkTeacher:
 
 
 def _parse_arrays(source: str) -> list[np.ndarray]:
-    """Return the arrays in Python code, from its assignments ``NAME = np.array(LITERAL)``.
+    """Return the six arrays of the ant policy from the Python source of the example.
+
+    They stand there in assignments ``NAME = np.array(LITERAL)``.
 
     Args:
         source: Python source code, which is parsed but not run.
+
+    Returns:
+        Weight and bias of each layer, the first layer first.
     """
     found = {}
     for node in ast.parse(source).body:

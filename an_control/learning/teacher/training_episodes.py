@@ -45,12 +45,12 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    In a burst the environment receives random or zero actions for up to 20 steps, so that the
-    policy also learns to recover from states to which a student that is still learning leads. The
-    library learns nothing from the actions of the burst itself. It is told that the episode is
-    truncated at the start of the burst, where it estimates the value of the rest, and that another
-    episode starts at the end of the burst. A stop of the robot, which is one of the possible
-    disturbances, is treated in the same way.
+    In a burst the environment receives random or zero actions for 3 to 19 steps, so that the policy
+    also learns to recover from states into which a student gets that is still learning. The library
+    does not learn from the actions of the burst. For the library the episode is truncated at the
+    start of the burst, so that it estimates the value of the rest, and another episode starts at
+    the end of the burst. A stop of the robot, which is one of the possible disturbances, is treated
+    in the same way.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
     the newest reading that this channel had before. While messages are lost, the previous action is
@@ -67,7 +67,8 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         failures: Counter of the episodes that fail; None for a new counter.
 
     Raises:
-        EnvironmentFailure: Too many episodes failed; `reset`, `step` and `restore` raise it too.
+        BrokenEnvironmentError: Too many episodes failed in a row. `reset`, `step` and `restore`
+            raise it too.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start the next episode, or continue the present one after a burst or a stop.
 
-        A burst or a stop that is due now is played first. In a burst the environment receives
-        random or zero actions; in a stop the robot gets the safe command.
+        If `step` ended the episode for the library because of a burst or a stop, the burst or stop
+        is played here. In a burst the environment receives random or zero actions, in a stop the
+        robot gets the safe command.
 
         Args:
             seed: Not used; the wrapper draws its own seeds.
@@ -216,7 +218,10 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance_tick()
 
     def _advance_tick(self) -> None:
-        """Move to the next tick and keep its readings; at the end, keep the final observation."""
+        """Move to the next tick, and store its readings as the library's next observation.
+
+        At the end of the episode, the environment's final observation is stored.
+        """
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
@@ -263,10 +268,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _make_choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
-    """Return the gymnasium space of discrete actions that stable-baselines3 understands.
+    """Return the gymnasium space of discrete actions, in one of the forms of stable-baselines3.
 
     Args:
-        choices: Number of options of each group, see `spaces.Actions`. A group of one is a bit.
+        choices: Number of options of each group, one of which is chosen in each step. A group of
+            one option is a bit, which is on or off. See `spaces.Actions`.
     """
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])
