@@ -30,7 +30,7 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.dagger.student import Student
 from an_control.learning.runs.run_folder import CHECKPOINT, EpisodeRecordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import load_packaged_ant_teacher
+from an_control.learning.teacher.teachers import load_pybullet_ant_teacher
 from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
@@ -39,7 +39,7 @@ from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
 ENVIRONMENT = TASK_ENVIRONMENTS["ant"]
-TEACHER = load_packaged_ant_teacher()
+TEACHER = load_pybullet_ant_teacher()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -363,7 +363,7 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
     first = Student(28, 8, sizes).make_model(Task(), {})
     layers = [(np.full(shape, 0.5), np.full(shape[0], 0.1)) for shape in ((7, 28), (8, 7))]
     again = Student(28, 8, sizes)
-    again.load_teacher_head(layers)
+    again.copy_teacher_into_head(layers)
     again.load_neurons(first)
     arrays = again.make_model(Task(), {}).arrays
     for name, array in first.arrays.items():
@@ -406,7 +406,7 @@ def test_the_true_message_shows_present_channels_and_nothing_else():
         [numbered(120)], 2, 50, how, 1, np.random.default_rng(0)
     ).make_next_batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
-    shown, there = student.compute_true_message(batch).split(8, -1)
+    shown, there = student.compute_perfect_attention_message(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}
     assert (shown == torch.where(there > 0, batch.ordered, 0.0)).all()
     for row in range(2):

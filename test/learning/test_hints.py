@@ -34,7 +34,7 @@ def starts():
 def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
     """The returns with hints in this share of the episodes; None: without any."""
     models, rng = form.make_models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
-    hints = None if share is None else form.make_hints(vectors, share, len(starts), rng)
+    hints = None if share is None else form.draw_hints(vectors, share, len(starts), rng)
     return fused.play(models, starts, disturbance, hints).returns
 
 

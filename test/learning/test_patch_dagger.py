@@ -21,7 +21,7 @@ from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
     PatchEpisode,
     draw_background,
-    draw_seen_frames,
+    draw_seen_frame_indices,
     record_episode,
     replace_grass,
 )
@@ -132,7 +132,7 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
         previous = torch.from_numpy(policy.previous_action)[None, None]
         with torch.no_grad():
             message = student.compute_message(torch.from_numpy(patches)[None, None], previous)
-            scores, units = student.score_actions(message, previous, units)
+            scores, units = student.run_convolving_head(message, previous, units)
         action = policy.step_array(patches, env.unwrapped.channels)
         if settings.student.choice:
             assert int(scores.argmax()) == int(action.argmax())
@@ -223,7 +223,9 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
     disturber = Disturber(names, settings, seed)
     play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeStart(3, seed, 0))
     env.close()
-    seen, acted = draw_seen_frames(60, 4, settings, np.random.default_rng(5), repeats=repeats)
+    seen, acted = draw_seen_frame_indices(
+        60, 4, settings, np.random.default_rng(5), repeats=repeats
+    )
     assert len(acted) == len(policy.seen)
     assert (len(acted) < 60) == ("lose" in fault and not repeats)
     for numbers, patches in zip(seen, policy.seen, strict=True):

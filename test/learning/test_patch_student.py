@@ -111,7 +111,7 @@ def test_what_the_memory_holds_goes_on_from_piece_to_piece():
         units, pieces = torch.zeros(EPISODES, model.sizes.memory), []
         for part in (slice(0, 2), slice(2, TICKS)):
             message = student.compute_message(patches[:, part], previous[:, part], present[:, part])
-            scores, units = student.score_actions(message, previous[:, part], units)
+            scores, units = student.run_convolving_head(message, previous[:, part], units)
             pieces.append(scores)
     torch.testing.assert_close(torch.cat(pieces, 1), expected)
 

@@ -154,7 +154,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         for one in protocols.values():
             check_robot(env, one.disturbance)
         if options.normalise:
-            model = _normalise_attention(model, env)
+            model = _normalise_model_attention(model, env)
         ends = any(one.until is not None for one in protocols.values())
         stepwise = ends or options.plots is not None  # each reward is wanted
         stage = ProtocolPlayer(model, env, options.seed, stepwise, recovery)
@@ -166,7 +166,9 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
             row = kept and kept.find_results(name, stepwise=stage.stepwise)
-            runs[name] = row or _play_and_report(stage, protocol, options.episodes, progress)
+            runs[name] = row or _play_protocol_with_progress(
+                stage, protocol, options.episodes, progress
+            )
             if kept is not None and not row:
                 kept.add_results(name, runs[name])
             figures = {"protocol": name, "results": runs[name]}
@@ -184,7 +186,9 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
                     f"--markdown {options.markdown}: {describe_read_error(error)}"
                 ) from error
         drawn = (
-            [] if options.plots is None else _draw_figures(options.plots, protocols, runs, stage)
+            []
+            if options.plots is None
+            else _save_evaluation_pictures(options.plots, protocols, runs, stage)
         )
         if kept is not None:
             kept.delete_file()
@@ -203,10 +207,10 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
     """
-    from an_control.learning.evaluation.comparison import describe_missing_marks
+    from an_control.learning.evaluation.comparison import describe_missing_table_marks
 
     try:
-        problem = describe_missing_marks(path, titles)
+        problem = describe_missing_table_marks(path, titles)
     except (ValueError, OSError) as error:
         problem = f"{path}: {describe_read_error(error)}"
     if problem:
@@ -307,7 +311,7 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
     return env
 
 
-def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
+def _normalise_model_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
     """Return a copy of the model whose attention sums do not grow with the number of channels.
 
     The sums are divided by the number of channels that are present, relative to the number of
@@ -328,7 +332,7 @@ def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
         raise ValueError(f"--{error}") from error
 
 
-def _play_and_report(
+def _play_protocol_with_progress(
     player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
 ) -> list[PlayedEpisode]:
     """Play the episodes of one protocol, report each to `progress`, and return their results.
@@ -368,7 +372,7 @@ def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> d
     }
 
 
-def _draw_figures(
+def _save_evaluation_pictures(
     folder: Path,
     protocols: dict[str, EvaluationProtocol],
     runs: dict[str, list[PlayedEpisode]],

@@ -254,7 +254,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
         task = replace(task, **known)
     channels = len(task.channels)
-    form, start = _make_parametrisation(options, channels, len(task.actuators), model)
+    form, start = _make_parametrisation_and_start(options, channels, len(task.actuators), model)
     if options.hints:
         form, start = _add_identity_hints(form, start, channels)
     settings = _make_search_settings(options, channels)
@@ -341,7 +341,7 @@ def parse_disturbances(
     return tuple(found)
 
 
-def _make_parametrisation(
+def _make_parametrisation_and_start(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
     """Return the parametrisation (which maps vectors to policies) and the vector to start from.
@@ -358,12 +358,17 @@ def _make_parametrisation(
     Raises:
         ValueError: The model does not fit the task, or options do not fit each other.
     """
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
+    from an_control.learning.es.parametrisation import (
+        Authors,
+        AuthorsRaw,
+        Whole,
+        choose_parametrisation,
+    )
 
     if model is not None:
         if options.normalise:
             model = model.with_normalised_sums(channels)
-        form = choose_form(model)
+        form = choose_parametrisation(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
@@ -389,7 +394,7 @@ def _make_parametrisation(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.make_paper_arguments(),
+        **options.parts.make_paper_size_arguments(),
     )
     pooled = options.parts.change_pooling(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
@@ -438,7 +443,9 @@ def _evaluate_and_write_card(
     others = [one for one in search.settings.mixture if one.is_active and str(one) != str(clean)]
     evaluations: list[dict[str, Any]] = []
     for disturbance in [clean, *others]:
-        returns = search.play_evaluation(model, FINAL_SEED, 5 * options.episodes, disturbance)
+        returns = search.play_evaluation_episodes(
+            model, FINAL_SEED, 5 * options.episodes, disturbance
+        )
         row = {
             "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
             **summarise_returns(returns, search.settings.success),

@@ -148,14 +148,14 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
-    model = _remove_start_settings(model)
+    model = _remove_excitation_and_hand_over(model)
     written = path
     if model.network is not None:
         written = get_monitor_path(path)
         if path != options.model:
             raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
-        write_model(path, _copy_networks(model, read_model(options.take), options))
+        write_model(path, _copy_monitor_networks(model, read_model(options.take), options))
         return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(
@@ -290,7 +290,7 @@ def _make_forward_model_settings(
     )
 
 
-def _remove_start_settings(model: Model) -> Model:
+def _remove_excitation_and_hand_over(model: Model) -> Model:
     """Return an ONNX policy without what acts before it at the start: a student or an excitation.
 
     A monitor is trained and validated with the policy alone. Other models are returned unchanged.
@@ -301,7 +301,7 @@ def _remove_start_settings(model: Model) -> Model:
     return replace(model, network=replace(model.network, layout=layout))
 
 
-def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
+def _copy_monitor_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
     """Return a copy of a model that has the monitor's networks of another model.
 
     Args:

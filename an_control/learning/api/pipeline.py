@@ -70,14 +70,18 @@ class LearnOptions:
         Raises:
             ValueError: A number is out of bounds, or the recipe is not one for scalar channels.
         """
-        from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
+        from an_control.learning.dagger.settings import (
+            DaggerSettings,
+            choose_recipe_name,
+            read_recipe,
+        )
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
-        recipe = read_recipe(self.recipe or choose_recipe(self.task))
+        recipe = read_recipe(self.recipe or choose_recipe_name(self.task))
         if not isinstance(recipe, DaggerSettings):
             raise ValueError(
                 f"{self.task}: image patches are not supported; use an-control distill"
@@ -254,7 +258,7 @@ class _Run:
         return ""
 
     @property
-    def _teacher_text(self) -> str | None:
+    def _teacher_option(self) -> str | None:
         """Return the option `teacher` for `distill`; None for the task's own teacher.
 
         It is the text that the user gave, or the path of the teacher that this run trained.
@@ -275,7 +279,7 @@ class _Run:
                 options.task,
                 self._out / "student",
                 seed=options.seed,
-                teacher=self._teacher_text,
+                teacher=self._teacher_option,
                 recipe=options.recipe,
                 minutes=minutes,
                 smoke=options.smoke,
@@ -317,7 +321,7 @@ class _Run:
         if (
             made.has_monitor
             and self._monitor_updates < monitor.updates
-            and self._has_more_time("monitor", seconds)
+            and self._has_longer_time_limit("monitor", seconds)
         ):
             self._delete_parts("monitor")
         if not made.has_monitor:
@@ -353,7 +357,7 @@ class _Run:
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
-            teacher = self._given_teacher or read_teacher(str(self._teacher_text), env)
+            teacher = self._given_teacher or read_teacher(str(self._teacher_option), env)
             self._fill_score_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
@@ -369,18 +373,18 @@ class _Run:
         seconds = 60.0 * self._options.minutes * SHARES["table"] / (len(REFERENCES) + len(CASES))
         bounds = SMOKE_EPISODES if self._options.smoke else EPISODES
         short = any(len(row.returns) < bounds[1] for row in made.rows)
-        if short and self._has_more_time("table", seconds):
+        if short and self._has_longer_time_limit("table", seconds):
             made.rows = []
         made.time_limits_s["table"] = seconds
         for case in REFERENCES[len(made.rows) :]:
-            self._add_row(scoring.play_row(case, seconds, bounds))
+            self._add_score_row(scoring.play_row(case, seconds, bounds))
         cases = [*REFERENCES, *scoring.select_meaningful_cases(made.rows)]
         for case in cases[len(made.rows) :]:
             done, share = len(made.rows), len(made.rows) / len(cases)
             row = RunProgress("step", "row", done, len(cases), share, note=case.name, part="table")
             if self._progress(row) is False:
                 raise RunStoppedError(self._out)
-            self._add_row(scoring.play_row(case, seconds, bounds))
+            self._add_score_row(scoring.play_row(case, seconds, bounds))
         random, learned, *_ = made.rows
         if learned.mean_return <= random.mean_return:
             self._notes.append(
@@ -396,12 +400,12 @@ class _Run:
         """Return a function that passes progress reports on, marked with the name of a part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
-    def _add_row(self, row: ScoreRow) -> None:
+    def _add_score_row(self, row: ScoreRow) -> None:
         """Add a played row to the table of scores and save the state."""
         self._state.rows.append(row)
         self._save_state()
 
-    def _has_more_time(self, part: str, seconds: float) -> bool:
+    def _has_longer_time_limit(self, part: str, seconds: float) -> bool:
         """Return whether a part's time limit is now longer than when the part was made.
 
         Args:

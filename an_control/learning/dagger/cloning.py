@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from an_control.learning.arrays import to_array
-from an_control.learning.dagger.streams import DaggerEpisode, fill_missing
+from an_control.learning.dagger.streams import DaggerEpisode, fill_missing_readings
 from an_control.learning.dagger.training import SATURATED
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import make_mlp_model
@@ -77,13 +77,13 @@ def clone_commands(
         Weight (out, in) and bias (out,) of each layer, for readings that are not normalised.
     """
     rng = np.random.default_rng([seed, len(episodes)])
-    readings = np.concatenate([fill_missing(one.observations) for one in episodes])
+    readings = np.concatenate([fill_missing_readings(one.observations) for one in episodes])
     actions = torch.from_numpy(np.concatenate([one.labels for one in episodes]))
     middle, spread = readings.mean(0, np.float64), readings.std(0, dtype=np.float64)
     varied = spread > MIN_SPREAD  # a channel that never varied tells nothing
     spread = np.where(varied, spread, np.inf)
     inputs = torch.from_numpy(((readings - middle) / spread).astype(np.float32))
-    network = _make_network([inputs.shape[1], *settings.hidden, actions.shape[1]], seed)
+    network = _make_relu_network([inputs.shape[1], *settings.hidden, actions.shape[1]], seed)
     average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(settings.averaging))
     optimiser = torch.optim.AdamW(
         network.parameters(), settings.rate, weight_decay=settings.weight_decay
@@ -109,7 +109,7 @@ def clone_commands(
     return tuple(layers)
 
 
-def _make_network(widths: Sequence[int], seed: int) -> nn.Sequential:
+def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
     """Return a relu network with random initial weights.
 
     Args:
@@ -171,7 +171,7 @@ class CommandCloning:
             "task": self._task.to_header(),
             "seed": self.seed,
             "cloning": asdict(self.settings),
-            "recorded": summarise_episodes(self._episodes),
+            "recorded": compute_episode_fingerprint(self._episodes),
         }
 
     def close(self) -> None:
@@ -187,7 +187,9 @@ class CommandCloning:
         some = self._episodes[-1]
         errors = [
             np.abs(clone(readings) - action).mean()
-            for readings, action in zip(fill_missing(some.observations), some.labels, strict=True)
+            for readings, action in zip(
+                fill_missing_readings(some.observations), some.labels, strict=True
+            )
         ]
         return {"action_loss": float(np.mean(errors))}
 
@@ -209,7 +211,7 @@ class CommandCloning:
         return make_mlp_model(self._layers, "tanh", self._task, how)
 
 
-def summarise_episodes(episodes: Sequence[DaggerEpisode]) -> list[float]:
+def compute_episode_fingerprint(episodes: Sequence[DaggerEpisode]) -> list[float]:
     """Return numbers by which a run recognises its recorded episodes.
 
     Returns:

@@ -40,7 +40,7 @@ from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
     collect_run_hashes,
-    convert_units,
+    convert_teacher_units,
     hash_model,
 )
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
@@ -115,7 +115,7 @@ class Dagger:
             units = find_units(folder, environment)
         self._env = make_environment(environment, units)
         choices = get_choice_group_sizes(self._env)
-        self._teacher = convert_units(teacher, units)
+        self._teacher = convert_teacher_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
@@ -151,7 +151,7 @@ class Dagger:
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        since_first = self._measure_later_progress(self.settings.rounds)
+        since_first = self._measure_progress_after_first_round(self.settings.rounds)
         later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
         return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
@@ -161,7 +161,7 @@ class Dagger:
         settings = self.settings
         if not settings.minutes:
             return self._round / (1 + settings.rounds)
-        if self._round > settings.rounds and self._is_as_good_as_teacher():
+        if self._round > settings.rounds and self._is_student_as_good_as_teacher():
             return 1.0
         return min(1.0, self._cpu_s / (60.0 * settings.minutes))
 
@@ -201,12 +201,12 @@ class Dagger:
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
         recorded = self._record_round_episodes(rng)
-        kept = self._drop_failed_episodes(recorded)
+        kept = self._drop_low_return_episodes(recorded)
         self._recordings.write_episodes(self._round, kept)
         self._episodes = self._select_newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
         line: dict[str, Any] = train_round(
-            *what, self._measure_later_progress(self.settings.rounds)
+            *what, self._measure_progress_after_first_round(self.settings.rounds)
         )
         if self._average is not None:
             self._average.update_parameters(self._student)
@@ -262,7 +262,7 @@ class Dagger:
         worst = min([validation, *self._returns[1:]])
         # Of equally good students the newest one is kept, which has learned from more episodes.
         if validation >= best:
-            self._keep_if_confirmed(
+            self._set_best_student_if_confirmed(
                 {
                     "validation": validation,
                     "error": error,
@@ -285,7 +285,7 @@ class Dagger:
         self._returns.append(best)
         return {"undone": validation}
 
-    def _keep_if_confirmed(self, contender: dict[str, Any]) -> None:
+    def _set_best_student_if_confirmed(self, contender: dict[str, Any]) -> None:
         """Store a student as the best one so far.
 
         Late in a run it is stored only if it is also as good as the best one so far in further
@@ -385,7 +385,7 @@ class Dagger:
             student = Student(readings, actions, sizes)
             own_head = self._start is not None and self.settings.keep_head
             if self._teacher.layers is not None and not own_head:
-                student.load_teacher_head(self._teacher.layers)
+                student.copy_teacher_into_head(self._teacher.layers)
         if self._start is None:
             return student.to(self._device)
         if isinstance(student, PaperStudent):
@@ -394,7 +394,7 @@ class Dagger:
             student.load_neurons(self._start, self.settings.keep_head)
         return student.to(self._device)
 
-    def _measure_later_progress(self, rounds: int) -> float:
+    def _measure_progress_after_first_round(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
         Args:
@@ -429,8 +429,8 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_round(
-                    self._measure_later_progress(self.settings.rounds - 1)
+                for count, how in plan.plan_later_round(
+                    self._measure_progress_after_first_round(self.settings.rounds - 1)
                 )
             ]
         return [one for maker in makers for one in self._record_episodes(*maker, rng)]
@@ -497,7 +497,7 @@ class Dagger:
         )
         return np.array([episode.total for episode in episodes])
 
-    def _is_as_good_as_teacher(self) -> bool:
+    def _is_student_as_good_as_teacher(self) -> bool:
         """Return whether the student's mean validation return reaches that of the teacher.
 
         The mean is taken over the newest rounds; it is False before there are enough of them.
@@ -509,7 +509,7 @@ class Dagger:
         """Return the newest of the episodes, as many as the recipe's `kept` allows."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
-    def _drop_failed_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
+    def _drop_low_return_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
         """Return the student's episodes whose return is at least the recipe's `min_return`.
 
         Bad episodes teach little, because a robot at rest shows no difference between channels. If

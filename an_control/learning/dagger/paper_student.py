@@ -81,7 +81,7 @@ class PaperStudent(nn.Module):
             ValueError: The student has parts beyond the paper's, or the model has another form or
                 other sizes.
         """
-        if not self._has_authors_form:
+        if not self._has_paper_form:
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
@@ -196,7 +196,7 @@ class PaperStudent(nn.Module):
             "head.0.weight": to_array(self.out.weight),
             "head.0.bias": to_array(self.out.bias),
         }
-        if self._has_authors_form:
+        if self._has_paper_form:
             arrays["scores"] = to_array(self.scores)
             return self.form.make_model(join_arrays(arrays, self.form.array_shapes), task, trained)
         d = self.sizes.neuron
@@ -216,7 +216,7 @@ class PaperStudent(nn.Module):
         return Model("attention_neuron", sizes, arrays | self.parts.to_arrays(), task, trained)
 
     @property
-    def _has_authors_form(self) -> bool:
+    def _has_paper_form(self) -> bool:
         """Return whether the student has the paper's fixed queries and no optional parts."""
         sizes = self.sizes
         return (

@@ -161,7 +161,7 @@ class Collection:
     """Share of the time that the teacher drives in the first mixed round; falls to a tenth of it.
     """
 
-    def plan_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+    def plan_later_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """Return how many episodes a round after the first one records, and how to disturb them.
 
         Args:
@@ -342,7 +342,7 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     return settings
 
 
-def choose_recipe(task: str) -> str:
+def choose_recipe_name(task: str) -> str:
     """Return the name of the recipe for a task.
 
     It is the recipe with the same name as the task, or the generic recipe if there is none.

@@ -434,7 +434,7 @@ class DaggerStreams:
     def make_next_batch(self) -> StreamBatch:
         """Return the batch with the next steps of every row's episode."""
         fresh = [self._replace_row_if_due(i) for i in range(len(self._rows))]
-        pieces = [self._take_next_piece(row) for row in self._rows if row is not None]
+        pieces = [self._advance_row_by_batch(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
@@ -469,7 +469,7 @@ class DaggerStreams:
         self._rows[row_number] = self._make_row(episode)
         return True
 
-    def _take_next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
+    def _advance_row_by_batch(self, row: _StreamRow) -> dict[str, np.ndarray]:
         """Return the arrays of a row's next steps, and advance the row by these steps.
 
         After the end of the episode they are filled up with zeros. The array "counts" is 1 for
@@ -496,7 +496,7 @@ class DaggerStreams:
         steps, channels = len(seen.steps), episode.observations.shape[1]
         ordered, previous, labels = (part[seen.steps] for part in episode[:3])
         if not np.isfinite(ordered).all():
-            ordered = fill_missing(episode.observations)[seen.steps]
+            ordered = fill_missing_readings(episode.observations)[seen.steps]
         slots = np.tile(np.arange(seen.values.shape[1]), (steps, 1))
         places = Permutation(channels, rng)
         places.draw_permutation()
@@ -514,7 +514,7 @@ class DaggerStreams:
                 moved[at] = self._reset_on_jump
         values, channel, present = (
             np.take_along_axis(part, slots, 1)
-            for part in (fill_missing(seen.values), seen.signals, np.isfinite(seen.values))
+            for part in (fill_missing_readings(seen.values), seen.signals, np.isfinite(seen.values))
         )
         unused = (0, 0), (0, channels + how.extra_slots - slots.shape[1])
         values = np.pad(values, unused)
@@ -573,7 +573,7 @@ class DaggerStreams:
                     yield at
 
 
-def fill_missing(observations: np.ndarray) -> np.ndarray:
+def fill_missing_readings(observations: np.ndarray) -> np.ndarray:
     """Replace each missing reading (NaN) by the channel's newest one, or by 0 before the first.
 
     Args:

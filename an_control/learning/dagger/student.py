@@ -182,7 +182,7 @@ class LstmNeuron(nn.LSTM):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
         return {
-            **_export_weights(self.weight_ih_l0, self.basis, self.actions),
+            **_export_neuron_weights(self.weight_ih_l0, self.basis, self.actions),
             "neuron.hidden": to_array(self.weight_hh_l0),
             "neuron.bias": to_array(self.bias_ih_l0 + self.bias_hh_l0),
         }
@@ -190,7 +190,7 @@ class LstmNeuron(nn.LSTM):
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from a model file's arrays."""
         with torch.no_grad():
-            self.weight_ih_l0.copy_(_import_weights(arrays, self.basis))
+            self.weight_ih_l0.copy_(_import_neuron_weights(arrays, self.basis))
             self.weight_hh_l0.copy_(torch.from_numpy(arrays["neuron.hidden"].copy()))
             self.bias_ih_l0.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
             self.bias_hh_l0.zero_()
@@ -250,13 +250,13 @@ class StackedNeuron(nn.Linear):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
-        exported = _export_weights(self.weight, self.basis, self.actions)
+        exported = _export_neuron_weights(self.weight, self.basis, self.actions)
         return exported | {"neuron.bias": to_array(self.bias)}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from a model file's arrays."""
         with torch.no_grad():
-            self.weight.copy_(_import_weights(arrays, self.basis))
+            self.weight.copy_(_import_neuron_weights(arrays, self.basis))
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
@@ -289,7 +289,7 @@ def _join_neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> T
     return torch.cat(parts, -1)
 
 
-def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
+def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
     """Convert a sensory neuron's learned input weights to the arrays of a model file.
 
     Args:
@@ -303,7 +303,7 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
         of the model file.
     """
     own, shared, *products = np.split(
-        to_array(weight), _find_part_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _find_input_kind_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -312,7 +312,7 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
     return arrays
 
 
-def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
+def _find_input_kind_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
     """Return the column indices that separate the kinds of input in a neuron's weight matrix.
 
     The columns stand first for the readings, then for the previous actions and then, if there are
@@ -327,10 +327,10 @@ def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[i
     return [end for end in ends if end < width]
 
 
-def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
+def _import_neuron_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
     """Convert the arrays of a model file to a sensory neuron's input weights (units, inputs).
 
-    This is the inverse of `_export_weights`.
+    This is the inverse of `_export_neuron_weights`.
 
     Args:
         arrays: Arrays by their names in the model file.
@@ -367,7 +367,7 @@ class StudentState(NamedTuple):
     evidence: Tensor
     recurrence: tuple[Tensor, ...] = ()
 
-    def reset_other_rows(self, keep: Tensor) -> StudentState:
+    def reset_rows_except(self, keep: Tensor) -> StudentState:
         """Return a state in which some episodes keep their state and all others are reset to zero.
 
         Args:
@@ -449,7 +449,7 @@ class Student(nn.Module):
         """Return the linear layers of the head, the first one first."""
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
-    def load_teacher_head(self, layers: Layers) -> None:
+    def copy_teacher_into_head(self, layers: Layers) -> None:
         """Copy the teacher's network into the student's head.
 
         The head then acts like the teacher as soon as the channels are identified. Its further
@@ -605,7 +605,7 @@ class Student(nn.Module):
             return self._run_without_memory(batch, state)
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
-        truth = None if teacher_forced is None else self.compute_true_message(batch)
+        truth = None if teacher_forced is None else self.compute_perfect_attention_message(batch)
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
@@ -758,7 +758,7 @@ class Student(nn.Module):
             share, news = share * trust, news * trust
         return torch.cat([mean + news, share], -1)
 
-    def run_memory(
+    def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
     ) -> tuple[Tensor, ...]:
         """Run the head's memory and the head over given attention messages.
@@ -790,7 +790,7 @@ class Student(nn.Module):
             last_message,
         )
 
-    def compute_true_message(self, batch: StreamBatch) -> Tensor:
+    def compute_perfect_attention_message(self, batch: StreamBatch) -> Tensor:
         """Return the attention message of an attention that identifies every channel correctly.
 
         Returns:

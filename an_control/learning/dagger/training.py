@@ -91,8 +91,8 @@ def train_round(
         batch = streams.make_next_batch().to_device(device)
         teacher_forced = None
         if round_number == 0 and settings.memory_updates:
-            teacher_forced = _mask_teacher_forced_rows(batch, 0.8 - 1.2 * over)
-        state = _prepare_state(student, state, batch)
+            teacher_forced = _make_teacher_forced_mask(batch, 0.8 - 1.2 * over)
+        state = _get_state_at_batch_start(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
             loss, state, figures = student.compute_loss(batch, state, settings.channel_loss, so_far)
@@ -152,14 +152,16 @@ def train_memory(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.make_next_batch().to_device(next(student.parameters()).device)
-        message = student.compute_true_message(batch) * _draw_blank_steps(batch, rng).unsqueeze(-1)
-        state = _prepare_state(student, state, batch)
-        action, ordered, expected, memory, seen = student.run_memory(batch, message, state)
+        message = student.compute_perfect_attention_message(batch) * _draw_blank_step_mask(
+            batch, rng
+        ).unsqueeze(-1)
+        state = _get_state_at_batch_start(student, state, batch)
+        action, ordered, expected, memory, seen = student.run_memory_and_head(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
         loss = (
             settings.action_loss * _compute_action_loss(action, batch)
             + settings.ordered_loss * _compute_action_loss(ordered, batch)
-            + settings.expectation_loss * _compute_expectation_loss(expected, batch)
+            + settings.expectation_loss * _compute_reading_prediction_loss(expected, batch)
         )
         optimiser.zero_grad()
         loss.backward()
@@ -167,7 +169,7 @@ def train_memory(
         optimiser.step()
 
 
-def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+def _draw_blank_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
     """Draw the steps at which the attention message of a batch row is set to zero.
 
     Seven of ten rows have such steps: 1 to 15 in every 25, 50 or 100 steps.
@@ -183,7 +185,7 @@ def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _mask_teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
+def _make_teacher_forced_mask(batch: StreamBatch, share: float) -> Tensor:
     """Return a mask of the batch rows in which the memory gets a perfect attention's message.
 
     Args:
@@ -198,7 +200,7 @@ def _mask_teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
     return first.float().expand(steps, rows)
 
 
-def _prepare_state(
+def _get_state_at_batch_start(
     student: Student | PaperStudent, state: StudentState | None, batch: StreamBatch
 ) -> StudentState:
     """Return the student's state at the start of a batch.
@@ -210,7 +212,7 @@ def _prepare_state(
     """
     if state is None:
         state = student.make_initial_state(*batch.values.shape[1:])
-    return state.reset_other_rows((~batch.fresh).float())
+    return state.reset_rows_except((~batch.fresh).float())
 
 
 def _compute_loss(
@@ -253,13 +255,13 @@ def _compute_loss(
         loss = loss + settings.ordered_loss * ordered
         figures["ordered_loss"] = ordered.item()
     if outcome.expected is not None:
-        expectation = _compute_expectation_loss(outcome.expected, batch)
+        expectation = _compute_reading_prediction_loss(outcome.expected, batch)
         loss = loss + settings.expectation_loss * expectation
         figures["expectation_loss"] = expectation.item()
     return loss, outcome.state.detach(), figures
 
 
-def _compute_expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
+def _compute_reading_prediction_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
     """Return the mean squared error of the predicted readings.
 
     Steps after the end of an episode do not count.

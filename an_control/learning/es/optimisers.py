@@ -42,7 +42,10 @@ def collect_strategy_values(strategy: Any) -> dict[str, Any]:
 
     This must be called between two generations.
     """
-    return {path: _to_storable(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
+    return {
+        path: _to_storable(owner[key])
+        for path, (owner, key) in _find_storable_values(strategy).items()
+    }
 
 
 def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
@@ -57,7 +60,7 @@ def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
             the attribute path of the value.
     """
-    slots = _find_values(strategy)
+    slots = _find_storable_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
         raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
@@ -66,7 +69,7 @@ def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
     strategy._updateBDfromSM()
 
 
-def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
+def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Find the numbers, arrays and lists in a pycma strategy.
 
     Returns:
@@ -80,7 +83,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
         if id(value) in seen:
             return
         seen.add(id(value))
-        own = vars(value) if _is_pycma(value) else {}
+        own = vars(value) if _is_pycma_object(value) else {}
         for owner in (own, value) if isinstance(value, dict) else (own,):
             for key, entry in owner.items():
                 place = f"{path}.{key}"
@@ -88,7 +91,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
                     continue
                 if _is_storable(entry):
                     found[place] = owner, key
-                elif isinstance(entry, dict) or _is_pycma(entry):
+                elif isinstance(entry, dict) or _is_pycma_object(entry):
                     collect_values_below(entry, place)
                 elif not (isinstance(entry, str) or callable(entry)):
                     raise TypeError(f"strategy{place}: a {type(entry).__name__} cannot be stored")
@@ -97,7 +100,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     return found
 
 
-def _is_pycma(value: Any) -> bool:
+def _is_pycma_object(value: Any) -> bool:
     """Return whether a value is an instance of a class that the package pycma defines."""
     return type(value).__module__.partition(".")[0] == "cma"
 
@@ -265,7 +268,7 @@ class Cma:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Not used.
         """
-        self._strategy.tell(self._asked, list(-rank_with_failed_last(fitness)))
+        self._strategy.tell(self._asked, list(-replace_nan_with_worst(fitness)))
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
@@ -432,7 +435,7 @@ class Pgpe:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Finished share (0..1) of the run, on which the learning rate depends.
         """
-        ranks = compute_centred_ranks(rank_with_failed_last(fitness))
+        ranks = compute_centred_ranks(replace_nan_with_worst(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
@@ -475,7 +478,7 @@ def make_optimiser(
     return Cma(start, sigma, population, diagonal=name == "cma-diagonal")
 
 
-def rank_with_failed_last(fitness: np.ndarray) -> np.ndarray:
+def replace_nan_with_worst(fitness: np.ndarray) -> np.ndarray:
     """Return the fitness (P,) with each NaN replaced by a number below all other values.
 
     The candidates that failed then rank last. If all failed, all numbers are 0.

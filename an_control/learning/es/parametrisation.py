@@ -69,7 +69,7 @@ class PolicyForm(ABC):
         Random start vectors have these standard deviations. A search that begins at random starts
         searches vectors that are divided by these magnitudes.
         """
-        return compute_layer_scales(self.array_shapes)
+        return compute_weight_scales(self.array_shapes)
 
     def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that P vectors describe.
@@ -160,7 +160,7 @@ class Authors(PolicyForm):
         return make_paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
-    def _decomposed_table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _positional_table_svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the singular value decomposition of the positional table (the fixed queries).
 
         Returns:
@@ -185,7 +185,7 @@ class Authors(PolicyForm):
             for name, shape in self.sizes.list_array_shapes().items()
             if not name.startswith("attention.")
         }
-        return shapes | {"scores": (len(self._decomposed_table[1]), self.neuron)}
+        return shapes | {"scores": (len(self._positional_table_svd[1]), self.neuron)}
 
     @property
     def scores_basis(self) -> np.ndarray:
@@ -194,7 +194,7 @@ class Authors(PolicyForm):
         The attention scores are the product of this matrix, the array `scores`, and the output
         vector of a sensory neuron (the network of one channel).
         """
-        return self._decomposed_table[0]
+        return self._positional_table_svd[0]
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of model files from the free arrays, for P policies at once.
@@ -205,7 +205,7 @@ class Authors(PolicyForm):
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
-        _, stretch, right = self._decomposed_table
+        _, stretch, right = self._positional_table_svd
         product = right.T @ (free.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
@@ -241,14 +241,14 @@ class Authors(PolicyForm):
                 queries.
         """
         _check_same_sizes(model, self.sizes)
-        if not self.is_authors_form(model):
+        if not self.has_paper_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        arrays["scores"] = self._decomposed_table[0].T @ scores
+        arrays["scores"] = self._positional_table_svd[0].T @ scores
         return join_arrays(arrays, self.array_shapes)
 
-    def is_authors_form(self, model: Model) -> bool:
+    def has_paper_attention(self, model: Model) -> bool:
         """Return whether a model has the paper's attention, with queries from a fixed table.
 
         It has this attention if its attention scores are combinations of the columns of
@@ -259,7 +259,7 @@ class Authors(PolicyForm):
         """
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        within = self._decomposed_table[0] @ (self._decomposed_table[0].T @ scores)
+        within = self._positional_table_svd[0] @ (self._positional_table_svd[0].T @ scores)
         near = np.allclose(within, scores, rtol=0.0, atol=1e-3 * (1.0 + np.abs(scores).max()))
         return near and not arrays["attention.key_bias"].any()
 
@@ -302,7 +302,7 @@ class AuthorsRaw(Authors):
                 queries.
         """
         _check_same_sizes(model, self.sizes)
-        if not self.is_authors_form(model):
+        if not self.has_paper_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         table = make_positional_table(self.queries, self.neuron)
@@ -313,7 +313,7 @@ class AuthorsRaw(Authors):
         return join_arrays(arrays, self.array_shapes)
 
 
-def choose_form(model: Model) -> PolicyForm:
+def choose_parametrisation(model: Model) -> PolicyForm:
     """Return a parametrisation that fits a policy: `Authors` where possible, else `Whole`.
 
     Raises:
@@ -334,14 +334,14 @@ def choose_form(model: Model) -> PolicyForm:
             sizes.heads,
             sizes.recurrence,
         )
-        if sizes == authors.sizes and authors.is_authors_form(model):
+        if sizes == authors.sizes and authors.has_paper_attention(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
         raise ValueError(f"start: a policy of kind {model.kind} (allowed: attention_neuron, mlp)")
     return Whole(sizes)
 
 
-def compute_layer_scales(shapes: Shapes) -> np.ndarray:
+def compute_weight_scales(shapes: Shapes) -> np.ndarray:
     """Return the usual magnitude of each number in arrays of the given shapes, as a vector (size,).
 
     For weights it is 1 / sqrt(number of inputs), because the outputs of a layer are then as large

@@ -39,7 +39,7 @@ from an_control.learning.es.optimisers import (
     Optimiser,
     OptimiserName,
     make_optimiser,
-    rank_with_failed_last,
+    replace_nan_with_worst,
 )
 from an_control.learning.es.parametrisation import Authors, PolicyForm
 from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
@@ -127,7 +127,7 @@ class Hinted(PolicyForm):
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
-    def make_hints(
+    def draw_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
         """Draw in which episodes each channel's network gets its code, and return codes and draws.
@@ -198,7 +198,7 @@ class Race:
         """Return whether the race is over, because only one contender is left."""
         return self.count == 1
 
-    def pass_turn_to_next(self, progress: float) -> bool:
+    def pass_turn_and_check_halving(self, progress: float) -> bool:
         """Give the turn to the next contender.
 
         Args:
@@ -219,7 +219,7 @@ class Race:
         Returns:
             Indices of the contenders that are kept, the best first.
         """
-        ranks = rank_with_failed_last(np.array(scores))
+        ranks = replace_nan_with_worst(np.array(scores))
         ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
         self.count, self.turn = math.ceil(self.count / 2), 0
         self._ends = self._ends[1:]
@@ -311,7 +311,7 @@ class StallDetector:
         """Finished share (0..1) of the run at each recorded validation."""
         self._equal = 0
 
-    def count_equal_generations(self, returns: np.ndarray) -> None:
+    def update_equal_generation_count(self, returns: np.ndarray) -> None:
         """Count a generation if all candidates had the same return, else set the count to 0.
 
         Args:
@@ -320,7 +320,7 @@ class StallDetector:
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
-    def find_stall_reason(
+    def record_validation_and_explain_stall(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
         """Store the result of a validation, and check whether the search has stalled.
@@ -580,7 +580,7 @@ class Search:
         }
         return self._form.make_model(self.mean, self._task, trained)
 
-    def play_evaluation(
+    def play_evaluation_episodes(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
         """Play the episodes of an evaluation with a model, and return their returns (episodes,).
@@ -611,7 +611,7 @@ class Search:
             self._curriculum(self.generation),
             self._draw_hints(vectors, starts, rng),
         )
-        outcomes = play_mixture(self._engine, models, starts, conditions, hints)
+        outcomes = play_episodes_under_mixture(self._engine, models, starts, conditions, hints)
         episodes = drop_unplayable_episodes(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
@@ -640,11 +640,11 @@ class Search:
         if settings.starts:
             line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._finish_generation(episodes)
+        line |= self._choose_next_search_and_validate(episodes)
         self._seconds += time.perf_counter() - begin
         return line
 
-    def _finish_generation(self, returns: np.ndarray) -> dict[str, Any]:
+    def _choose_next_search_and_validate(self, returns: np.ndarray) -> dict[str, Any]:
         """Choose the search that plays the next generation, and validate if that is due.
 
         The next one is the next contender of the race, or new random starts if the search stalls.
@@ -657,10 +657,10 @@ class Search:
         """
         race, last = self._race, self.generation >= self.steps
         if not race.is_over:
-            if race.pass_turn_to_next(self.progress) or last:
+            if race.pass_turn_and_check_halving(self.progress) or last:
                 return self._halve_contenders()
             return {}
-        self._stall.count_equal_generations(returns)
+        self._stall.update_equal_generation_count(returns)
         if self.settings.max_rollouts:
             self._episodes.adapt_to_noise(returns)
         if self.generation % self.settings.validate_every and not last:
@@ -669,7 +669,9 @@ class Search:
         line, score, error = self._validate_contender(best)
         if self._hinted is not None:
             return line
-        why = self._stall.find_stall_reason(best.sigma, score, error, self.progress)
+        why = self._stall.record_validation_and_explain_stall(
+            best.sigma, score, error, self.progress
+        )
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
             self._start_race([best.centre], self.progress)
@@ -738,7 +740,7 @@ class Search:
         share = compute_hinted_share(self.progress)
         if self._hinted is None or share == 0.0:
             return None
-        return self._hinted.make_hints(vectors, share, len(starts), rng)
+        return self._hinted.draw_hints(vectors, share, len(starts), rng)
 
     def _validate_contender(self, contender: Optimiser) -> SearchValidation:
         """Validate one search with the policy at the mean of its distribution.
@@ -750,7 +752,7 @@ class Search:
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
             [
-                self.play_evaluation(
+                self.play_evaluation_episodes(
                     model, VALIDATION_SEED, settings.validation_episodes, disturbance
                 )
                 for disturbance in settings.mixture
@@ -768,12 +770,12 @@ class Search:
         if failed := count_failures(returns):
             shares["validation_failed"] = failed
         if self._hinted is not None and compute_hinted_share(self.progress) > 0.0:
-            means["hinted"] = self._compute_hinted_return(model, contender)
+            means["hinted"] = self._measure_return_with_hints(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
         return SearchValidation(line, score, compute_standard_error(returns))
 
-    def _compute_hinted_return(self, model: Model, contender: Optimiser) -> float:
+    def _measure_return_with_hints(self, model: Model, contender: Optimiser) -> float:
         """Return the mean return of a policy in the validation episodes if it is given hints.
 
         The hints are those that the search gives at the present state of the run.
@@ -786,11 +788,13 @@ class Search:
         starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._draw_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
-        outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
+        outcomes = play_episodes_under_mixture(
+            self._engine, [model], starts, settings.mixture, hints
+        )
         return compute_mean_return(outcomes.returns)
 
 
-def play_mixture(
+def play_episodes_under_mixture(
     engine: RolloutEngine,
     models: Sequence[Model],
     starts: Sequence[EpisodeStart],

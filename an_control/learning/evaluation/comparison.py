@@ -71,7 +71,7 @@ def compare_protocols(
             "difference": _compare_returns(results, first),
             "detected": sum(result.detected for result in results),
             "back": _compute_recovered_share(results, first, (until or {}).get(name)),
-            **_summarise_distances(results, walk_m),
+            **_summarise_walked_distances(results, walk_m),
             "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
@@ -125,7 +125,9 @@ def _compute_recovered_share(
     return float(np.mean(reached))
 
 
-def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None) -> dict[str, Any]:
+def _summarise_walked_distances(
+    results: Sequence[PlayedEpisode], walk_m: float | None
+) -> dict[str, Any]:
     """Return the distances that robots covered after a stop, and how many robots reached `walk_m`.
 
     Args:
@@ -141,7 +143,7 @@ def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None)
     return {"walked_m": found or None, "walk_again": again}
 
 
-def format_row_lines(
+def format_terminal_lines(
     row: Mapping[str, Any], success: float | None, walk_m: float | None
 ) -> list[str]:
     """Return the lines of text that describe one protocol's results in a terminal.
@@ -181,7 +183,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines += [_format_row(row, digits, is_first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
-        ("walk again", [_format_distances(row) for row in rows]),
+        ("walk again", [_format_walked_distances(row) for row in rows]),
     ):
         if any(cells):
             more = [f" {head} |", "---|", *(f" {cell} |" for cell in cells)]
@@ -189,7 +191,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _format_distances(row: Mapping[str, Any]) -> str:
+def _format_walked_distances(row: Mapping[str, Any]) -> str:
     """Return the table cell that tells how many robots walk again after a stop, and how far.
 
     Args:
@@ -217,18 +219,18 @@ def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
     episodes = len(row["episodes"])
     cells = [
         f"`{row['protocol']}`",
-        f"{row['mean']:.{digits}f} {format_error(row['sd'], episodes, digits)}",
+        f"{row['mean']:.{digits}f} {format_standard_error(row['sd'], episodes, digits)}",
         *(f"{row[name]:.{digits}f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
         ""
         if is_first
-        else f"{apart['mean']:+.{digits}f} {format_error(apart['sd'], episodes, digits)}",
+        else f"{apart['mean']:+.{digits}f} {format_standard_error(apart['sd'], episodes, digits)}",
         "" if is_first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def format_error(sd: float, episodes: int, digits: int = 0) -> str:
+def format_standard_error(sd: float, episodes: int, digits: int = 0) -> str:
     """Return the text "+- ERROR" for the standard error of a mean.
 
     Args:
@@ -236,13 +238,13 @@ def format_error(sd: float, episodes: int, digits: int = 0) -> str:
         episodes: Number of episodes.
         digits: Digits after the decimal point.
 
-    >>> format_error(30.0, 101)
+    >>> format_standard_error(30.0, 101)
     '+- 3'
     """
     return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"
 
 
-def describe_missing_marks(path: Path, titles: Iterable[str]) -> str:
+def describe_missing_table_marks(path: Path, titles: Iterable[str]) -> str:
     """Return a message about the marks that a Markdown file lacks, between which tables belong.
 
     Args:
@@ -274,7 +276,7 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
     Raises:
         ValueError: The file lacks the marks of a title.
     """
-    if problem := describe_missing_marks(path, tables):
+    if problem := describe_missing_table_marks(path, tables):
         raise ValueError(problem)
     if not path.exists():
         marked = [

@@ -19,7 +19,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
-from an_control.learning.evaluation.comparison import format_error
+from an_control.learning.evaluation.comparison import format_standard_error
 from an_control.learning.evaluation.plots import save_figures
 from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import PlayedEpisode, play_episode
@@ -212,7 +212,7 @@ def play_with_frozen_channels(
     }
 
 
-def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
+def format_frozen_channel_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
     """Return a Markdown table of returns and distances with one row for each frozen channel.
 
     The rows are sorted by rising mean return. The distance is empty for tasks that measure none.
@@ -226,7 +226,7 @@ def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
         totals = np.array([result.total for result in frozen[name]])
         ways = [one.distance_m for one in frozen[name] if one.distance_m is not None]
         walked = f"{np.mean(ways):.1f}" if ways else ""
-        mean = f"{totals.mean():.0f} {format_error(totals.std(), len(totals))}"
+        mean = f"{totals.mean():.0f} {format_standard_error(totals.std(), len(totals))}"
         rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked} |")
     return "\n".join(rows)
 
@@ -316,7 +316,7 @@ def measure_identification(
     with closing(make_environment(find_environment_id(name), units)) as env:
         found = count_identified_channels(policy, env, channels, episodes, seed, every)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
-    tables = format_identification_table(found), format_frozen_table(frozen)
+    tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []
     if plots is not None:
         pictures = save_figures({"identification": plot_identification(found, channels)}, plots)

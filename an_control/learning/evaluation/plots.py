@@ -114,7 +114,7 @@ def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
         image = axis.imshow(
             trace.attention[step], vmin=-reach, vmax=reach, cmap="RdBu_r", aspect="auto"
         )
-        axis.set_title(_format_moment(step, at), fontsize=10)
+        axis.set_title(_format_plot_title(step, at), fontsize=10)
         axis.set_xticks(range(len(trace.channels)), trace.channels, rotation=90, fontsize=5)
         axis.tick_params(axis="y", labelsize=6)
     axes[0][0].set_ylabel("query")
@@ -145,7 +145,7 @@ def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
         for number, colour in enumerate(colours):
             axis.plot(*points[start : step + 1, number].T, color=colour, linewidth=0.6)
             axis.plot(*points[step, number], "o", color=colour, markersize=4)
-        axis.set_title(_format_moment(step, at), fontsize=10)
+        axis.set_title(_format_plot_title(step, at), fontsize=10)
         axis.tick_params(labelsize=6)
     for number in range(len(trace.channels)):
         axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
@@ -359,7 +359,7 @@ def make_file_name(protocol: str) -> str:
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
-def _format_moment(step: int, permutation_step: int) -> str:
+def _format_plot_title(step: int, permutation_step: int) -> str:
     """Return the title of a plot, such as "one step before" or "10 steps after".
 
     Args:

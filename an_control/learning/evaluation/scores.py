@@ -20,7 +20,7 @@ from an_control.disturbance import Disturber
 from an_control.learning.rollout.engine import EpisodeStart, make_evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
-from an_control.learning.teacher.teachers import Teacher, convert_units
+from an_control.learning.teacher.teachers import Teacher, convert_teacher_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import find_adapter
@@ -130,7 +130,7 @@ class ScorePlayer:
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
     ) -> None:
         self._env, self._channels = env, tuple(channels)
-        self._teacher = convert_units(teacher, find_adapter(env).units)
+        self._teacher = convert_teacher_units(teacher, find_adapter(env).units)
         self._policy = make_policy(model)
         self.failures = FailureCounter()
         """Counter of the episodes that failed, which are left out of the rows."""
@@ -178,7 +178,7 @@ class ScorePlayer:
                 if case.actor == "student":
                     episodes.append(self._play_student(disturber, start, protocol))
                 else:
-                    episodes.append(self._play_unshuffled(case.actor, disturber, start))
+                    episodes.append(self._play_random_or_teacher(case.actor, disturber, start))
             except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
@@ -208,7 +208,7 @@ class ScorePlayer:
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
 
-    def _play_unshuffled(
+    def _play_random_or_teacher(
         self, actor: str, disturber: Disturber, start: EpisodeStart
     ) -> tuple[float, int]:
         """Play one episode with the random policy or the teacher, on channels in nominal order.
@@ -224,7 +224,9 @@ class ScorePlayer:
             The sum of the rewards, and the number of steps.
         """
         disturber.reset(start.episode)
-        act = self._make_random_policy(start) if actor == "random" else self._make_teacher()
+        act = (
+            self._make_random_policy(start) if actor == "random" else self._make_teacher_function()
+        )
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
@@ -234,7 +236,7 @@ class ScorePlayer:
             episode.send_action(action)
         return episode.total, len(episode.rewards)
 
-    def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_teacher_function(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return the teacher as a function from an observation (N,) to an action (A,).
 
         The function replaces a missing reading by the newest reading that its channel had before.

@@ -23,7 +23,7 @@ from an_control.learning.runs.run_folder import find_units
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import (
     LibraryAlgorithm,
-    centre_logits,
+    centre_and_scale_logits,
     fold_normalisation,
     make_mlp_model,
 )
@@ -105,7 +105,7 @@ class Contender:
 
     def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
-        self.library.freeze_actor(self.done < self.settings.warm_up)
+        self.library.set_actor_frozen(self.done < self.settings.warm_up)
         line = self.library.train_iteration()
         self.done += 1
         return line
@@ -124,7 +124,7 @@ class Contender:
         """
         layers, squashed = self.library.export_actor()
         if choices:
-            layers, squashed = centre_logits(layers, choices, largest_logit), True
+            layers, squashed = centre_and_scale_logits(layers, choices, largest_logit), True
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
@@ -348,7 +348,7 @@ class TeacherLearner:
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
         if validated and self.progress >= self.settings.race:
-            self._keep_contenders([max(self._contenders, key=lambda one: one.best)])
+            self._close_contenders_except([max(self._contenders, key=lambda one: one.best)])
         return line
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -363,7 +363,7 @@ class TeacherLearner:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the state to a checkpoint that `make_checkpoint` returned."""
-        self._keep_contenders(
+        self._close_contenders_except(
             [one for one in self._contenders if one.noise_kind in state["contenders"]]
         )
         self._newest = self._contenders[0]
@@ -389,7 +389,7 @@ class TeacherLearner:
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _keep_contenders(self, contenders: list[Contender]) -> None:
+    def _close_contenders_except(self, contenders: list[Contender]) -> None:
         """Close and drop all contenders except the given ones."""
         for one in self._contenders:
             if one not in contenders:

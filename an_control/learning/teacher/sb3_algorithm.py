@@ -184,7 +184,7 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
     return np.concatenate(parts)
 
 
-def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
+def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
     """Change the last layer so that the logits lie between -1 and 1, but choose the same options.
 
     The mean of the logits of a group is subtracted from each of them, and all logits are divided by
@@ -298,7 +298,7 @@ class LibraryAlgorithm:
             start is not None and start.output == "tanh"
         )
         if start is not None:
-            self._load_actor(start)
+            self._copy_start_network_into_actor(start)
 
     @property
     def steps(self) -> int:
@@ -320,7 +320,7 @@ class LibraryAlgorithm:
             line["return"] = float(np.mean(returns))
         return line | self.failures.take_metrics()
 
-    def freeze_actor(self, frozen: bool) -> None:
+    def set_actor_frozen(self, frozen: bool) -> None:
         """Set whether PPO's actor stops learning, so that only the critic learns.
 
         Without a warm-up in the settings this does nothing.
@@ -422,7 +422,7 @@ class LibraryAlgorithm:
         """Close the environments."""
         self._vectorised.close()
 
-    def _load_actor(self, start: Teacher) -> None:
+    def _copy_start_network_into_actor(self, start: Teacher) -> None:
         """Copy a teacher's relu network into PPO's actor."""
         policy = self._algorithm.policy
         if self._squashed:

@@ -209,7 +209,7 @@ class ChoiceTeacher:
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
-def convert_units(teacher: Teacher, units: Units) -> Teacher:
+def convert_teacher_units(teacher: Teacher, units: Units) -> Teacher:
     """Return a teacher that acts like another one, but takes readings that are scaled differently.
 
     Args:
@@ -255,11 +255,11 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
-        return _import_function(text, path, env)
+        return _import_teacher_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
         return _load_from_stable_baselines(algorithm, Path(path), env)
     if is_onnx(text):
-        return _load_onnx(text, env)
+        return _load_onnx_teacher(text, env)
     if not text.endswith(".safetensors"):
         raise ValueError(
             f"teacher {text!r}: must be a .safetensors or .onnx file, ALGORITHM:FILE.zip with an"
@@ -268,7 +268,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
         raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
-    _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
+    _check_teacher_fits(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = get_head_layers(model.arrays, len(model.sizes.head) + 1)
         return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
@@ -281,7 +281,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     )
 
 
-def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _load_onnx_teacher(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     """Read an ONNX file, a network of another tool, as a teacher.
 
     Args:
@@ -301,7 +301,7 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
             f"teacher {text}: reads states, a history, the previous action or a phase; a teacher"
             " must act on one observation alone"
         )
-    _check_sizes(text, env, (len(layout.channels),), (network.action.size,))
+    _check_teacher_fits(text, env, (len(layout.channels),), (network.action.size,))
     policy = make_policy(model, "off")
     channels = describe_task(env, "", "").channels
     ids = channels if set(channels) == set(policy.nominal_ids) else policy.nominal_ids
@@ -310,7 +310,7 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     )
 
 
-def _import_function(
+def _import_teacher_function(
     text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
     """Import a function as a teacher, and try it on the first observation of the environment.
@@ -371,7 +371,7 @@ def _load_from_stable_baselines(
             f"teacher {algorithm}:{path}: needs Box spaces, but has {readings} and {actions}"
         )
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
-    _check_sizes(f"{algorithm}:{path}", env, *flat)
+    _check_teacher_fits(f"{algorithm}:{path}", env, *flat)
 
     unit = make_action_conversion(actions).to_numbers
 
@@ -383,7 +383,7 @@ def _load_from_stable_baselines(
     return FunctionTeacher(act, hash_arrays(numbers, algorithm))
 
 
-def _check_sizes(
+def _check_teacher_fits(
     name: str,
     env: gymnasium.Env[Any, Any],
     readings: tuple[int, ...],
@@ -407,10 +407,10 @@ def _check_sizes(
 
 def find_task_teacher(task: str) -> Teacher | None:
     """Return the teacher that this package contains for a task, or None if there is none."""
-    return load_packaged_ant_teacher() if task == "ant" else None
+    return load_pybullet_ant_teacher() if task == "ant" else None
 
 
-def load_packaged_ant_teacher() -> NetworkTeacher:
+def load_pybullet_ant_teacher() -> NetworkTeacher:
     """Return the ant policy that is an example in the PyPI package `pybullet`, an MLP 28-128-64-8.
 
     Its arrays are read from the Python source of the example, which is not run.
@@ -424,14 +424,14 @@ def load_packaged_ant_teacher() -> NetworkTeacher:
         raise ValueError("teacher: the package pybullet is not installed (pip install pybullet)")
     path = Path(spec.submodule_search_locations[0]) / PACKAGED_ANT
     try:
-        arrays = _parse_arrays(path.read_text(encoding="utf-8"))
+        arrays = _parse_ant_arrays(path.read_text(encoding="utf-8"))
         weights, biases = arrays[::2], arrays[1::2]
         return NetworkTeacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
     except (OSError, SyntaxError, KeyError, ValueError) as error:
         raise ValueError(f"teacher: {path}: {error!r}") from error
 
 
-def _parse_arrays(source: str) -> list[np.ndarray]:
+def _parse_ant_arrays(source: str) -> list[np.ndarray]:
     """Return the six arrays of the ant policy from the Python source of the example.
 
     They stand there in assignments ``NAME = np.array(LITERAL)``.

@@ -87,7 +87,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._actions = int(np.prod(space.shape))
         self._choices = get_choice_group_sizes(env)
         if self._choices:
-            self.action_space = _make_choice_space(self._choices)
+            self.action_space = _make_discrete_action_space(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
@@ -148,7 +148,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
-            self._stop_begins = self._is_stopped
+            self._stop_begins = self._is_robot_stopped
         cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
         return self._observed, reward, episode.fell, cut, {}
 
@@ -187,7 +187,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._failed = True
 
     @property
-    def _is_stopped(self) -> bool:
+    def _is_robot_stopped(self) -> bool:
         """Return whether the robot is stopped now, so that the safe command replaces the action."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
@@ -254,7 +254,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         A stop is a period of the episode in which the robot gets the safe command instead of the
         actions.
         """
-        while self._is_stopped and not self._episode.done:
+        while self._is_robot_stopped and not self._episode.done:
             self._send_action(np.zeros(self._actions, np.float32))
 
     def _play_action_burst(self) -> None:
@@ -267,7 +267,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._send_action(np.clip(noise, -1.0, 1.0))
 
 
-def _make_choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+def _make_discrete_action_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
     """Return the gymnasium space of discrete actions, in one of the forms of stable-baselines3.
 
     Args:

@@ -22,7 +22,7 @@ from an_control.disturbance import draw_present_mask
 from an_control.learning.dagger.image_patches.episodes import (
     PatchEpisode,
     draw_background,
-    draw_seen_frames,
+    draw_seen_frame_indices,
     replace_grass,
 )
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
@@ -120,9 +120,9 @@ class PatchBatches:
     def make_next_batch(self) -> PatchBatch:
         """Return the batch with the next steps of all rows, each of which replays an episode."""
         settings, student = self._settings, self._settings.student
-        begins = np.array([self._has_ended(row) for row in self._rows])
+        begins = np.array([self._needs_new_episode(row) for row in self._rows])
         rows = [
-            self._start_row(place, row) if begins[place] or row is None else row
+            self._start_row_with_new_episode(place, row) if begins[place] or row is None else row
             for place, row in enumerate(self._rows)
         ]
         self._rows[:] = rows
@@ -148,7 +148,7 @@ class PatchBatches:
         )
         return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
-    def _has_ended(self, row: PatchRow | None) -> bool:
+    def _needs_new_episode(self, row: PatchRow | None) -> bool:
         """Return whether a row of the batch must now draw a new episode to replay.
 
         It must if its episode has ended, or if it has none yet. If the student has no memory, every
@@ -157,7 +157,9 @@ class PatchBatches:
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
-    def _start_row(self, row_number: int, previous_row: PatchRow | None) -> PatchRow:
+    def _start_row_with_new_episode(
+        self, row_number: int, previous_row: PatchRow | None
+    ) -> PatchRow:
         """Draw an episode and disturbances for a row of the batch and return the new row.
 
         Args:
@@ -171,8 +173,8 @@ class PatchBatches:
         patch = settings.student.patch
         at_start = previous_row is not None and settings.student.memory > 0
         drawn, stack = settings.draw_disturbance(rng), settings.student.stack
-        seen, acted = draw_seen_frames(
-            len(episode.frames), stack, drawn, rng, repeats=settings.learns_repeated_frames
+        seen, acted = draw_seen_frame_indices(
+            len(episode.frames), stack, drawn, rng, repeats=settings.acts_on_repeated_frames
         )
         patches = (height // patch) * (width // patch)
         return PatchRow(

@@ -53,7 +53,7 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _draw_cells(rng: np.random.Generator) -> np.ndarray:
+def _draw_shade_grid(rng: np.random.Generator) -> np.ndarray:
     """Draw a small array (rows, columns) of normally distributed shades, 2 to 32 each way.
 
     The numbers of rows and columns are drawn too, log-uniformly.
@@ -64,12 +64,12 @@ def _draw_cells(rng: np.random.Generator) -> np.ndarray:
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw shades (side, side) of smooth blots."""
-    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw shades (side, side) of rectangular blocks of one shade each."""
-    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
@@ -177,7 +177,7 @@ def record_episode(
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)
-                policy_acts = delivery.has_message_arrived or settings.learns_repeated_frames
+                policy_acts = delivery.has_message_arrived or settings.acts_on_repeated_frames
             own = policy.step_array(patches, ids) if policy_acts else actions[-1].copy()
             if teacher.is_helping or len(actions) < begin:
                 helped += 1
@@ -198,7 +198,7 @@ def record_episode(
 CHANNEL = make_sorted_ids(1)
 
 
-def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
+def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:
     """Return the indices of the frames that a student sees at each step without disturbances.
 
     Args:
@@ -212,7 +212,7 @@ def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
-def draw_seen_frames(
+def draw_seen_frame_indices(
     steps: int,
     stack: int,
     disturbance: DisturbanceSettings,
@@ -237,7 +237,7 @@ def draw_seen_frames(
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = index_undisturbed_frames(steps, stack)
+    frames = compute_undisturbed_frame_indices(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)

@@ -75,7 +75,7 @@ def update_student(
     common = previous.new_zeros(len(patches), settings.student.actions)
     message = student.compute_message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
-    scores, units = student.score_actions(message, previous, units)
+    scores, units = student.run_convolving_head(message, previous, units)
     loss = _compute_loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
@@ -143,7 +143,7 @@ class PatchDagger:
         self.settings, self.seed = settings, seed
         self._env, self._task = (
             env,
-            replace(task, repeats=task.repeats or settings.learns_repeated_frames),
+            replace(task, repeats=task.repeats or settings.acts_on_repeated_frames),
         )
         if not isinstance(env.unwrapped, HasTeacher):
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
@@ -271,7 +271,7 @@ class PatchDagger:
                 self._student, self._optimiser, batches.make_next_batch(), units, settings
             )
             losses.append(loss)
-            self._average_weights()
+            self._update_driver_weights()
         return losses
 
     def _record_episode(
@@ -292,7 +292,7 @@ class PatchDagger:
         return make_policy(self.make_model())
 
     @torch.no_grad()
-    def _average_weights(self) -> None:
+    def _update_driver_weights(self) -> None:
         """Move the driving student's weights a little towards the learning student's weights.
 
         They are thereby a running average over the updates.

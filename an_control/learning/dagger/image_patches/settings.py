@@ -87,7 +87,7 @@ class PatchDaggerSettings:
         check_probabilities(self.faults)
 
     @property
-    def learns_repeated_frames(self) -> bool:
+    def acts_on_repeated_frames(self) -> bool:
         """Return whether the student learns to act again on a frame on which it has acted already.
 
         It does if one of the disturbances repeats frames.

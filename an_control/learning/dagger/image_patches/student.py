@@ -218,14 +218,14 @@ class VisionStudent(nn.Module):
         message = self.compute_message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
-            return self.score_actions(message, previous, units)[0]
+            return self.run_convolving_head(message, previous, units)[0]
         memory, actions = self.make_initial_state(len(patches)), []
         for tick in message.unbind(1):
-            action, memory = self.step_head(tick, memory)
+            action, memory = self.run_lstm_head_tick(tick, memory)
             actions.append(action)
         return torch.stack(actions, 1)
 
-    def score_actions(
+    def run_convolving_head(
         self, message: Tensor, previous: Tensor, units: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Run the convolving head on the attention's messages of T ticks.
@@ -290,7 +290,9 @@ class VisionStudent(nn.Module):
             new(episodes, 1, 1),
         )
 
-    def step_head(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
+    def run_lstm_head_tick(
+        self, message: Tensor, memory: LstmHeadState
+    ) -> tuple[Tensor, LstmHeadState]:
         """Run the head with an LSTM for one tick.
 
         It chooses the most important patches and acts on their positions. No gradient passes
