@@ -201,7 +201,7 @@ class EvaluateCommand:
             InputError: An option has no effect on this measurement, or a file cannot be written.
         """
         require_packages("train", "matplotlib")
-        from an_control.learning.evaluation.comparison import write_tables
+        from an_control.learning.evaluation.comparison import write_markdown_tables
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
         if self.markdown is not None:
@@ -230,7 +230,7 @@ class EvaluateCommand:
             raise InputError(f"--plots {plots}: {error.strerror or error}") from error
         print("\n\n".join(found.tables.values()))
         if self.markdown is not None:
-            write_tables(self.markdown, found.tables)
+            write_markdown_tables(self.markdown, found.tables)
         if found.pictures:
             print(*found.pictures)
         write_json(self.json, found.figures)

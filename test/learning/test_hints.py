@@ -63,11 +63,11 @@ def test_a_hint_goes_with_its_signal_when_signals_move(fused, form, starts):
 def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
     """Compiled code has the gates in another order, and those with a sigmoid halved."""
     vectors = random_policies(form, codes=0.0)
-    code = np.random.default_rng(4).standard_normal(form.array_shapes["codes"][1])
+    code = np.random.default_rng(4).standard_normal(form.free_array_shapes["codes"][1])
     biased, told = vectors.copy(), vectors.copy()
     told[:, form.own.vector_size :] = np.tile(code, 5)
-    ends = np.cumsum([np.prod(shape) for shape in form.array_shapes.values()]).astype(int)
-    bias = list(form.array_shapes).index("neuron.bias")
+    ends = np.cumsum([np.prod(shape) for shape in form.free_array_shapes.values()]).astype(int)
+    bias = list(form.free_array_shapes).index("neuron.bias")
     first, output, new = np.split(code, [len(code) // 2, 3 * len(code) // 4])
     biased[:, ends[bias - 1] : ends[bias]] += np.concatenate([2 * first, new, 2 * output])
     one = played(fused, form, starts, told, share=1.0)

@@ -88,8 +88,8 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     previous = torch.zeros(len(views), settings.student.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.compute_message(patches, previous, counts=counts, still=still)
-        by_all = student.compute_message(
+        by_count = student.compute_attention_message(patches, previous, counts=counts, still=still)
+        by_all = student.compute_attention_message(
             torch.from_numpy(np.stack(everything)),
             previous,
             counts=torch.from_numpy(np.stack(one_each)),
@@ -113,8 +113,8 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     previous = torch.zeros(len(views), sizes.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.compute_message(patches, previous, counts=counts, still=still)
-        by_all = student.compute_message(everything, previous, torch.from_numpy(~missing))
+        by_count = student.compute_attention_message(patches, previous, counts=counts, still=still)
+        by_all = student.compute_attention_message(everything, previous, torch.from_numpy(~missing))
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
     few = compress_equal_patches(views, 6, missing, 5, rng)
     assert few.patches.shape[1] == 6 and (few.counts[:, 1:] > 0).all()
@@ -131,7 +131,9 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
     for _ in range(10):
         previous = torch.from_numpy(policy.previous_action)[None, None]
         with torch.no_grad():
-            message = student.compute_message(torch.from_numpy(patches)[None, None], previous)
+            message = student.compute_attention_message(
+                torch.from_numpy(patches)[None, None], previous
+            )
             scores, units = student.run_convolving_head(message, previous, units)
         action = policy.step_array(patches, env.unwrapped.channels)
         if settings.student.choice:
@@ -147,7 +149,7 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
     with torch.no_grad():
         student.find_parameter("key.action").normal_()
         messages = [
-            student.compute_message(
+            student.compute_attention_message(
                 torch.from_numpy(patches), torch.full((env.action_space.shape), value)
             )
             for value in (-1.0, 0.0, 1.0)

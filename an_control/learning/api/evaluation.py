@@ -133,8 +133,8 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     from an_control.learning.evaluation.comparison import (
         KeptResults,
         compare_protocols,
-        format_table,
-        write_tables,
+        format_comparison_table,
+        write_markdown_tables,
     )
     from an_control.learning.evaluation.evaluate import ProtocolPlayer
     from an_control_sim.gym.varied_robot import check_robot
@@ -180,7 +180,9 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         rows = compare_protocols(runs, success, until, WALK_M.get(task))
         if options.markdown is not None:
             try:
-                write_tables(options.markdown, {options.title: format_table(rows)})
+                write_markdown_tables(
+                    options.markdown, {options.title: format_comparison_table(rows)}
+                )
             except (ValueError, OSError) as error:
                 raise ValueError(
                     f"--markdown {options.markdown}: {describe_read_error(error)}"
@@ -192,13 +194,15 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         )
         if kept is not None:
             kept.delete_file()
-    return EvaluateResult(task, rows, format_table(rows), success, WALK_M.get(task), drawn)
+    return EvaluateResult(
+        task, rows, format_comparison_table(rows), success, WALK_M.get(task), drawn
+    )
 
 
 def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     """Raise ValueError unless a Markdown file has the marks between which tables are written.
 
-    The marks are two comments around each table, see `write_tables`.
+    The marks are two comments around each table, see `write_markdown_tables`.
 
     Args:
         path: The file. If it does not exist, nothing is raised, because it can be created.
@@ -396,7 +400,7 @@ def _save_evaluation_pictures(
     for name, protocol in (moving or ({} if loss else protocols)).items():
         trace = plots.AttentionTrace(player.channels)
         (result,) = player.play(protocol, 1, watch=trace.record)
-        word = plots.make_file_name(name)
+        word = plots.make_protocol_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)
             figures[f"keys_{word}"] = plots.plot_keys(trace, result.rewired)

@@ -301,26 +301,26 @@ def _remove_excitation_and_hand_over(model: Model) -> Model:
     return replace(model, network=replace(model.network, layout=layout))
 
 
-def _copy_monitor_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
+def _copy_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
     """Return a copy of a model that has the monitor's networks of another model.
 
     Args:
         model: The model to copy, whose own monitor is replaced.
-        other: The model that has the networks; its channels and actuators must be the same.
+        source: The model that has the networks; its channels and actuators must be the same.
         options: Options of the call, for the texts of errors and for the setting of the monitor.
 
     Raises:
-        ValueError: The other model has no such networks, or other channels, actuators or units.
+        ValueError: `source` has no such networks, or other channels, actuators or units.
     """
-    if other.forward is None:
+    if source.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):
-        if getattr(other.task, key) != getattr(model.task, key):
+        if getattr(source.task, key) != getattr(model.task, key):
             raise ValueError(
                 f"--take {options.take}: its {key} differ from those of {options.model}"
             )
-    theirs = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
+    theirs = {name: array for name, array in source.arrays.items() if name.startswith(NETWORKS)}
     arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}
-    trained = {**model.trained, "forward": other.trained.get("forward", {})}
-    forward = replace(other.forward, monitor=options.monitor)
+    trained = {**model.trained, "forward": source.trained.get("forward", {})}
+    forward = replace(source.forward, monitor=options.monitor)
     return replace(model, arrays=arrays | theirs, forward=forward, trained=trained)

@@ -361,11 +361,11 @@ class _Run:
             self._fill_score_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
-    def _fill_score_table(self, scoring: ScorePlayer) -> None:
+    def _fill_score_table(self, player: ScorePlayer) -> None:
         """Play the missing rows of the table of scores, and add notes on what is unfinished.
 
         Args:
-            scoring: Player of the episodes.
+            player: Player of the episodes.
         """
         from an_control.learning.evaluation.scores import CASES, EPISODES, REFERENCES
 
@@ -377,14 +377,14 @@ class _Run:
             made.rows = []
         made.time_limits_s["table"] = seconds
         for case in REFERENCES[len(made.rows) :]:
-            self._add_score_row(scoring.play_row(case, seconds, bounds))
-        cases = [*REFERENCES, *scoring.select_meaningful_cases(made.rows)]
+            self._add_score_row(player.play_row(case, seconds, bounds))
+        cases = [*REFERENCES, *player.select_meaningful_cases(made.rows)]
         for case in cases[len(made.rows) :]:
             done, share = len(made.rows), len(made.rows) / len(cases)
             row = RunProgress("step", "row", done, len(cases), share, note=case.name, part="table")
             if self._progress(row) is False:
                 raise RunStoppedError(self._out)
-            self._add_score_row(scoring.play_row(case, seconds, bounds))
+            self._add_score_row(player.play_row(case, seconds, bounds))
         random, learned, *_ = made.rows
         if learned.mean_return <= random.mean_return:
             self._notes.append(
@@ -414,7 +414,9 @@ class _Run:
         """
         return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
 
-    def _delete_outdated_parts(self, part: str, before: int, done: int, *others: str) -> None:
+    def _delete_outdated_parts(
+        self, part: str, steps_before: int, steps_done: int, *later_parts: str
+    ) -> None:
         """Delete later parts if the part from which they were made has been trained further.
 
         The number of steps is saved, so that a run that was killed after the training, but before
@@ -422,15 +424,15 @@ class _Run:
 
         Args:
             part: Name of the part that was just trained.
-            before: Number of steps that this part had finished before this call of `learn`.
-            done: Number of steps that it has finished now.
-            others: Names of the later parts, which were made from this part.
+            steps_before: Number of steps that this part had finished before this call of `learn`.
+            steps_done: Number of steps that it has finished now.
+            later_parts: Names of the later parts, which were made from this part.
         """
         made_of = self._state.made_from_steps
-        if made_of.get(part, before) != done:
-            self._delete_parts(*others)
-        if made_of.get(part) != done:
-            made_of[part] = done
+        if made_of.get(part, steps_before) != steps_done:
+            self._delete_parts(*later_parts)
+        if made_of.get(part) != steps_done:
+            made_of[part] = steps_done
             self._save_state()
 
     def _delete_parts(self, *parts: str) -> None:

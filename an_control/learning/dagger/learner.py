@@ -217,7 +217,7 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
+                teacher = self._play_validation_episodes(lambda rng: NoisyTeacher(rng, 0.0), calm)
                 self._returns = [float(np.mean(teacher))]
             line |= self._keep_or_undo_round(self._measure_validation_returns(self._newest_student))
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
@@ -389,9 +389,9 @@ class Dagger:
         if self._start is None:
             return student.to(self._device)
         if isinstance(student, PaperStudent):
-            student.load_neurons(self._start)
+            student.load_all_weights(self._start)
         else:
-            student.load_neurons(self._start, self.settings.keep_head)
+            student.load_identification_weights(self._start, self.settings.keep_head)
         return student.to(self._device)
 
     def _measure_progress_after_first_round(self, rounds: int) -> float:
@@ -466,32 +466,34 @@ class Dagger:
             yield episode
 
     def _measure_validation_returns(
-        self, student: Student | PaperStudent, number: int = 0
+        self, student: Student | PaperStudent, episode_set: int = 0
     ) -> np.ndarray:
         """Return a student's returns (E,) in validation episodes, with shuffled channels.
 
         Args:
             student: The student.
-            number: Index of the set of episodes. Every round plays set 0; the other sets confirm
-                the best students.
+            episode_set: Index of the set of episodes. Every round plays set 0. The other sets
+                confirm the best students.
         """
         policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
-        return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how, number)
+        return self._play_validation_episodes(
+            lambda rng: StudentDriver(rng, policy, how), how, episode_set
+        )
 
-    def _play_validation(
+    def _play_validation_episodes(
         self,
         driver: Callable[[np.random.Generator], Driver],
         rollout: RolloutSettings,
-        number: int = 0,
+        episode_set: int = 0,
     ) -> np.ndarray:
         """Play validation episodes and return their returns (E,).
 
         Args:
             driver: Makes the driver of an episode from a random generator.
             rollout: Disturbances of the episodes.
-            number: Index of the set of episodes, each of which has seeds of its own.
+            episode_set: Index of the set of episodes, each of which has seeds of its own.
         """
-        rng = np.random.default_rng([self.seed, VALIDATION + number])
+        rng = np.random.default_rng([self.seed, VALIDATION + episode_set])
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(driver, rng), rollout, rng
         )

@@ -74,7 +74,7 @@ class PaperStudent(nn.Module):
         nn.init.zeros_(self.out.bias)
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
-    def load_neurons(self, model: Model) -> None:
+    def load_all_weights(self, model: Model) -> None:
         """Copy all weights of a model with the same sizes and the paper's form.
 
         Raises:
@@ -85,7 +85,7 @@ class PaperStudent(nn.Module):
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
-        rows = split_vectors(self.form.to_vector(model)[None], self.form.array_shapes)
+        rows = split_vectors(self.form.to_vector(model)[None], self.form.free_array_shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -125,13 +125,15 @@ class PaperStudent(nn.Module):
         outputs, (first, second) = self.neuron.run_steps(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
-        message = self._compute_message(batch, self.parts.encode_outputs(outputs, batch.present))
+        message = self._compute_attention_message(
+            batch, self.parts.encode_outputs(outputs, batch.present)
+        )
         message, recurrence = self.parts.run_recurrence(message, state.recurrence)
         action: Tensor = self.out(message)
         state = state._replace(first=first, second=second, recurrence=recurrence)
         return action, self.channel(outputs), state
 
-    def _compute_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
+    def _compute_attention_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
         """Compute the attention message, the weighted sums over all slots that the head gets.
 
         If the student has a recurrent layer, that gets the message first.
@@ -198,7 +200,9 @@ class PaperStudent(nn.Module):
         }
         if self._has_paper_form:
             arrays["scores"] = to_array(self.scores)
-            return self.form.make_model(join_arrays(arrays, self.form.array_shapes), task, trained)
+            return self.form.make_model(
+                join_arrays(arrays, self.form.free_array_shapes), task, trained
+            )
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {
@@ -211,7 +215,7 @@ class PaperStudent(nn.Module):
             queries=self.queries,
             key=d,
             attention="pma" if self.sizes.pma else "tanh",
-            **self.sizes.parts,
+            **self.sizes.optional_part_sizes,
         )
         return Model("attention_neuron", sizes, arrays | self.parts.to_arrays(), task, trained)
 

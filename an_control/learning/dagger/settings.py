@@ -98,7 +98,7 @@ class StudentSizes:
                 raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 
     @property
-    def parts(self) -> dict[str, Any]:
+    def optional_part_sizes(self) -> dict[str, Any]:
         """Return the sizes of the optional parts as keyword arguments of `AttentionSizes`."""
         points = self.inducing if self.encoder == "isab" else 0
         heads = self.heads if self.encoder != "none" or self.pma else 1

@@ -445,7 +445,7 @@ class Student(nn.Module):
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     @property
-    def _layers(self) -> list[nn.Linear]:
+    def _head_layers(self) -> list[nn.Linear]:
         """Return the linear layers of the head, the first one first."""
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
@@ -470,12 +470,12 @@ class Student(nn.Module):
         if self.sizes.pma or self.sizes.recurrence is not None:
             return
         with torch.no_grad():
-            for layer, (weight, bias) in zip(self._layers, layers, strict=True):
+            for layer, (weight, bias) in zip(self._head_layers, layers, strict=True):
                 layer.weight.zero_()
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
-    def load_neurons(self, model: Model, head: bool = False) -> None:
+    def load_identification_weights(self, model: Model, head: bool = False) -> None:
         """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
 
         The weights of the head's memory are copied too, if both model and student have a memory.
@@ -489,7 +489,7 @@ class Student(nn.Module):
         """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._select_identification_sizes(
-            self._sizes
+            self._policy_sizes
         ) != (self._select_identification_sizes(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
@@ -523,13 +523,13 @@ class Student(nn.Module):
         Raises:
             ValueError: The heads differ in size.
         """
-        first, wanted = arrays["head.0.weight"], tuple(self._layers[0].weight.shape)
+        first, wanted = arrays["head.0.weight"], tuple(self._head_layers[0].weight.shape)
         parts = self.sizes.recurrence, sizes.recurrence
         if bool(self.sizes.memory) != bool(sizes.memory) and parts == (None, None):
             readings = first[: wanted[0], : self.channels]
             arrays["head.0.weight"] = np.zeros((len(first), wanted[1]), np.float32)
             arrays["head.0.weight"][: len(readings), : self.channels] = readings
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self._head_layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
                 raise ValueError(
@@ -609,7 +609,7 @@ class Student(nn.Module):
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
-            memory, mean = self.predict_readings(memory, last_message, batch.previous[t])
+            memory, mean = self.advance_memory_and_predict(memory, last_message, batch.previous[t])
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
                 evidence = self.update_evidence(batch.values[t], mean, evidence)
@@ -700,7 +700,7 @@ class Student(nn.Module):
         encoded = self.parts.encode_outputs(torch.cat(parts), batch.present)
         return encoded, state._replace(first=first, second=second)
 
-    def predict_readings(
+    def advance_memory_and_predict(
         self, memory: Tensor, last_message: Tensor, previous: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Advance the head's memory (a GRU) by one step and predict the readings of that step.
@@ -776,7 +776,7 @@ class Student(nn.Module):
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
         for raw_message, previous in zip(message, batch.previous, strict=True):
-            memory, mean = self.predict_readings(memory, last_message, previous)
+            memory, mean = self.advance_memory_and_predict(memory, last_message, previous)
             last_message = self.blend_with_prediction(raw_message, mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)
@@ -821,7 +821,7 @@ class Student(nn.Module):
 
     def run_head(self, message: Tensor) -> Tensor:
         """Return the action (..., A) for the head's input (..., M), before it is clipped."""
-        *hidden, last = self._layers
+        *hidden, last = self._head_layers
         for layer in hidden:
             message = torch.relu(layer(message))
         out: Tensor = last(message)
@@ -846,14 +846,14 @@ class Student(nn.Module):
             }
         if self.sizes.memory:
             arrays |= self._export_memory_arrays()
-        for place, layer in enumerate(self._layers):
+        for place, layer in enumerate(self._head_layers):
             arrays[f"head.{place}.weight"] = to_array(layer.weight)
             arrays[f"head.{place}.bias"] = to_array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return Model("attention_neuron", self._sizes, arrays, task, trained)
+        return Model("attention_neuron", self._policy_sizes, arrays, task, trained)
 
     @property
-    def _sizes(self) -> AttentionSizes:
+    def _policy_sizes(self) -> AttentionSizes:
         """Return the sizes of the policy that the student is exported as."""
         return AttentionSizes(
             actions=self.actions,
@@ -872,7 +872,7 @@ class Student(nn.Module):
             reset_on_jump=self.sizes.reset_on_jump,
             prediction_attention=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
-            **self.sizes.parts,
+            **self.sizes.optional_part_sizes,
         )
 
     def _export_memory_arrays(self) -> dict[str, np.ndarray]:

@@ -65,7 +65,7 @@ def train_round(
     newest = _count_newest_episodes(episodes, settings) if round_number else len(episodes)
     if round_number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
-        train_memory(student, episodes, settings, rng)
+        train_memory_and_head(student, episodes, settings, rng)
     streams = DaggerStreams(
         episodes,
         settings.batch,
@@ -122,7 +122,7 @@ def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSe
     return 1 + int(np.searchsorted(steps, settings.newest * unit))
 
 
-def train_memory(
+def train_memory_and_head(
     student: Student,
     episodes: Sequence[DaggerEpisode],
     settings: DaggerSettings,

@@ -35,7 +35,7 @@ class PolicyForm(ABC):
 
     @property
     @abstractmethod
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class PolicyForm(ABC):
     @property
     def vector_size(self) -> int:
         """Return the number of elements of a vector."""
-        return sum(map(math.prod, self.array_shapes.values()))
+        return sum(map(math.prod, self.free_array_shapes.values()))
 
     @property
     def vector_scales(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class PolicyForm(ABC):
         Random start vectors have these standard deviations. A search that begins at random starts
         searches vectors that are divided by these magnitudes.
         """
-        return compute_weight_scales(self.array_shapes)
+        return compute_weight_scales(self.free_array_shapes)
 
     def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that P vectors describe.
@@ -81,7 +81,7 @@ class PolicyForm(ABC):
             trained: How the policies were made, for the model file.
         """
         found = self.to_arrays(
-            split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.array_shapes)
+            split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.free_array_shapes)
         )
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
@@ -111,7 +111,7 @@ class Whole(PolicyForm):
         return self.whole
 
     @property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of a model file's arrays, which are all free arrays here."""
         return self.whole.list_array_shapes()
 
@@ -174,7 +174,7 @@ class Authors(PolicyForm):
         return left[:, :rank], stretch[:rank], right[:rank]
 
     @cached_property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector.
 
         The free arrays are the arrays of the model file, except that one array `scores` (rank, d)
@@ -246,7 +246,7 @@ class Authors(PolicyForm):
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         arrays["scores"] = self._positional_table_svd[0].T @ scores
-        return join_arrays(arrays, self.array_shapes)
+        return join_arrays(arrays, self.free_array_shapes)
 
     def has_paper_attention(self, model: Model) -> bool:
         """Return whether a model has the paper's attention, with queries from a fixed table.
@@ -274,9 +274,9 @@ class AuthorsRaw(Authors):
     """
 
     @cached_property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector."""
-        shapes = dict(super().array_shapes)
+        shapes = dict(super().free_array_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
@@ -310,7 +310,7 @@ class AuthorsRaw(Authors):
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
             arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join_arrays(arrays, self.array_shapes)
+        return join_arrays(arrays, self.free_array_shapes)
 
 
 def choose_parametrisation(model: Model) -> PolicyForm:

@@ -95,12 +95,12 @@ class Hinted(PolicyForm):
         return self.own.sizes
 
     @property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays: those of the policy, and the codes.
 
         The vector of a search holds the numbers of the free arrays one after another.
         """
-        return {**self.own.array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
+        return {**self.own.free_array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
     def vector_scales(self) -> np.ndarray:
@@ -138,7 +138,7 @@ class Hinted(PolicyForm):
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
-        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.array_shapes["codes"])
+        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.free_array_shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 

@@ -171,7 +171,7 @@ def format_terminal_lines(
     return [f"{name:<9} {words}" for name, words in text.items()]
 
 
-def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def format_comparison_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of `compare_protocols` as a Markdown table.
 
     All numbers have the same number of decimals. It is chosen so that the largest return has at
@@ -263,7 +263,7 @@ def describe_missing_table_marks(path: Path, titles: Iterable[str]) -> str:
     return f"{path}: has no {' and no '.join(lacking)} ... {END_MARK}" if lacking else ""
 
 
-def write_tables(path: Path, tables: Mapping[str, str]) -> None:
+def write_markdown_tables(path: Path, tables: Mapping[str, str]) -> None:
     """Write tables into a Markdown file, each between the marks of its title.
 
     The marks are `<!-- table TITLE -->` and `<!-- end of table -->`. A file that does not exist is

@@ -354,7 +354,7 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
     return written
 
 
-def make_file_name(protocol: str) -> str:
+def make_protocol_file_name(protocol: str) -> str:
     """Return the text of a protocol as a file name, in which "_" replaces unusual characters."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 

@@ -409,14 +409,14 @@ class TeacherLearner:
         for seed, fault in self._validations:
             policy.reset()
             try:
-                totals.append(self._play_validation(policy, ids, seed, fault))
+                totals.append(self._play_validation_episode(policy, ids, seed, fault))
             except BrokenEnvironmentError as failure:
                 failures.count_failure(failure)
             else:
                 failures.count_success()
         return float(np.mean(totals)) if totals else math.nan
 
-    def _play_validation(
+    def _play_validation_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
         """Play one validation episode and return the sum of its rewards.

@@ -118,7 +118,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._stop_begins:
                 self._send_zeros_during_stop()
         except BrokenEnvironmentError as failure:
-            self._record_failure(failure)
+            self._count_failure_and_mark_episode(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
             self._start_random_episode()
@@ -143,7 +143,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 encode_choices(self._choices, action) if self._choices else action
             )
         except BrokenEnvironmentError as failure:
-            self._record_failure(failure)
+            self._count_failure_and_mark_episode(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
@@ -177,11 +177,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             for action in state["played"]:
                 self._send_action(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
-            self._record_failure(failure)
+            self._count_failure_and_mark_episode(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _record_failure(self, failure: BrokenEnvironmentError) -> None:
+    def _count_failure_and_mark_episode(self, failure: BrokenEnvironmentError) -> None:
         """Count a failed episode, and let the next reset start another episode."""
         self._failures.count_failure(failure)
         self._failed = True
@@ -200,7 +200,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             try:
                 self._start_episode(seed, draw_one_disturbance(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
-                self._record_failure(failure)
+                self._count_failure_and_mark_episode(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
         """Start an episode.

@@ -73,7 +73,7 @@ def update_student(
     )
     units = units * ~begins[:, None]
     common = previous.new_zeros(len(patches), settings.student.actions)
-    message = student.compute_message(patches, common, counts=numbers, still=still)
+    message = student.compute_attention_message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
     scores, units = student.run_convolving_head(message, previous, units)
     loss = _compute_loss(scores[counts], labels[counts], settings)
@@ -253,7 +253,7 @@ class PatchDagger:
         while left > 0:
             strength = settings.noise * (len(new) % 2)
             steps = min(left, settings.longest)
-            new.append(self._record_episode(self._make_policy(), strength, rng, steps))
+            new.append(self._record_episode(self._make_driver_policy(), strength, rng, steps))
             left -= len(new[-1].frames)
         return new
 
@@ -287,7 +287,7 @@ class PatchDagger:
         """
         return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
-    def _make_policy(self) -> Policy:
+    def _make_driver_policy(self) -> Policy:
         """Return the driving student, whose weights are an average over updates, as a policy."""
         return make_policy(self.make_model())
 
@@ -307,7 +307,7 @@ class PatchDagger:
             shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing_share)
         )
         results = play_episodes(
-            self._make_policy(),
+            self._make_driver_policy(),
             self._env,
             self._task.channels,
             self.settings.validation_episodes,

@@ -149,7 +149,7 @@ class VisionStudent(nn.Module):
         """Return the torch parameter that corresponds to the named array of a model file."""
         return self.weights[_make_torch_name(name)]
 
-    def compute_message(
+    def compute_attention_message(
         self,
         patches: Tensor,
         previous: Tensor,
@@ -215,7 +215,7 @@ class VisionStudent(nn.Module):
             Actions (B, T, A). With the convolving head they are scores: the action is the one with
             the largest score, or, if actions are continuous, the tanh of the scores.
         """
-        message = self.compute_message(patches, previous, present)
+        message = self.compute_attention_message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
             return self.run_convolving_head(message, previous, units)[0]
