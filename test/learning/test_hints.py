@@ -11,7 +11,12 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.es.search import Hinted, Search, SearchSettings, compute_hinted_share
+from an_control.learning.es.search import (
+    Hinted,
+    Search,
+    SearchSettings,
+    compute_share_of_hinted_episodes,
+)
 from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
@@ -78,7 +83,7 @@ def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
 
 
 def test_ever_fewer_are_told():
-    shares = [compute_hinted_share(progress) for progress in np.linspace(0.0, 1.0, 11)]
+    shares = [compute_share_of_hinted_episodes(progress) for progress in np.linspace(0.0, 1.0, 11)]
     assert shares[:3] == [1.0] * 3 and shares[6:] == [0.0] * 5
     assert sorted(shares, reverse=True) == shares and 0.4 < shares[4] < 0.6
 

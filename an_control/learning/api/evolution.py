@@ -256,7 +256,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     channels = len(task.channels)
     form, start = _make_parametrisation_and_start(options, channels, len(task.actuators), model)
     if options.hints:
-        form, start = _add_identity_hints(form, start, channels)
+        form, start = _extend_by_identity_hints(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
@@ -400,7 +400,9 @@ def _make_parametrisation_and_start(
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _add_identity_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
+def _extend_by_identity_hints(
+    form: PolicyForm, start: Any, channels: int
+) -> tuple[PolicyForm, Any]:
     """Extend a parametrisation by hints, vectors that tell each sensory neuron its channel.
 
     Args:
@@ -428,7 +430,7 @@ def _add_identity_hints(form: PolicyForm, start: Any, channels: int) -> tuple[Po
 def _evaluate_and_write_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run, write its card and return the evaluations.
+    """Evaluate the best model of the run, write its model card and return the evaluations.
 
     Args:
         options: Options of the search.

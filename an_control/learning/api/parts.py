@@ -80,7 +80,7 @@ class PolicyParts:
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def make_paper_size_arguments(self) -> dict[str, Any]:
-        """Return these options as keyword arguments of `make_paper_sizes`.
+        """Return these options as keyword arguments of `make_paper_sizes`, for the paper's policy.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.

@@ -158,7 +158,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
     from an_control.learning.runs.run_loop import RunLoop
 
     try:
-        learner = _make_learner(options)
+        learner = _make_trainer(options)
     except RuntimeError as error:  # torch raises it for a device that does not exist
         raise ValueError(str(error)) from error
     with closing(learner):
@@ -173,7 +173,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
 
 
-def _make_learner(
+def _make_trainer(
     options: DistillOptions,
 ) -> Dagger | PatchDagger | RecordedTeaching | CommandCloning:
     """Return the trainer that the options choose.

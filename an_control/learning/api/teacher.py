@@ -166,7 +166,7 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 
 
 def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run and write its card, unless this is done already.
+    """Evaluate the best model of the run and write its model card, unless this is done already.
 
     Args:
         options: Options of the run.

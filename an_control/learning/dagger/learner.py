@@ -39,9 +39,9 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
-    collect_run_hashes,
     convert_teacher_units,
     hash_model,
+    select_run_hashes,
 )
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
 from an_control.load import make_policy
@@ -119,7 +119,7 @@ class Dagger:
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = collect_run_hashes(
+        self._hashes = select_run_hashes(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = drop_unsupported_disturbances(self._env, settings.faults)
@@ -240,7 +240,7 @@ class Dagger:
         return bool(self.settings.collection.episode_steps) and self._average is None
 
     def _restore_best_student(self) -> None:
-        """Set the student and its optimiser to those of the best round."""
+        """Restore the student's weights and its optimiser to those after the best round."""
         assert self._best is not None
         self._student.load_state_dict(self._best["student"])
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))

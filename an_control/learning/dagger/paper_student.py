@@ -187,7 +187,7 @@ class PaperStudent(nn.Module):
         return acting + share * naming, state.detach(), figures
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return a model file's contents with the student's weights.
+        """Return a model (the contents of a model file) with the student's weights.
 
         Args:
             task: Channels, actuators and other properties of the robot.

@@ -257,7 +257,8 @@ class RolloutSettings:
         """Draw the disturbances of one episode.
 
         Args:
-            faults: Probability of each fault of the run, of which at most one is drawn.
+            faults: Probability of each of the run's `faults`. They are disturbances of which at
+                most one is drawn, and only if `faulty` is set.
             rng: Source of all random numbers.
         """
         drawn = draw_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
@@ -433,7 +434,7 @@ class DaggerStreams:
 
     def make_next_batch(self) -> StreamBatch:
         """Return the batch with the next steps of every row's episode."""
-        fresh = [self._replace_row_if_due(i) for i in range(len(self._rows))]
+        fresh = [self._start_new_episode_if_due(i) for i in range(len(self._rows))]
         pieces = [self._advance_row_by_batch(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
@@ -446,8 +447,8 @@ class DaggerStreams:
         self._number += 1
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
-    def _replace_row_if_due(self, row_number: int) -> bool:
-        """Start a new episode in a row if its episode has ended, or at random after many steps.
+    def _start_new_episode_if_due(self, row_number: int) -> bool:
+        """Start a new episode in a row if its episode has ended or, after many steps, at random.
 
         Args:
             row_number: Index of the row in the batch.
@@ -466,7 +467,7 @@ class DaggerStreams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[row_number] = self._make_row(episode)
+        self._rows[row_number] = self._make_replayed_row(episode)
         return True
 
     def _advance_row_by_batch(self, row: _StreamRow) -> dict[str, np.ndarray]:
@@ -486,7 +487,7 @@ class DaggerStreams:
         piece["counts"][: len(part)] = 1.0
         return piece
 
-    def _make_row(self, episode: DaggerEpisode) -> _StreamRow:
+    def _make_replayed_row(self, episode: DaggerEpisode) -> _StreamRow:
         """Return an episode as one batch row replays it.
 
         Its signals arrive in shuffled input slots, and its readings are disturbed.
@@ -574,7 +575,9 @@ class DaggerStreams:
 
 
 def fill_missing_readings(observations: np.ndarray) -> np.ndarray:
-    """Replace each missing reading (NaN) by the channel's newest one, or by 0 before the first.
+    """Replace each missing reading (NaN) by the last one before it of its channel.
+
+    If there is none before it, it is replaced by 0.
 
     Args:
         observations: Readings (T, N).

@@ -373,13 +373,13 @@ class StudentState(NamedTuple):
         Args:
             keep: 1 for each episode that keeps its state, 0 for each that is reset (B,).
         """
-        return self._map_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
+        return self._apply_to_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
     def detach(self) -> StudentState:
         """Return the state without the graph of its gradients, as `Tensor.detach` does."""
-        return self._map_tensors(Tensor.detach)
+        return self._apply_to_tensors(Tensor.detach)
 
-    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
+    def _apply_to_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
         """Return the state with the function `change` applied to each of its tensors."""
         first, second, memory, message, evidence = map(change, self[:5])
         recurrence = tuple(map(change, self.recurrence))
@@ -717,7 +717,7 @@ class Student(nn.Module):
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
-    def update_evidence(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
+    def update_evidence(self, values: Tensor, predicted: Tensor, evidence: Tensor) -> Tensor:
         """Update the evidence, how well each slot's readings have matched each channel so far.
 
         It grows if the slot's reading is close to the channel's predicted reading, and otherwise
@@ -725,7 +725,7 @@ class Student(nn.Module):
 
         Args:
             values: Readings (B, N) of the input slots.
-            mean: Predicted readings (B, n) of the channels.
+            predicted: Predicted readings (B, n) of the channels.
             evidence: Evidence (B, N, n) before this step.
 
         Returns:
@@ -733,10 +733,10 @@ class Student(nn.Module):
             better match.
         """
         width, most, gain, keep = self.prediction
-        error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
+        error = width.exp() * (values.unsqueeze(-1) - predicted.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
-    def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
+    def blend_with_prediction(self, message: Tensor, predicted: Tensor) -> Tensor:
         """Blend the readings that the attention has assigned to channels with the predicted ones.
 
         The less attention a channel has received, the more its predicted reading counts. A channel
@@ -744,7 +744,7 @@ class Student(nn.Module):
 
         Args:
             message: Readings by channel, and the attention mass of each channel (B, 2 n).
-            mean: Predicted readings (B, n).
+            predicted: Predicted readings (B, n).
 
         Returns:
             A blended reading for each channel, then the share (0..1) with which the observed
@@ -752,11 +752,11 @@ class Student(nn.Module):
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
-        news = routed / mass.clamp(min=1.0) - share * mean
+        news = routed / mass.clamp(min=1.0) - share * predicted
         if self.sizes.outlier_weighting:
             trust = 1.0 / (1.0 + self.log_outlier_weight.exp() * news**2)
             share, news = share * trust, news * trust
-        return torch.cat([mean + news, share], -1)
+        return torch.cat([predicted + news, share], -1)
 
     def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
@@ -828,7 +828,7 @@ class Student(nn.Module):
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return a model file's contents with the student's weights.
+        """Return a model (the contents of a model file) with the student's weights.
 
         Args:
             task: Channels, actuators and other properties of the robot.

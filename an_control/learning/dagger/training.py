@@ -152,7 +152,7 @@ def train_memory_and_head(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.make_next_batch().to_device(next(student.parameters()).device)
-        message = student.compute_perfect_attention_message(batch) * _draw_blank_step_mask(
+        message = student.compute_perfect_attention_message(batch) * _draw_shown_step_mask(
             batch, rng
         ).unsqueeze(-1)
         state = _get_state_at_batch_start(student, state, batch)
@@ -169,13 +169,13 @@ def train_memory_and_head(
         optimiser.step()
 
 
-def _draw_blank_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
-    """Draw the steps at which the attention message of a batch row is set to zero.
+def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+    """Draw at which steps the memory is shown the attention message, and at which it gets zeros.
 
-    Seven of ten rows have such steps: 1 to 15 in every 25, 50 or 100 steps.
+    Seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
 
     Returns:
-        A mask (T, B) that is 0 at these steps, else 1.
+        A mask (T, B) that is 1 at steps with the message, and 0 at steps with zeros.
     """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)

@@ -170,7 +170,7 @@ class Optimiser(Protocol):
 
     @property
     def sigma(self) -> float:
-        """Return the mean of the standard deviations of all elements of a vector."""
+        """Return the standard deviation of the distribution, averaged over all elements."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the P candidate vectors (P, n) of a generation from the distribution."""
@@ -207,10 +207,13 @@ class Cma:
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
-        self._restart_strategy(start)
+        self._start_new_strategy(start)
 
-    def _restart_strategy(self, start: np.ndarray) -> None:
-        """Make a new pycma strategy with the mean `start` (n,) and the initial sigma."""
+    def _start_new_strategy(self, start: np.ndarray) -> None:
+        """Make a new pycma strategy with the mean `start` (n,) and the initial standard deviation.
+
+        It replaces the present one.
+        """
         import cma
 
         with warnings.catch_warnings():
@@ -246,7 +249,7 @@ class Cma:
 
     @property
     def sigma(self) -> float:
-        """Return the mean of the standard deviations of all elements of a vector."""
+        """Return the standard deviation of the distribution, averaged over all elements."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
@@ -256,7 +259,7 @@ class Cma:
         """Draw the P candidate vectors (P, n) of a generation from the distribution."""
         self._noise.rng = rng
         if self._strategy.stop():
-            self._restart_strategy(self.centre)
+            self._start_new_strategy(self.centre)
             self._noise.rng = rng
         self._asked = self._strategy.ask()
         return np.array(self._asked)
@@ -287,7 +290,7 @@ class Cma:
                 "holds a pickled strategy, which is not read since it could run code; start the"
                 " run again in another folder"
             )
-        self._restart_strategy(self.centre)
+        self._start_new_strategy(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
             self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
         restore_strategy_values(self._strategy, values)
@@ -416,7 +419,7 @@ class Pgpe:
 
     @property
     def sigma(self) -> float:
-        """Return the mean of the standard deviations of all elements of a vector."""
+        """Return the standard deviation of the distribution, averaged over all elements."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:

@@ -314,7 +314,10 @@ class AuthorsRaw(Authors):
 
 
 def choose_parametrisation(model: Model) -> PolicyForm:
-    """Return a parametrisation that fits a policy: `Authors` where possible, else `Whole`.
+    """Return a parametrisation that can describe a policy.
+
+    It is that of the paper (`Authors`) if the policy has the paper's form. Otherwise it is `Whole`,
+    in which all weights are free.
 
     Raises:
         ValueError: The policy does not take scalar channels.

@@ -143,7 +143,7 @@ class Hinted(PolicyForm):
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
-def compute_hinted_share(progress: float) -> float:
+def compute_share_of_hinted_episodes(progress: float) -> float:
     """Return the share of the episodes in which the network of a channel receives its code.
 
     It is 1 at the start of the run and falls to 0.
@@ -225,7 +225,7 @@ class Race:
         self._ends = self._ends[1:]
         return ranked[: self.count]
 
-    def rescale_bounds(self, ratio: float) -> None:
+    def rescale_interval_ends(self, ratio: float) -> None:
         """Adapt the intervals of the race to a new length of the run.
 
         Args:
@@ -347,7 +347,7 @@ class StallDetector:
             return f"no better validation in {waited}"
         return None
 
-    def rescale_shares(self, ratio: float) -> None:
+    def rescale_validation_times(self, ratio: float) -> None:
         """Adapt the stored times of validations to a new length of the run.
 
         Args:
@@ -499,7 +499,7 @@ class Search:
 
         Args:
             means: Vectors (size,) at which the first searches start, in units of `vector_scales`.
-            progress: Finished share (0..1) of the run.
+            progress: Finished share (0..1) of the run, at which the race starts.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
@@ -546,7 +546,7 @@ class Search:
     def mean(self) -> np.ndarray:
         """Return the mean (size,) of the search distribution.
 
-        During a race it is the mean of the leading search.
+        During a race it is that of the search that was best in the last validation.
         """
         return self._scales * self._contenders[0].centre
 
@@ -636,7 +636,7 @@ class Search:
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
         if self._hinted is not None:
-            line["hints"] = compute_hinted_share(self.progress)
+            line["hints"] = compute_share_of_hinted_episodes(self.progress)
         if settings.starts:
             line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
@@ -724,8 +724,8 @@ class Search:
         if before:  # the run may have another length now
             ratio = self._used_share_of_limits / before
             self._begun *= ratio
-            self._race.rescale_bounds(ratio)
-            self._stall.rescale_shares(ratio)
+            self._race.rescale_interval_ends(ratio)
+            self._stall.rescale_validation_times(ratio)
 
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
@@ -737,7 +737,7 @@ class Search:
             starts: Seeds of the episodes.
             rng: Source of random numbers.
         """
-        share = compute_hinted_share(self.progress)
+        share = compute_share_of_hinted_episodes(self.progress)
         if self._hinted is None or share == 0.0:
             return None
         return self._hinted.draw_hints(vectors, share, len(starts), rng)
@@ -769,7 +769,7 @@ class Search:
             shares["success_share"] = float((returns > settings.success).mean())
         if failed := count_failures(returns):
             shares["validation_failed"] = failed
-        if self._hinted is not None and compute_hinted_share(self.progress) > 0.0:
+        if self._hinted is not None and compute_share_of_hinted_episodes(self.progress) > 0.0:
             means["hinted"] = self._measure_return_with_hints(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])

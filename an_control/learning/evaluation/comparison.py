@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import describe_walked_distances
-from an_control.learning.evaluation.evaluate import summarise_results
+from an_control.learning.evaluation.evaluate import summarise_episode_results
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular, write_file
 from an_control.system.statistics import format_mean
@@ -67,7 +67,7 @@ def compare_protocols(
     return [
         {
             "protocol": name,
-            **summarise_results(results, success),
+            **summarise_episode_results(results, success),
             "difference": _compare_returns(results, first),
             "detected": sum(result.detected for result in results),
             "back": _compute_recovered_share(results, first, (until or {}).get(name)),

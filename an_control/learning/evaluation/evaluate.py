@@ -149,7 +149,7 @@ def can_play_compiled(
     return isinstance(env.unwrapped, HasBatch) and disturbance.can_be_compiled
 
 
-def summarise_results(
+def summarise_episode_results(
     results: Sequence[PlayedEpisode], success: float | None = None
 ) -> dict[str, Any]:
     """Return statistics of several episodes by name: returns, falls, distance walked, speed.

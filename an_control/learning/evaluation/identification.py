@@ -73,13 +73,13 @@ class _IdentificationCounter:
 
     Args:
         channels: Ids of the channels, in the environment's order.
-        every: Number of steps between two shuffles of the channels.
+        shuffle_interval: Number of steps between two shuffles of the channels.
     """
 
-    def __init__(self, channels: Sequence[str], every: int) -> None:
+    def __init__(self, channels: Sequence[str], shuffle_interval: int) -> None:
         self._index = {name: place for place, name in enumerate(channels)}
-        self._every, self._step = every, 0
-        self.right, self.seen = (np.zeros((2, every, len(channels))) for _ in range(2))
+        self._every, self._step = shuffle_interval, 0
+        self.right, self.seen = (np.zeros((2, shuffle_interval, len(channels))) for _ in range(2))
         self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
 
     def start_episode(self) -> None:
@@ -113,7 +113,7 @@ def count_identified_channels(
     channels: tuple[str, ...],
     episodes: int,
     seed: int,
-    every: int,
+    shuffle_interval: int,
 ) -> IdentifiedShares:
     """Play episodes and measure at every step which channels a policy identifies.
 
@@ -126,7 +126,7 @@ def count_identified_channels(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
-        every: Number of steps between two reshuffles.
+        shuffle_interval: Number of steps between two reshuffles.
 
     Raises:
         ValueError: The policy has no softmax attention, or has a monitor.
@@ -140,10 +140,12 @@ def count_identified_channels(
         raise ValueError(
             "identification: not with a monitor, which orders the channels before the neurons"
         )
-    counter = _IdentificationCounter(channels, every)
+    counter = _IdentificationCounter(channels, shuffle_interval)
     for start in make_evaluation_starts(seed, episodes):
         counter.start_episode()
-        disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
+        disturber = Disturber(
+            channels, DisturbanceSettings(Shuffle(True, shuffle_interval)), start.run
+        )
         play_episode(policy, env, channels, disturber, start, watch=counter)
     share = np.where(counter.seen, counter.right / np.maximum(counter.seen, 1), np.nan)
     return IdentifiedShares(share[0], share[1], counter.confusion)
@@ -291,7 +293,12 @@ class IdentificationResult:
 
 
 def measure_identification(
-    path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
+    path: Path,
+    task: str | None,
+    episodes: int,
+    seed: int,
+    shuffle_interval: int,
+    plots: Path | None,
 ) -> IdentificationResult:
     """Measure how soon a policy identifies its channels, and its returns if one channel is frozen.
 
@@ -302,7 +309,7 @@ def measure_identification(
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
-        every: Number of steps between two reshuffles.
+        shuffle_interval: Number of steps between two reshuffles.
         plots: Folder for the picture; None for no picture.
 
     Raises:
@@ -314,7 +321,7 @@ def measure_identification(
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = count_identified_channels(policy, env, channels, episodes, seed, every)
+        found = count_identified_channels(policy, env, channels, episodes, seed, shuffle_interval)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []

@@ -80,34 +80,34 @@ class AttentionTrace:
             self.attention.append(by_signal)
 
 
-def choose_plotted_steps(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
+def choose_plotted_steps(steps: int, permutation_steps: Sequence[int]) -> tuple[int, list[int]]:
     """Choose a permutation of the signals in an episode, and the steps around it to plot.
 
     Args:
         steps: Number of steps of the episode.
-        rewired: Steps at which signals were permuted.
+        permutation_steps: Steps at which signals were permuted.
 
     Returns:
         The step of the chosen permutation, and a list of the steps to plot. The chosen permutation
         is the middle one of all; its step is 0 if there is none.
     """
-    middle = [step for step in rewired if 0 < step <= steps - 2]
+    middle = [step for step in permutation_steps if 0 < step <= steps - 2]
     at = middle[len(middle) // 2] if middle else 0
-    ends = [step for step in rewired if step > at]
+    ends = [step for step in permutation_steps if step > at]
     last = min([steps, *ends]) - 1
     return at, [at + offset for offset in MOMENTS if 0 <= at + offset <= last]
 
 
-def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
+def plot_attention(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot the attention of each query to each signal at several steps around a permutation.
 
     `choose_plotted_steps` chooses these steps.
 
     Args:
         trace: Recorded attention of one episode.
-        rewired: Steps of the episode at which signals were permuted.
+        permutation_steps: Steps of the episode at which signals were permuted.
     """
-    at, steps = choose_plotted_steps(len(trace.attention), rewired)
+    at, steps = choose_plotted_steps(len(trace.attention), permutation_steps)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
@@ -125,16 +125,16 @@ def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
+def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot each signal's key on the two principal axes of the episode's keys.
 
     A short line behind each point shows where the key was at the previous steps.
 
     Args:
         trace: Recorded keys of one episode.
-        rewired: Steps at which signals were permuted.
+        permutation_steps: Steps at which signals were permuted.
     """
-    at, steps = choose_plotted_steps(len(trace.keys), rewired)
+    at, steps = choose_plotted_steps(len(trace.keys), permutation_steps)
     points = project_on_principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
     figure, axes = plt.subplots(

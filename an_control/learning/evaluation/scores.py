@@ -202,7 +202,7 @@ class ScorePlayer:
         Args:
             disturber: Object that disturbs the episode.
             start: Seeds of the episode.
-            protocol: The disturbance, with settings of the policy.
+            protocol: The disturbance, and how the policy is changed for it.
         """
         policy: Policy = self._policy
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)

@@ -28,7 +28,7 @@ from an_control.learning.teacher.sb3_algorithm import (
     make_mlp_model,
 )
 from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
-from an_control.learning.teacher.teachers import Layers, Teacher, collect_run_hashes
+from an_control.learning.teacher.teachers import Layers, Teacher, select_run_hashes
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
 from an_control.learning.training_disturbances import draw_one_disturbance
 from an_control.load import make_policy
@@ -222,9 +222,7 @@ class TeacherLearner:
         self._task = describe_task(self._env, name, environment)
         self._choices = get_choice_group_sizes(self._env)
         self._started = start is not None
-        self._hashes = collect_run_hashes(
-            folder, start_hash=None if start is None else start.digest
-        )
+        self._hashes = select_run_hashes(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
             Contender(folder, environment, units, one, seed, start)
             for one in make_contender_settings(settings)
@@ -267,17 +265,17 @@ class TeacherLearner:
         """Return the used share (0..1) of the run's limit of time or steps, the larger of both."""
         return self._compute_share_of_limits(self._done, self._seconds)
 
-    def _compute_share_of_limits(self, done: int, seconds: float) -> float:
+    def _compute_share_of_limits(self, iterations: int, seconds: float) -> float:
         """Return the share (0..1) of the run's limit of time or steps that a part of it has used.
 
         If the run has both limits, it is the larger share.
 
         Args:
-            done: Number of iterations.
+            iterations: Number of iterations.
             seconds: Processor time in seconds.
         """
         limits = self.limits
-        shares = [done * self.settings.iteration / (limits.steps or math.inf)]
+        shares = [iterations * self.settings.iteration / (limits.steps or math.inf)]
         if limits.minutes is not None:
             shares.append(seconds / (60.0 * limits.minutes))
         return min(1.0, max(shares))

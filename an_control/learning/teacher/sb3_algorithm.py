@@ -48,7 +48,7 @@ class ReplayFile:
         self._path, self._buffer = path, buffer
         self._kept = 0
 
-    def append_transitions(self, total: int) -> None:
+    def append_new_transitions(self, total: int) -> None:
         """Append the transitions that are new in the buffer since the last call to the file.
 
         Args:
@@ -72,7 +72,7 @@ class ReplayFile:
             raise RunError(f"{self._path}: {error.strerror}") from error
         self._kept = total
 
-    def read_transitions(self, total: int) -> None:
+    def load_transitions_into_buffer(self, total: int) -> None:
         """Fill the buffer from the file with the transitions of a checkpoint.
 
         Args:
@@ -335,7 +335,7 @@ class LibraryAlgorithm:
                 parameter.requires_grad_(not frozen)
 
     def export_actor(self) -> tuple[Layers, bool]:
-        """Return the weights and biases of the actor's layers, and whether a tanh follows."""
+        """Return the weight and bias of each actor layer, and whether a tanh follows the last layer."""
         return export_actor_layers(self._algorithm), self._squashed
 
     def compute_normalisation(self) -> Normalisation:
@@ -388,7 +388,7 @@ class LibraryAlgorithm:
             if (known := getattr(vectorised, name, None)) is not None:
                 state[name] = {"mean": known.mean, "var": known.var, "count": known.count}
         if self._replay is not None:
-            self._replay.append_transitions(self.steps)
+            self._replay.append_new_transitions(self.steps)
             if (temperature := getattr(algorithm, "log_ent_coef", None)) is not None:
                 state["temperature"] = temperature
         return state
@@ -411,7 +411,7 @@ class LibraryAlgorithm:
         for one, episode in zip(self._episodes, state["episodes"], strict=True):
             one.restore(episode)
         if self._replay is not None:
-            self._replay.read_transitions(self.steps)
+            self._replay.load_transitions_into_buffer(self.steps)
         if "temperature" in state:
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))

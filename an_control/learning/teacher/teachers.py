@@ -61,7 +61,7 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
     return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
-def collect_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
+def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
     """Return those of the given hashes that belong into the settings of a run, by name.
 
     If the folder holds a run of an older version that did not store a hash of some name, that hash

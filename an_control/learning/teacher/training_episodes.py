@@ -228,7 +228,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
     def _send_action(self, action: np.ndarray) -> float:
-        """Send an action, and send it again until a message with readings arrives.
+        """Send an action, and repeat it in each step until a message with readings arrives.
 
         Args:
             action: The action (A,).

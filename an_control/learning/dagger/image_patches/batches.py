@@ -133,7 +133,7 @@ class PatchBatches:
             last = len(row.acted) - 1
             place = np.minimum(at, last)
             step = row.acted[place]
-            views.append(self._disturb_views(row, episode.frames[row.seen[place]]))
+            views.append(self._mirror_and_replace_grass(row, episode.frames[row.seen[place]]))
             labels.append(self._mirror_actions(row, episode.labels[step]))
             previous = episode.actions[np.maximum(step - 1, 0)]
             if row.step == 0:
@@ -187,7 +187,7 @@ class PatchBatches:
             bool(settings.mirrored) and rng.random() < 0.5,
         )
 
-    def _disturb_views(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
+    def _mirror_and_replace_grass(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
         """Return camera views (T, f, H, W), mirrored or with grass replaced if the row says so."""
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
@@ -241,7 +241,7 @@ def compress_still_patches(
 def compress_equal_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress views to their different patches, with the number of occurrences of each.
+    """Compress camera views by listing equal patches only once, with their number.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.

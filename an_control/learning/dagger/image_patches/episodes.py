@@ -34,7 +34,7 @@ GRASS_GRAYS = (159, 177)
 
 
 def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw a random gray picture of one to three blots, blocks, stripes or cuts.
+    """Draw a random gray picture, the sum of one to three layers of blots, blocks, stripes or edges.
 
     Half of the pictures are about as dark as the road, which makes the road hard to see.
 
@@ -49,7 +49,9 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
     for kind in rng.integers(4, size=rng.integers(1, 4)):
         contrast = np.exp(rng.uniform(np.log(5.0), np.log(100.0)))
-        shades += contrast * (_draw_blots, _draw_blocks, _draw_stripes, _draw_cuts)[kind](side, rng)
+        shades += contrast * (_draw_blots, _draw_blocks, _draw_stripes, _draw_straight_edges)[kind](
+            side, rng
+        )
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
@@ -81,7 +83,7 @@ def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.tanh(rng.uniform(0.5, 5.0) * np.sin(2.0 * np.pi * bent)))
 
 
-def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_straight_edges(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw shades (side, side) that change abruptly at one to five straight lines."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))

@@ -23,7 +23,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import collect_run_hashes, hash_model
+from an_control.learning.teacher.teachers import hash_model, select_run_hashes
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.policy.task import Task
@@ -149,7 +149,7 @@ class PatchDagger:
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = collect_run_hashes(folder, start_hash=hash_model(start))
+        self._hashes = select_run_hashes(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
             self._student.load_start_model(start)

@@ -48,8 +48,8 @@ class VisionStudent(nn.Module):
 
     It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
     actions (..., A) and, optionally, a mask of present patches (..., N). Its attention sums them to
-    a message (..., M, m) of m numbers for each of M queries. Weights start uniform within 1 /
-    sqrt(fan-in).
+    a message (..., M, m) of m numbers for each of M queries. Initial weights are drawn uniformly
+    from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.
@@ -125,7 +125,7 @@ class VisionStudent(nn.Module):
         return self.load_weights(replace(model, sizes=widened, arrays=arrays))
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return a model file's contents with the student's weights.
+        """Return a model (the contents of a model file) with the student's weights.
 
         Args:
             task: Channels, actuators and other properties of the robot.
@@ -236,8 +236,8 @@ class VisionStudent(nn.Module):
             units: Memory units (B, H) before these ticks.
 
         Returns:
-            Scores (B, T, A), of which the largest is chosen or the tanh is taken, and the memory
-            units (B, H) after the ticks.
+            Scores (B, T, A), and the memory units (B, H) after the ticks. The action is the one
+            with the largest score, or, if actions are continuous, the tanh of the scores.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
