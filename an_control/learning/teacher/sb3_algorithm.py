@@ -335,7 +335,7 @@ class LibraryAlgorithm:
                 parameter.requires_grad_(not frozen)
 
     def export_actor(self) -> tuple[Layers, bool]:
-        """Return the weight and bias of each actor layer, and whether a tanh follows the last layer."""
+        """Return weight and bias of each actor layer, and whether a tanh follows the last one."""
         return export_actor_layers(self._algorithm), self._squashed
 
     def compute_normalisation(self) -> Normalisation:
