@@ -36,8 +36,8 @@ GRASS_GRAYS = (159, 177)
 def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random gray picture, a sum of one to three patterns.
 
-    The patterns are blots, blocks, stripes or straight edges. Half of the pictures are about as dark
-    as the road, which makes the road hard to see.
+    The patterns are blots, blocks, stripes or straight edges. Half of the pictures are about as
+    dark as the road, which makes the road hard to see.
 
     Args:
         side: Height and width of the picture in pixels.
