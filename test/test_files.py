@@ -81,9 +81,9 @@ def write_plot(path: Path) -> None:
 
 
 def write_markdown(path: Path) -> None:
-    from an_control.learning.evaluation.comparison import write_tables
+    from an_control.learning.evaluation.comparison import write_markdown_tables
 
-    write_tables(path, {"big": BIG.hex()})
+    write_markdown_tables(path, {"big": BIG.hex()})
 
 
 def write_json(path: Path) -> None:

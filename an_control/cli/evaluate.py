@@ -22,7 +22,7 @@ from an_control.learning.api.evaluation import (
     SHARED_OPTIONS,
     EvaluateOptions,
     EvaluateResult,
-    check_table_marks,
+    check_markdown_table_marks,
     evaluate,
 )
 from an_control.policy import Monitor
@@ -176,7 +176,7 @@ class EvaluateCommand:
 
     def _print_result(self, result: EvaluateResult) -> None:
         """Print the result of an evaluation, and write it as JSON if ``--json`` is given."""
-        from an_control.learning.evaluation.comparison import format_row_lines
+        from an_control.learning.evaluation.comparison import format_terminal_lines
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
         about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
@@ -185,7 +185,7 @@ class EvaluateCommand:
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(format_row_lines(row, result.success, result.walk_m)))
+        print("\n".join(format_terminal_lines(row, result.success, result.walk_m)))
         described = {
             **self.disturbance.to_json_values(),
             "memory": self.memory,
@@ -201,11 +201,11 @@ class EvaluateCommand:
             InputError: An option has no effect on this measurement, or a file cannot be written.
         """
         require_packages("train", "matplotlib")
-        from an_control.learning.evaluation.comparison import write_tables
+        from an_control.learning.evaluation.comparison import write_markdown_tables
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
         if self.markdown is not None:
-            check_table_marks(self.markdown, TABLES)
+            check_markdown_table_marks(self.markdown, TABLES)
         disturbance = self.disturbance.to_settings()
         given = [one.name for one in disturbance.changed_settings if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
@@ -230,7 +230,7 @@ class EvaluateCommand:
             raise InputError(f"--plots {plots}: {error.strerror or error}") from error
         print("\n\n".join(found.tables.values()))
         if self.markdown is not None:
-            write_tables(self.markdown, found.tables)
+            write_markdown_tables(self.markdown, found.tables)
         if found.pictures:
             print(*found.pictures)
         write_json(self.json, found.figures)

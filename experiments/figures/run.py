@@ -95,7 +95,7 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
         >>> fill_rows(table, 1, {"none,delay=1": row})[2]
         '| `delay=1` | 4.2 +- 1.0 | 50 % |'
     """
-    from an_control.learning.evaluation.comparison import format_error
+    from an_control.learning.evaluation.comparison import format_standard_error
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     titles = [title.strip() for title in rows[0].strip("|").split("|")]
@@ -110,7 +110,9 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
         count = len(row["episodes"])
         decimals = DECIMALS.match(cells[column])
         digits = len(decimals[1]) if decimals else 0
-        cells[column] = f"{row['mean']:.{digits}f} {format_error(row['sd'], count, digits)}"
+        cells[column] = (
+            f"{row['mean']:.{digits}f} {format_standard_error(row['sd'], count, digits)}"
+        )
         for place, title in enumerate(titles):
             if title == "episodes":
                 cells[place] = str(count)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control_sim.gym.environments import find_environment_id, make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -370,6 +370,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kind in task.kinds:
                     if kind in given.kinds:
                         task.run_training(out, kind, seed)
-    write_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
+    write_markdown_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
     draw_pictures(out, PICTURES)
     return 0

@@ -13,7 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from an_control.learning.evaluation.comparison import describe_missing_marks, write_tables
+from an_control.learning.evaluation.comparison import (
+    describe_missing_table_marks,
+    write_markdown_tables,
+)
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.interrupts import INTERRUPTED
 from experiments.memory.comparison import MemoryComparison, TrainingBudget
@@ -36,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     out = given.out or Path("runs/smoke/memory" if given.smoke else "runs/memory")
     page, picture = (out / "memory.md", out / "curves.png") if given.smoke else (PAGE, PICTURE)
-    if not given.smoke and (problem := describe_missing_marks(page, TITLES)):
+    if not given.smoke and (problem := describe_missing_table_marks(page, TITLES)):
         parser.error(problem)
     try:
         found = compare_memories(out, SMOKE if given.smoke else TrainingBudget(), picture)
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped; the same command continues it")
         return INTERRUPTED
-    write_tables(page, found)
+    write_markdown_tables(page, found)
     return 0
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.learning.teacher.teachers import hash_model
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, make_paper_sizes
@@ -292,6 +292,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = collect_results(KEPT, settings())
     except SettingsMismatchError as error:
         parser.error(str(error))
-    write_tables(PAGE, {TITLE: make_table(policies, found)})
+    write_markdown_tables(PAGE, {TITLE: make_table(policies, found)})
     draw_picture(policies, found, PICTURE)
     return 0

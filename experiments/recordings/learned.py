@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.system.files import write_file
 from experiments.learned_runs import make_markdown_table
 from experiments.steps import ExperimentStep, run_steps
@@ -162,7 +162,7 @@ def write_results() -> None:
         figures = {"mean": round(float(returns.mean()), 1), "error": round(error, 1)}
         found["teacher"] = {"none": {**figures, "episodes": len(returns)}}
     write_file(RESULTS, json.dumps(found, indent=1, sort_keys=True) + "\n")
-    write_tables(PAGE, {TITLE: make_table(found)})
+    write_markdown_tables(PAGE, {TITLE: make_table(found)})
 
 
 def make_table(found: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.learning.teacher.teachers import find_task_teacher
 from experiments.learned_runs import (
     ROOT,
@@ -282,6 +282,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = collect_results(what.kept_results_path, settings)
     except SettingsMismatchError as error:
         parser.error(str(error))
-    write_tables(PAGE, {what.title: make_table(what, students, found)})
+    write_markdown_tables(PAGE, {what.title: make_table(what, students, found)})
     draw_picture(what, students, found, what.picture_path)
     return 0

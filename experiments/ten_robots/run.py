@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.policy import read_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,5 +221,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{' '.join(given.env)}: not one of {', '.join(PUBLISHED)}")
     for robot in [] if given.table else wanted:
         robot.run_missing_steps()
-    write_tables(PAGE, {TITLE: make_table(robots)})
+    write_markdown_tables(PAGE, {TITLE: make_table(robots)})
     return 0

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("popgym", reason="needs the train extra")
 
-from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.files import lock_folder
 from experiments.memory import comparison, report, run, training
@@ -146,7 +146,7 @@ def test_its_tables_and_picture_show_every_memory_on_every_task(small, tmp_path)
     assert [row.split(" | ")[0] for row in scores[2:]] == ["| GRU", "| TrXL"]
     assert all("+-" in row for row in scores[2:])
     assert "of 2" in found[report.DRAWS]
-    write_tables(tmp_path / "page.md", found)
+    write_markdown_tables(tmp_path / "page.md", found)
     report.draw_curves(lines, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 

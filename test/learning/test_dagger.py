@@ -30,7 +30,7 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.dagger.student import Student
 from an_control.learning.runs.run_folder import CHECKPOINT, EpisodeRecordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import load_packaged_ant_teacher
+from an_control.learning.teacher.teachers import load_pybullet_ant_teacher
 from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
@@ -39,7 +39,7 @@ from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
 ENVIRONMENT = TASK_ENVIRONMENTS["ant"]
-TEACHER = load_packaged_ant_teacher()
+TEACHER = load_pybullet_ant_teacher()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -121,7 +121,9 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
 ):
     settings = replace(make_smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
     run = dagger(tmp_path, settings)
-    monkeypatch.setattr(run.learner, "_play_validation", lambda driver, how, number=0: np.ones(1))
+    monkeypatch.setattr(
+        run.learner, "_play_validation_episodes", lambda driver, how, episode_set=0: np.ones(1)
+    )
     run.run()
     assert run.is_finished and run.done == 5
 
@@ -132,7 +134,9 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
     run = dagger(tmp_path, settings)
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
     monkeypatch.setattr(
-        run.learner, "_play_validation", lambda driver, how, number=0: np.array([next(returns)])
+        run.learner,
+        "_play_validation_episodes",
+        lambda driver, how, episode_set=0: np.array([next(returns)]),
     )
     run.run()
     validations = [line["validation"] for line in run.metrics]
@@ -297,13 +301,13 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
     sizes = StudentSizes(neuron=8, key=5, products=True, stack=stack)
     first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, replace(sizes, memory=6))
-    again.load_neurons(first)
+    again.load_identification_weights(first)
     arrays = again.make_model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
-        Student(28, 8, StudentSizes()).load_neurons(first)
+        Student(28, 8, StudentSizes()).load_identification_weights(first)
 
 
 def test_a_student_keeps_a_models_head_where_that_is_asked_for():
@@ -311,12 +315,12 @@ def test_a_student_keeps_a_models_head_where_that_is_asked_for():
     sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
     first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, sizes)
-    again.load_neurons(first, head=True)
+    again.load_identification_weights(first, head=True)
     for name, array in again.make_model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     for other in ((7,), (7, 6, 5), (7, 5)):
         with pytest.raises(ValueError, match="start"):
-            Student(28, 8, replace(sizes, head=other)).load_neurons(first, head=True)
+            Student(28, 8, replace(sizes, head=other)).load_identification_weights(first, head=True)
 
 
 def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_does_to_readings():
@@ -325,8 +329,8 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
     remembering = replace(sizes, memory=4)
     first = Student(28, 8, sizes)
     again, back = Student(28, 8, remembering), Student(28, 8, sizes)
-    again.load_neurons(first.make_model(Task(), {}), head=True)
-    back.load_neurons(again.make_model(Task(), {}), head=True)
+    again.load_identification_weights(first.make_model(Task(), {}), head=True)
+    back.load_identification_weights(again.make_model(Task(), {}), head=True)
     readings = torch.randn(3, 28)
     with torch.no_grad():
         action = first.run_head(torch.cat([readings, torch.zeros(3, 28)], -1))
@@ -337,7 +341,7 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
             back.run_head(torch.cat([readings, torch.randn(3, 28)], -1)), action
         )
     with pytest.raises(ValueError, match="start"):
-        Student(28, 8, replace(remembering, head=(5, 6))).load_neurons(
+        Student(28, 8, replace(remembering, head=(5, 6))).load_identification_weights(
             first.make_model(Task(), {}), head=True
         )
 
@@ -349,11 +353,11 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     )
     first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, replace(sizes, reset_on_jump=True))
-    again.load_neurons(first, head=True)
+    again.load_identification_weights(first, head=True)
     for name, array in again.make_model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
-        Student(28, 8, replace(sizes, memory=5)).load_neurons(first)
+        Student(28, 8, replace(sizes, memory=5)).load_identification_weights(first)
 
 
 def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head():
@@ -363,8 +367,8 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
     first = Student(28, 8, sizes).make_model(Task(), {})
     layers = [(np.full(shape, 0.5), np.full(shape[0], 0.1)) for shape in ((7, 28), (8, 7))]
     again = Student(28, 8, sizes)
-    again.load_teacher_head(layers)
-    again.load_neurons(first)
+    again.copy_teacher_into_head(layers)
+    again.load_identification_weights(first)
     arrays = again.make_model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
@@ -406,7 +410,7 @@ def test_the_true_message_shows_present_channels_and_nothing_else():
         [numbered(120)], 2, 50, how, 1, np.random.default_rng(0)
     ).make_next_batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
-    shown, there = student.compute_true_message(batch).split(8, -1)
+    shown, there = student.compute_perfect_attention_message(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}
     assert (shown == torch.where(there > 0, batch.ordered, 0.0)).all()
     for row in range(2):

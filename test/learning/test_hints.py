@@ -11,7 +11,12 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.es.search import Hinted, Search, SearchSettings, compute_hinted_share
+from an_control.learning.es.search import (
+    Hinted,
+    Search,
+    SearchSettings,
+    compute_share_of_hinted_episodes,
+)
 from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
@@ -34,7 +39,7 @@ def starts():
 def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
     """The returns with hints in this share of the episodes; None: without any."""
     models, rng = form.make_models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
-    hints = None if share is None else form.make_hints(vectors, share, len(starts), rng)
+    hints = None if share is None else form.draw_hints(vectors, share, len(starts), rng)
     return fused.play(models, starts, disturbance, hints).returns
 
 
@@ -63,11 +68,11 @@ def test_a_hint_goes_with_its_signal_when_signals_move(fused, form, starts):
 def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
     """Compiled code has the gates in another order, and those with a sigmoid halved."""
     vectors = random_policies(form, codes=0.0)
-    code = np.random.default_rng(4).standard_normal(form.array_shapes["codes"][1])
+    code = np.random.default_rng(4).standard_normal(form.free_array_shapes["codes"][1])
     biased, told = vectors.copy(), vectors.copy()
     told[:, form.own.vector_size :] = np.tile(code, 5)
-    ends = np.cumsum([np.prod(shape) for shape in form.array_shapes.values()]).astype(int)
-    bias = list(form.array_shapes).index("neuron.bias")
+    ends = np.cumsum([np.prod(shape) for shape in form.free_array_shapes.values()]).astype(int)
+    bias = list(form.free_array_shapes).index("neuron.bias")
     first, output, new = np.split(code, [len(code) // 2, 3 * len(code) // 4])
     biased[:, ends[bias - 1] : ends[bias]] += np.concatenate([2 * first, new, 2 * output])
     one = played(fused, form, starts, told, share=1.0)
@@ -78,7 +83,7 @@ def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
 
 
 def test_ever_fewer_are_told():
-    shares = [compute_hinted_share(progress) for progress in np.linspace(0.0, 1.0, 11)]
+    shares = [compute_share_of_hinted_episodes(progress) for progress in np.linspace(0.0, 1.0, 11)]
     assert shares[:3] == [1.0] * 3 and shares[6:] == [0.0] * 5
     assert sorted(shares, reverse=True) == shares and 0.4 < shares[4] < 0.6
 

@@ -14,7 +14,7 @@ from an_control.learning.evaluation.identification import (
     FrozenChannel,
     IdentifiedShares,
     count_identified_channels,
-    format_frozen_table,
+    format_frozen_channel_table,
     format_identification_table,
 )
 from an_control.learning.rollout.episode import PlayedEpisode
@@ -68,7 +68,7 @@ def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     arguments = ["--episodes", "1", "--plots", str(tmp_path), "--json", str(figures)]
     arguments += ["--markdown", str(page)]
-    monkeypatch.setattr(identification, "format_frozen_table", lambda _: "| frozen |")
+    monkeypatch.setattr(identification, "format_frozen_channel_table", lambda _: "| frozen |")
     assert main(["evaluate", str(ANT), "--identification", *arguments]) == 0
     assert "<!-- table identification -->" in page.read_text()
     assert "<!-- table frozen -->\n| frozen |" in page.read_text()
@@ -101,7 +101,7 @@ def test_steps_that_no_episode_reached_have_no_shares():
 def test_what_no_environment_measures_is_left_out_of_the_frozen_table():
     def row(*walked):
         results = [PlayedEpisode(10.0, 5, 0, False, one, 0.1) for one in walked]
-        return format_frozen_table({"x": results}).splitlines()[2]
+        return format_frozen_channel_table({"x": results}).splitlines()[2]
 
     assert row(None, None) == "| `x` | 10 +- 0 | 10 |  |"
     assert row(1.0, 4.0) == "| `x` | 10 +- 0 | 10 | 2.5 |"

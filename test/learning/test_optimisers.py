@@ -9,9 +9,14 @@ from an_control.learning.es.optimisers import (
     Cma,
     compute_centred_ranks,
     make_optimiser,
-    rank_with_failed_last,
+    replace_nan_with_worst,
 )
-from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
+from an_control.learning.es.parametrisation import (
+    Authors,
+    AuthorsRaw,
+    Whole,
+    choose_parametrisation,
+)
 from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
@@ -44,7 +49,7 @@ def test_only_the_rank_counts(name):
 
 
 def test_failed_candidates_rank_below_all_others():
-    fitness = rank_with_failed_last(np.array([3.0, np.nan, -5.0, np.nan]))
+    fitness = replace_nan_with_worst(np.array([3.0, np.nan, -5.0, np.nan]))
     assert np.isfinite(fitness).all() and fitness[[1, 3]].max() < -5.0
     assert compute_centred_ranks(fitness) == pytest.approx([0.5, -1 / 3, 1 / 6, -1 / 3])
 
@@ -85,7 +90,7 @@ def test_the_authors_form_maps_back_exactly(form):
     rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.vector_size)
     model = form.make_model(vector, Task(), {})
-    assert choose_form(model) == form
+    assert choose_parametrisation(model) == form
     np.testing.assert_allclose(form.to_vector(model), vector, atol=1e-4)
     again = form.make_model(form.to_vector(model), Task(), {})
     one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
@@ -99,7 +104,7 @@ def test_the_authors_form_maps_back_exactly(form):
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
-    assert choose_form(model) == Authors()
+    assert choose_parametrisation(model) == Authors()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 )
 def test_the_whole_form_takes_every_number(sizes):
     model = make_random_model(sizes, seed=1)
-    form = choose_form(model)
+    form = choose_parametrisation(model)
     assert form == Whole(sizes) and form.vector_size == model.parameter_count
     again = form.make_model(form.to_vector(model), Task(), {})
     assert all(

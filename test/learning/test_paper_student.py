@@ -113,7 +113,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
 
 def test_a_student_starts_as_a_model_of_its_form(people):
     student = PaperStudent(5, 1, StudentSizes(neuron=8))
-    student.load_neurons(people[0])
+    student.load_all_weights(people[0])
     arrays = student.make_model(CARTPOLE_TASK, {}).arrays
     product = "attention.queries", "attention.key"
     for name, array in people[0].arrays.items():

@@ -21,7 +21,7 @@ from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
     PatchEpisode,
     draw_background,
-    draw_seen_frames,
+    draw_seen_frame_indices,
     record_episode,
     replace_grass,
 )
@@ -88,8 +88,8 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     previous = torch.zeros(len(views), settings.student.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.compute_message(patches, previous, counts=counts, still=still)
-        by_all = student.compute_message(
+        by_count = student.compute_attention_message(patches, previous, counts=counts, still=still)
+        by_all = student.compute_attention_message(
             torch.from_numpy(np.stack(everything)),
             previous,
             counts=torch.from_numpy(np.stack(one_each)),
@@ -113,8 +113,8 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     previous = torch.zeros(len(views), sizes.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.compute_message(patches, previous, counts=counts, still=still)
-        by_all = student.compute_message(everything, previous, torch.from_numpy(~missing))
+        by_count = student.compute_attention_message(patches, previous, counts=counts, still=still)
+        by_all = student.compute_attention_message(everything, previous, torch.from_numpy(~missing))
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
     few = compress_equal_patches(views, 6, missing, 5, rng)
     assert few.patches.shape[1] == 6 and (few.counts[:, 1:] > 0).all()
@@ -131,8 +131,10 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
     for _ in range(10):
         previous = torch.from_numpy(policy.previous_action)[None, None]
         with torch.no_grad():
-            message = student.compute_message(torch.from_numpy(patches)[None, None], previous)
-            scores, units = student.score_actions(message, previous, units)
+            message = student.compute_attention_message(
+                torch.from_numpy(patches)[None, None], previous
+            )
+            scores, units = student.run_convolving_head(message, previous, units)
         action = policy.step_array(patches, env.unwrapped.channels)
         if settings.student.choice:
             assert int(scores.argmax()) == int(action.argmax())
@@ -147,7 +149,7 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
     with torch.no_grad():
         student.find_parameter("key.action").normal_()
         messages = [
-            student.compute_message(
+            student.compute_attention_message(
                 torch.from_numpy(patches), torch.full((env.action_space.shape), value)
             )
             for value in (-1.0, 0.0, 1.0)
@@ -223,7 +225,9 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
     disturber = Disturber(names, settings, seed)
     play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeStart(3, seed, 0))
     env.close()
-    seen, acted = draw_seen_frames(60, 4, settings, np.random.default_rng(5), repeats=repeats)
+    seen, acted = draw_seen_frame_indices(
+        60, 4, settings, np.random.default_rng(5), repeats=repeats
+    )
     assert len(acted) == len(policy.seen)
     assert (len(acted) < 60) == ("lose" in fault and not repeats)
     for numbers, patches in zip(seen, policy.seen, strict=True):

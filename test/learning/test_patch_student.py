@@ -67,7 +67,7 @@ def test_the_student_gives_the_policys_messages_and_actions(model):
     messages, actions, previous = played(model, patches, present)
     given = torch.from_numpy(patches), torch.from_numpy(previous), torch.from_numpy(present)
     with torch.no_grad():
-        np.testing.assert_allclose(student.compute_message(*given), messages, atol=2e-5)
+        np.testing.assert_allclose(student.compute_attention_message(*given), messages, atol=2e-5)
         found = student(*given).numpy()
     if model.kind == "vision_convolution":
         found = np.eye(model.sizes.actions)[found.argmax(-1)]
@@ -110,8 +110,10 @@ def test_what_the_memory_holds_goes_on_from_piece_to_piece():
         expected = student(patches, previous, present)
         units, pieces = torch.zeros(EPISODES, model.sizes.memory), []
         for part in (slice(0, 2), slice(2, TICKS)):
-            message = student.compute_message(patches[:, part], previous[:, part], present[:, part])
-            scores, units = student.score_actions(message, previous[:, part], units)
+            message = student.compute_attention_message(
+                patches[:, part], previous[:, part], present[:, part]
+            )
+            scores, units = student.run_convolving_head(message, previous[:, part], units)
             pieces.append(scores)
     torch.testing.assert_close(torch.cat(pieces, 1), expected)
 

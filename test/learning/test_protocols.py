@@ -13,7 +13,11 @@ from an_control.cli import evaluate as evaluate_verb
 from an_control.cli import main
 from an_control.cli.disturbance import make_default_options
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.comparison import compare_protocols, format_table, write_tables
+from an_control.learning.evaluation.comparison import (
+    compare_protocols,
+    format_comparison_table,
+    write_markdown_tables,
+)
 from an_control.learning.evaluation.evaluate import PlayedEpisode, play_episodes
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import load_policy, make_policy
@@ -139,25 +143,29 @@ def results(*totals):
 def test_differences_are_of_the_same_episodes():
     rows = compare_protocols({"none": results(100, 500), "100": results(100, 300)}, success=200.0)
     assert rows[1]["difference"] == {"mean": -100.0, "sd": 100.0, "same": 1}
-    text = format_table(rows)
+    text = format_comparison_table(rows)
     assert "| `100` | 200 +- 100 | 100 | 200 | 300 | 50% | -100 +- 100 | 1 of 2 |" in text
 
 
 def test_a_table_shows_standard_errors_of_its_means():
     rows = compare_protocols({"none": results(100, 200, 300), "100": results(1, 1, 1)})
-    text = format_table(rows)  # sample standard deviation 100 over three episodes: 100 / sqrt(3)
+    text = format_comparison_table(
+        rows
+    )  # sample standard deviation 100 over three episodes: 100 / sqrt(3)
     assert "| `none` | 200 +- 58 | 100 | 200 | 300 |" in text
     assert "| -199 +- 58 | 0 of 3 |" in text
-    assert "| `none` | 500 +- ? |" in format_table(compare_protocols({"none": results(500.0)}))
+    assert "| `none` | 500 +- ? |" in format_comparison_table(
+        compare_protocols({"none": results(500.0)})
+    )
 
 
 def test_small_returns_keep_three_digits():
-    text = format_table(
+    text = format_comparison_table(
         compare_protocols({"none": results(0.51, 0.52, 0.53), "reset": results(0.4, 0.4, 0.4)})
     )
     assert "| `none` | 0.520 +- 0.006 | 0.510 | 0.520 | 0.530 |" in text
     assert "| `reset` | 0.400 +- 0.000 |" in text and "| -0.120 +- 0.006 |" in text
-    assert "| `none` | -4.25 +- 0.25 |" in format_table(
+    assert "| `none` | -4.25 +- 0.25 |" in format_comparison_table(
         compare_protocols({"none": results(-4.0, -4.5)})
     )
 
@@ -165,22 +173,22 @@ def test_small_returns_keep_three_digits():
 def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n")
-    write_tables(page, {"x": "new"})
+    write_markdown_tables(page, {"x": "new"})
     assert page.read_text() == "a\n<!-- table x -->\nnew\n<!-- end of table -->\nb\n"
     with pytest.raises(ValueError, match="table y"):
-        write_tables(page, {"y": "new"})
-    write_tables(tmp_path / "own.md", {"y": "new"})
-    write_tables(tmp_path / "own.md", {"y": "newer"})
+        write_markdown_tables(page, {"y": "new"})
+    write_markdown_tables(tmp_path / "own.md", {"y": "new"})
+    write_markdown_tables(tmp_path / "own.md", {"y": "newer"})
     assert "newer" in (tmp_path / "own.md").read_text()
 
 
 def test_several_tables_make_a_page_that_takes_them_again_and_no_half_of_them(tmp_path):
     page = tmp_path / "page.md"
-    write_tables(page, {"x": "one", "y": "two"})
-    write_tables(page, {"y": "three"})
+    write_markdown_tables(page, {"x": "one", "y": "two"})
+    write_markdown_tables(page, {"y": "three"})
     assert "one" in page.read_text() and "three" in page.read_text()
     with pytest.raises(ValueError, match="no <!-- table z -->"):
-        write_tables(page, {"x": "four", "z": "five"})
+        write_markdown_tables(page, {"x": "four", "z": "five"})
     assert "four" not in page.read_text()
 
 

@@ -26,7 +26,7 @@ def test_the_best_of_a_race_is_left_when_its_share_of_the_run_is_over(count, gen
         if race.is_over:
             break
         turns[left[race.turn]] += 1
-        if race.pass_turn_to_next((generation + 1) / generations):
+        if race.pass_turn_and_check_halving((generation + 1) / generations):
             left = [left[place] for place in race.keep_better_half([float(one) for one in left])]
     assert left == [count - 1]
     assert generation <= 0.2 * generations + count * np.log2(count) + count
@@ -76,14 +76,19 @@ def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
     stall, found = StallDetector(0.1), None
     for count, validation in enumerate(validations):
         for _ in range(10):
-            stall.count_equal_generations(np.array(returns)[:, None] + np.zeros(3))
-        found = stall.find_stall_reason(sigma, validation, 0.1, count / len(validations))
+            stall.update_equal_generation_count(np.array(returns)[:, None] + np.zeros(3))
+        found = stall.record_validation_and_explain_stall(
+            sigma, validation, 0.1, count / len(validations)
+        )
     assert found is None if said is None else found.startswith(said)
 
 
 def test_a_search_has_a_fifth_of_the_run_to_find_a_better_validation():
     stall = StallDetector(0.1)
-    found = [stall.find_stall_reason(0.1, 1.0, 0.1, progress=0.005 * count) for count in range(100)]
+    found = [
+        stall.record_validation_and_explain_stall(0.1, 1.0, 0.1, progress=0.005 * count)
+        for count in range(100)
+    ]
     first = next(count for count, why in enumerate(found) if why is not None)
     assert 0.2 <= 0.005 * first < 0.22
 
@@ -93,7 +98,7 @@ def test_a_contender_whose_validation_failed_is_the_last():
     assert Race(4, 0.0, 0.2).keep_better_half([1.0, 5.0, np.nan, 3.0]) == [1, 3]
     stall = StallDetector(0.1)
     for at in range(100):
-        found = stall.find_stall_reason(0.1, np.nan if at else 1.0, 0.0, at / 100)
+        found = stall.record_validation_and_explain_stall(0.1, np.nan if at else 1.0, 0.0, at / 100)
     assert found is not None and "no better validation" in found
 
 

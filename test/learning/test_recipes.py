@@ -10,7 +10,7 @@ from an_control.cli import main
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.settings import (
     DaggerSettings,
-    choose_recipe,
+    choose_recipe_name,
     list_recipes,
     read_recipe,
 )
@@ -109,7 +109,7 @@ def test_a_wrong_recipe_is_refused_with_its_place(tmp_path, text, named):
 
 
 def test_a_task_without_a_recipe_of_its_own_takes_the_robust_one():
-    assert (choose_recipe("ant"), choose_recipe("Hopper-v5")) == ("ant", "robust")
+    assert (choose_recipe_name("ant"), choose_recipe_name("Hopper-v5")) == ("ant", "robust")
 
 
 def test_an_unknown_recipe_ends_distill_with_2_and_the_names_that_there_are(tmp_path, capsys):

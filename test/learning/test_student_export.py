@@ -10,14 +10,14 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import NoisyTeacher, StreamBatch, record_episode
 from an_control.learning.dagger.student import Student
-from an_control.learning.teacher.teachers import load_packaged_ant_teacher
+from an_control.learning.teacher.teachers import load_pybullet_ant_teacher
 from an_control.load import load_policy
 from an_control.policy import write_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control_sim.envs.tasks import ANT_TASK
 from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
-TEACHER = load_packaged_ant_teacher()
+TEACHER = load_pybullet_ant_teacher()
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def assert_acts_alike(episode, tmp_path, sizes, engine):
     torch.manual_seed(0)
     student = Student(28, 8, sizes)
     if sizes.head == StudentSizes().head:
-        student.load_teacher_head(TEACHER.layers)
+        student.copy_teacher_into_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
     write_model(path, student.make_model(ANT_TASK, {}))
     policy = load_policy(path, engine=engine)

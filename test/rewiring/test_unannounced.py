@@ -11,7 +11,7 @@ import pytest
 
 from an_control import load_policy
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.evaluation.evaluate import play_episodes, summarise_results
+from an_control.learning.evaluation.evaluate import play_episodes, summarise_episode_results
 from an_control.learning.rollout.engine import EpisodeStart
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
@@ -149,11 +149,15 @@ def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
     env = make_environment(find_environment_id("cartpole"))
     policy = load_policy(path, "match")
     means = {
-        text: summarise_results(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])["mean"]
+        text: summarise_episode_results(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])[
+            "mean"
+        ]
         for text in ("none", "25", "reset+100,noise=2,noise-sd=0.1")
     }
     unmonitored = load_policy(path, "off")
-    alone = summarise_results(returns(unmonitored, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
+    alone = summarise_episode_results(returns(unmonitored, env, CARTPOLE_CHANNELS, 40, "none")[1])[
+        "mean"
+    ]
     env.close()
     assert means["none"] >= 0.99 * alone
     assert means["25"] >= 0.95 * means["none"]

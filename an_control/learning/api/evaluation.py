@@ -127,21 +127,21 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False; With the option `state` the same call continues
-            the evaluation.
+        RunStoppedError: `progress` returned False. With the option `state`, the same call continues
+            the evaluation later.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,
         compare_protocols,
-        format_table,
-        write_tables,
+        format_comparison_table,
+        write_markdown_tables,
     )
     from an_control.learning.evaluation.evaluate import ProtocolPlayer
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check_options()
     if options.markdown is not None:
-        check_table_marks(options.markdown, (options.title,))
+        check_markdown_table_marks(options.markdown, (options.title,))
     options = replace(options, model=Path(find_model_path(options.model)))
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
@@ -154,7 +154,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         for one in protocols.values():
             check_robot(env, one.disturbance)
         if options.normalise:
-            model = _normalise_attention(model, env)
+            model = _normalise_model_attention(model, env)
         ends = any(one.until is not None for one in protocols.values())
         stepwise = ends or options.plots is not None  # each reward is wanted
         stage = ProtocolPlayer(model, env, options.seed, stepwise, recovery)
@@ -166,7 +166,9 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
             row = kept and kept.find_results(name, stepwise=stage.stepwise)
-            runs[name] = row or _play_and_report(stage, protocol, options.episodes, progress)
+            runs[name] = row or _play_protocol_with_progress(
+                stage, protocol, options.episodes, progress
+            )
             if kept is not None and not row:
                 kept.add_results(name, runs[name])
             figures = {"protocol": name, "results": runs[name]}
@@ -178,33 +180,41 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         rows = compare_protocols(runs, success, until, WALK_M.get(task))
         if options.markdown is not None:
             try:
-                write_tables(options.markdown, {options.title: format_table(rows)})
+                write_markdown_tables(
+                    options.markdown, {options.title: format_comparison_table(rows)}
+                )
             except (ValueError, OSError) as error:
                 raise ValueError(
                     f"--markdown {options.markdown}: {describe_read_error(error)}"
                 ) from error
         drawn = (
-            [] if options.plots is None else _draw_figures(options.plots, protocols, runs, stage)
+            []
+            if options.plots is None
+            else _save_evaluation_pictures(options.plots, protocols, runs, stage)
         )
         if kept is not None:
             kept.delete_file()
-    return EvaluateResult(task, rows, format_table(rows), success, WALK_M.get(task), drawn)
+    return EvaluateResult(
+        task, rows, format_comparison_table(rows), success, WALK_M.get(task), drawn
+    )
 
 
-def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
-    """Check that a Markdown file has the marks between which tables are written.
+def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
+    """Raise ValueError unless a Markdown file has the marks between which tables are written.
+
+    The marks are two comments around each table, see `write_markdown_tables`.
 
     Args:
-        path: The file. A file that does not exist has no missing marks, because it can be created.
-        titles: Titles of the tables.
+        path: The file. If it does not exist, nothing is raised, because it can be created.
+        titles: Titles of the tables, which their marks contain.
 
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
     """
-    from an_control.learning.evaluation.comparison import describe_missing_marks
+    from an_control.learning.evaluation.comparison import describe_missing_table_marks
 
     try:
-        problem = describe_missing_marks(path, titles)
+        problem = describe_missing_table_marks(path, titles)
     except (ValueError, OSError) as error:
         problem = f"{path}: {describe_read_error(error)}"
     if problem:
@@ -219,7 +229,8 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
         model: The model.
 
     Returns:
-        The protocols by their text.
+        A mapping from the text of each protocol to the protocol, in which the option `monitor` is
+        filled in.
 
     Raises:
         ValueError: A protocol is not valid, or the model does not support it.
@@ -241,7 +252,10 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
 def _collect_warnings(
     options: EvaluateOptions, model: Model, protocols: dict[str, EvaluationProtocol]
 ) -> list[str]:
-    """Return warnings for the user, to show before the episodes are played.
+    """Return texts that warn the user before the episodes are played.
+
+    They say that signals move although the model needs its channels in order, or that the model
+    file sets the monitor to off.
 
     Args:
         options: Options of the evaluation.
@@ -268,15 +282,15 @@ def _collect_warnings(
 
 
 def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a task and check that its channels and actions fit the model.
+    """Make the environment of a task and check that a model has as many channels and actions.
 
     Args:
-        options: Options of the evaluation, for errors.
+        options: Options of the evaluation, from which the texts of errors take the model's path.
         task: A task known by name, or a gymnasium id.
         model: The model.
 
     Raises:
-        ValueError: The channels or the actions do not fit the model.
+        ValueError: The model has another number of channels or actions.
     """
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -302,12 +316,18 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
     return env
 
 
-def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-    """Return the model with its attention divided by the number of channels that are present.
+def _normalise_model_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
+    """Return a copy of the model whose attention sums do not grow with the number of channels.
+
+    The sums are divided by the number of channels that are present, relative to the number of
+    channels of the task.
 
     Args:
         model: The model.
-        env: Environment that gives the task's number of channels.
+        env: Environment of the task.
+
+    Raises:
+        ValueError: The model cannot be changed in this way.
     """
     from an_control_sim.gym.environments import describe_task
 
@@ -317,14 +337,14 @@ def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
         raise ValueError(f"--{error}") from error
 
 
-def _play_and_report(
+def _play_protocol_with_progress(
     player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
 ) -> list[PlayedEpisode]:
-    """Play the episodes of one protocol, report each, and return their results.
+    """Play the episodes of one protocol, report each to `progress`, and return their results.
 
     Args:
         player: Player of the episodes.
-        protocol: The protocol.
+        protocol: The protocol, which says how the episodes are disturbed.
         episodes: Number of episodes.
         progress: Called after each episode, unless compiled code plays them.
     """
@@ -340,7 +360,9 @@ def _play_and_report(
 
 
 def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return those options, except the protocols, on which the returns in a table depend.
+    """Return, by name, the options that change the returns in a table, except the protocols.
+
+    A file of results that was made with other values of these options is refused.
 
     Args:
         options: Options of the evaluation.
@@ -355,7 +377,7 @@ def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> d
     }
 
 
-def _draw_figures(
+def _save_evaluation_pictures(
     folder: Path,
     protocols: dict[str, EvaluationProtocol],
     runs: dict[str, list[PlayedEpisode]],
@@ -379,7 +401,7 @@ def _draw_figures(
     for name, protocol in (moving or ({} if loss else protocols)).items():
         trace = plots.AttentionTrace(player.channels)
         (result,) = player.play(protocol, 1, watch=trace.record)
-        word = plots.make_file_name(name)
+        word = plots.make_protocol_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)
             figures[f"keys_{word}"] = plots.plot_keys(trace, result.rewired)

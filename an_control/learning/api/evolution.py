@@ -189,14 +189,14 @@ class EvolveOptions:
             )
 
     def _list_changed_options(self, *names: str) -> list[str]:
-        """Return those of the given names whose options differ from their defaults."""
+        """Return those of the given option names whose values differ from the defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:
-        """Raise ValueError unless the list of options to refuse is empty.
+        """Raise ValueError if there are options to refuse.
 
         Args:
-            names: Names of the options.
+            names: Names of the options to refuse. If there are none, nothing happens.
             why: Why the options are refused, for the text of the error.
         """
         if names:
@@ -254,9 +254,9 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
         task = replace(task, **known)
     channels = len(task.channels)
-    form, start = _make_parametrisation(options, channels, len(task.actuators), model)
+    form, start = _make_parametrisation_and_start(options, channels, len(task.actuators), model)
     if options.hints:
-        form, start = _add_identity_hints(form, start, channels)
+        form, start = _extend_by_identity_hints(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
@@ -282,7 +282,9 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
 
 
 def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
-    """Return the settings of the search, from the options and their defaults.
+    """Return the settings of the search, with a default for each option that is not set.
+
+    Some defaults depend on whether the search starts from a model, and on the form of the policy.
 
     Args:
         options: Options of the search.
@@ -339,7 +341,7 @@ def parse_disturbances(
     return tuple(found)
 
 
-def _make_parametrisation(
+def _make_parametrisation_and_start(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
     """Return the parametrisation (which maps vectors to policies) and the vector to start from.
@@ -356,12 +358,17 @@ def _make_parametrisation(
     Raises:
         ValueError: The model does not fit the task, or options do not fit each other.
     """
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
+    from an_control.learning.es.parametrisation import (
+        Authors,
+        AuthorsRaw,
+        Whole,
+        choose_parametrisation,
+    )
 
     if model is not None:
         if options.normalise:
             model = model.with_normalised_sums(channels)
-        form = choose_form(model)
+        form = choose_parametrisation(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
@@ -387,22 +394,24 @@ def _make_parametrisation(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.make_paper_arguments(),
+        **options.parts.make_paper_size_arguments(),
     )
     pooled = options.parts.change_pooling(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _add_identity_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
-    """Extend a parametrisation by hints, vectors that tell sensory neurons their channels.
+def _extend_by_identity_hints(
+    form: PolicyForm, start: Any, channels: int
+) -> tuple[PolicyForm, Any]:
+    """Extend a parametrisation by hints, vectors that tell each sensory neuron its channel.
 
     Args:
-        form: The parametrisation.
-        start: Start vector (size,); None for a random start.
+        form: The parametrisation, which maps vectors to policies.
+        start: Vector (size,) to start the search from; None for a random start.
         channels: Number of channels of the task.
 
     Returns:
-        The extended parametrisation and start vector.
+        The parametrisation with hints, and the start vector with zeros appended for the hints.
 
     Raises:
         ValueError: The policy is not in the paper's attention form.
@@ -421,7 +430,7 @@ def _add_identity_hints(form: PolicyForm, start: Any, channels: int) -> tuple[Po
 def _evaluate_and_write_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run, write its card and return the evaluations.
+    """Evaluate the best model of the run, write its model card and return the evaluations.
 
     Args:
         options: Options of the search.
@@ -436,7 +445,9 @@ def _evaluate_and_write_card(
     others = [one for one in search.settings.mixture if one.is_active and str(one) != str(clean)]
     evaluations: list[dict[str, Any]] = []
     for disturbance in [clean, *others]:
-        returns = search.play_evaluation(model, FINAL_SEED, 5 * options.episodes, disturbance)
+        returns = search.play_evaluation_episodes(
+            model, FINAL_SEED, 5 * options.episodes, disturbance
+        )
         row = {
             "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
             **summarise_returns(returns, search.settings.success),

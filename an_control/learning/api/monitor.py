@@ -148,14 +148,14 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
-    model = _remove_start_settings(model)
+    model = _remove_excitation_and_hand_over(model)
     written = path
     if model.network is not None:
         written = get_monitor_path(path)
         if path != options.model:
             raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
-        write_model(path, _copy_networks(model, read_model(options.take), options))
+        write_model(path, _copy_monitor_networks(model, read_model(options.take), options))
         return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(
@@ -189,7 +189,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
 
 
 def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
-    """Train the monitor's networks on recordings of a robot, without an environment.
+    """Train the monitor's networks on recordings of a robot and write the model file.
 
     The monitor is not validated, because a validation needs an environment.
     """
@@ -263,11 +263,13 @@ def _train_and_validate(
 def _make_forward_model_settings(
     options: MonitorOptions, model: Model, faults: dict[Fault, float]
 ) -> ForwardModelSettings:
-    """Return the settings of the training, given the options and the number of channels.
+    """Return the training settings that the options give.
+
+    By default the hidden layers are larger for a model with more than 8 channels.
 
     Args:
         options: Options of the training.
-        model: The policy.
+        model: The policy, which gives the number of channels.
         faults: Probability of each disturbance in the recorded episodes.
     """
     from an_control.learning.forward_model.networks import ForwardModelSettings
@@ -288,10 +290,10 @@ def _make_forward_model_settings(
     )
 
 
-def _remove_start_settings(model: Model) -> Model:
-    """Return a policy that acts at once, without a student or an excitation before it.
+def _remove_excitation_and_hand_over(model: Model) -> Model:
+    """Return an ONNX policy without what acts before it at the start: a student or an excitation.
 
-    A monitor is trained and validated with the policy alone.
+    A monitor is trained and validated with the policy alone. Other models are returned unchanged.
     """
     if model.network is None:
         return model
@@ -299,26 +301,26 @@ def _remove_start_settings(model: Model) -> Model:
     return replace(model, network=replace(model.network, layout=layout))
 
 
-def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
-    """Return a model with the monitor's networks of another model of the same task.
+def _copy_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
+    """Return a copy of a model that has the monitor's networks of another model.
 
     Args:
-        model: The model that gets the networks.
-        other: The model that has them.
+        model: The model to copy, whose own monitor is replaced.
+        source: The model that has the networks; its channels and actuators must be the same.
         options: Options of the call, for the texts of errors and for the setting of the monitor.
 
     Raises:
-        ValueError: The other model has no such networks, or is of another task.
+        ValueError: `source` has no such networks, or other channels, actuators or units.
     """
-    if other.forward is None:
+    if source.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):
-        if getattr(other.task, key) != getattr(model.task, key):
+        if getattr(source.task, key) != getattr(model.task, key):
             raise ValueError(
                 f"--take {options.take}: its {key} differ from those of {options.model}"
             )
-    theirs = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
+    theirs = {name: array for name, array in source.arrays.items() if name.startswith(NETWORKS)}
     arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}
-    trained = {**model.trained, "forward": other.trained.get("forward", {})}
-    forward = replace(other.forward, monitor=options.monitor)
+    trained = {**model.trained, "forward": source.trained.get("forward", {})}
+    forward = replace(source.forward, monitor=options.monitor)
     return replace(model, arrays=arrays | theirs, forward=forward, trained=trained)

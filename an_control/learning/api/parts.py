@@ -30,7 +30,8 @@ DEFAULTS = {
 class PolicyParts:
     """Options for the optional parts of a policy's network: encoder, pooling and recurrence.
 
-    None takes the value of the recipe (a file of settings), or leaves the part out.
+    An option that is None takes the value of the recipe (a file of settings). If there is no
+    recipe, the part is left out.
     """
 
     encoder: Encoder | None = None
@@ -57,16 +58,16 @@ class PolicyParts:
     window: int | None = None
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
-    def make_student_changes(self) -> dict[str, Any]:
-        """Return the values that these options set in `StudentSizes`, by the name of the field.
+    def make_student_size_changes(self) -> dict[str, Any]:
+        """Return the values that the set options give to fields of `StudentSizes`, by field name.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
         """
-        self._check_parts_use_options("units", "layers", "recurrent_heads", "window")
+        self._check_options_have_effect("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
         given = [name for name in numbers if name in self.chosen_options]
-        changes: dict[str, Any] = {name: self._check_number(name) for name in given}
+        changes: dict[str, Any] = {name: self._get_checked_number(name) for name in given}
         if self.encoder is not None:
             changes["encoder"] = self.encoder
         if self.recurrence is not None:
@@ -78,23 +79,23 @@ class PolicyParts:
         """Return the names of the options that are set, that is, not None."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
-    def make_paper_arguments(self) -> dict[str, Any]:
-        """Return these options as keyword arguments of `make_paper_sizes`.
+    def make_paper_size_arguments(self) -> dict[str, Any]:
+        """Return these options as keyword arguments of `make_paper_sizes`, for the paper's policy.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
         """
-        self._check_parts_use_options(*self.chosen_options)
+        self._check_options_have_effect(*self.chosen_options)
         encoder = self.encoder or "none"
-        compares = encoder != "none" or self._check_number("pma")
+        compares = encoder != "none" or self._get_checked_number("pma")
         return {
             "encoder": encoder,
-            "inducing": self._check_number("inducing") if encoder == "isab" else 0,
-            "heads": self._check_number("heads") if compares else 1,
+            "inducing": self._get_checked_number("inducing") if encoder == "isab" else 0,
+            "heads": self._get_checked_number("heads") if compares else 1,
             "recurrence": self._make_recurrence_sizes(),
         }
 
-    def change_patch_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+    def change_vision_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
         """Return the sizes of a policy for image patches, changed by these options.
 
         Args:
@@ -103,7 +104,7 @@ class PolicyParts:
         Raises:
             ValueError: A part is not available for image patches, or a number is out of bounds.
         """
-        changes = self.make_student_changes()
+        changes = self.make_student_size_changes()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
                 raise ValueError(f"{format_flag(name)}: not for image patches")
@@ -119,13 +120,15 @@ class PolicyParts:
                 )
             changes |= {"attention": "pma", "grid": grid}
         encoder = changes.get("encoder", sizes.encoder)
-        points = changes.get("inducing") or sizes.inducing or self._check_number("inducing")
+        points = changes.get("inducing") or sizes.inducing or self._get_checked_number("inducing")
         sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
         sizes.check_consistency()
         return sizes
 
     def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return the sizes of a policy, with PMA or learned queries if one of these options is set.
+        """Return a policy's sizes, changed if the option `pma` or `learned_queries` is set.
+
+        PMA pools the channels by attention; learned queries replace the fixed ones of the paper.
 
         Args:
             sizes: The sizes to change.
@@ -133,7 +136,10 @@ class PolicyParts:
         Raises:
             ValueError: The two options are set together, or a number is out of bounds.
         """
-        seeds, queries = self._check_number("pma"), self._check_number("learned_queries")
+        seeds, queries = (
+            self._get_checked_number("pma"),
+            self._get_checked_number("learned_queries"),
+        )
         if seeds:
             if queries:
                 raise ValueError(
@@ -145,14 +151,11 @@ class PolicyParts:
         sizes.check_consistency()
         return sizes
 
-    def _check_parts_use_options(self, *names: str) -> None:
-        """Check that for each given option that is set, the policy has a part that uses it.
+    def _check_options_have_effect(self, *names: str) -> None:
+        """Raise ValueError if one of some options is set, but no part of the policy uses it.
 
         Args:
-            names: Names of the options.
-
-        Raises:
-            ValueError: One of these options is set, but no part of the policy uses it.
+            names: Names of the options to check.
         """
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
@@ -169,8 +172,8 @@ class PolicyParts:
             if name in self.chosen_options and not there:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
-    def _check_number(self, name: str) -> int:
-        """Return the number of an option, or its default if the option is not set.
+    def _get_checked_number(self, name: str) -> int:
+        """Return the value of an option that is a number, or its default if it is not set.
 
         Args:
             name: Name of the option.
@@ -190,9 +193,9 @@ class PolicyParts:
             return None
         header: dict[str, Any] = {
             "kind": self.recurrence,
-            "units": self._check_number("units"),
+            "units": self._get_checked_number("units"),
         }
         if self.recurrence in TRANSFORMERS:
-            header |= {name: self._check_number(name) for name in ("layers", "window")}
-            header["heads"] = self._check_number("recurrent_heads")
+            header |= {name: self._get_checked_number(name) for name in ("layers", "window")}
+            header["heads"] = self._get_checked_number("recurrent_heads")
         return RecurrenceSizes.from_header(header)

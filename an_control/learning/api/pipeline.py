@@ -70,14 +70,18 @@ class LearnOptions:
         Raises:
             ValueError: A number is out of bounds, or the recipe is not one for scalar channels.
         """
-        from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
+        from an_control.learning.dagger.settings import (
+            DaggerSettings,
+            choose_recipe_name,
+            read_recipe,
+        )
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
-        recipe = read_recipe(self.recipe or choose_recipe(self.task))
+        recipe = read_recipe(self.recipe or choose_recipe_name(self.task))
         if not isinstance(recipe, DaggerSettings):
             raise ValueError(
                 f"{self.task}: image patches are not supported; use an-control distill"
@@ -150,8 +154,9 @@ class _RunState:
     Attributes:
         has_monitor: Whether the monitor is trained.
         rows: Rows of the table of scores whose episodes have been played.
-        made_from_steps: For each part the number of its finished steps when the later parts were
-            made from it. If it has more now, those are out of date.
+        made_from_steps: For teacher and student, the number of steps that the part had finished
+            when the later parts were made from it. If it has finished more since, they are out of
+            date.
         time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
             which the part was made.
     """
@@ -229,7 +234,7 @@ class _Run:
         return LearnResult(self._model, scored, table, self._notes)
 
     def _train_teacher(self) -> str:
-        """Train the teacher unless there is one already.
+        """Train the teacher, unless the user gave one or the task has one.
 
         Returns:
             A note for the progress report.
@@ -253,8 +258,11 @@ class _Run:
         return ""
 
     @property
-    def _teacher_text(self) -> str | None:
-        """Return the text that names the teacher for `distill`; None for the task's own teacher."""
+    def _teacher_option(self) -> str | None:
+        """Return the option `teacher` for `distill`; None for the task's own teacher.
+
+        It is the text that the user gave, or the path of the teacher that this run trained.
+        """
         if self._options.teacher is not None or self._given_teacher is not None:
             return self._options.teacher
         return str(self._out / "teacher/model.safetensors")
@@ -271,7 +279,7 @@ class _Run:
                 options.task,
                 self._out / "student",
                 seed=options.seed,
-                teacher=self._teacher_text,
+                teacher=self._teacher_option,
                 recipe=options.recipe,
                 minutes=minutes,
                 smoke=options.smoke,
@@ -313,7 +321,7 @@ class _Run:
         if (
             made.has_monitor
             and self._monitor_updates < monitor.updates
-            and self._has_more_time("monitor", seconds)
+            and self._has_longer_time_limit("monitor", seconds)
         ):
             self._delete_parts("monitor")
         if not made.has_monitor:
@@ -349,15 +357,15 @@ class _Run:
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
-            teacher = self._given_teacher or read_teacher(str(self._teacher_text), env)
+            teacher = self._given_teacher or read_teacher(str(self._teacher_option), env)
             self._fill_score_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
-    def _fill_score_table(self, scoring: ScorePlayer) -> None:
+    def _fill_score_table(self, player: ScorePlayer) -> None:
         """Play the missing rows of the table of scores, and add notes on what is unfinished.
 
         Args:
-            scoring: Player of the episodes.
+            player: Player of the episodes.
         """
         from an_control.learning.evaluation.scores import CASES, EPISODES, REFERENCES
 
@@ -365,18 +373,18 @@ class _Run:
         seconds = 60.0 * self._options.minutes * SHARES["table"] / (len(REFERENCES) + len(CASES))
         bounds = SMOKE_EPISODES if self._options.smoke else EPISODES
         short = any(len(row.returns) < bounds[1] for row in made.rows)
-        if short and self._has_more_time("table", seconds):
+        if short and self._has_longer_time_limit("table", seconds):
             made.rows = []
         made.time_limits_s["table"] = seconds
         for case in REFERENCES[len(made.rows) :]:
-            self._add_row(scoring.play_row(case, seconds, bounds))
-        cases = [*REFERENCES, *scoring.select_meaningful_cases(made.rows)]
+            self._add_score_row(player.play_row(case, seconds, bounds))
+        cases = [*REFERENCES, *player.select_meaningful_cases(made.rows)]
         for case in cases[len(made.rows) :]:
             done, share = len(made.rows), len(made.rows) / len(cases)
             row = RunProgress("step", "row", done, len(cases), share, note=case.name, part="table")
             if self._progress(row) is False:
                 raise RunStoppedError(self._out)
-            self._add_row(scoring.play_row(case, seconds, bounds))
+            self._add_score_row(player.play_row(case, seconds, bounds))
         random, learned, *_ = made.rows
         if learned.mean_return <= random.mean_return:
             self._notes.append(
@@ -389,15 +397,15 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a progress function that marks each report with the name of a part."""
+        """Return a function that passes progress reports on, marked with the name of a part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
-    def _add_row(self, row: ScoreRow) -> None:
+    def _add_score_row(self, row: ScoreRow) -> None:
         """Add a played row to the table of scores and save the state."""
         self._state.rows.append(row)
         self._save_state()
 
-    def _has_more_time(self, part: str, seconds: float) -> bool:
+    def _has_longer_time_limit(self, part: str, seconds: float) -> bool:
         """Return whether a part's time limit is now longer than when the part was made.
 
         Args:
@@ -406,29 +414,32 @@ class _Run:
         """
         return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
 
-    def _delete_outdated_parts(self, part: str, before: int, done: int, *others: str) -> None:
+    def _delete_outdated_parts(
+        self, part: str, steps_before: int, steps_done: int, *later_parts: str
+    ) -> None:
         """Delete later parts if the part from which they were made has been trained further.
 
-        This also works if the process was killed in between.
+        The number of steps is saved, so that a run that was killed after the training, but before
+        the deletion, deletes them when it continues.
 
         Args:
-            part: Name of the part from which the others were made.
-            before: Number of finished steps of that part before this call of `learn`.
-            done: Number of finished steps of that part now.
-            others: Names of the later parts, which were made from that part.
+            part: Name of the part that was just trained.
+            steps_before: Number of steps that this part had finished before this call of `learn`.
+            steps_done: Number of steps that it has finished now.
+            later_parts: Names of the later parts, which were made from this part.
         """
         made_of = self._state.made_from_steps
-        if made_of.get(part, before) != done:
-            self._delete_parts(*others)
-        if made_of.get(part) != done:
-            made_of[part] = done
+        if made_of.get(part, steps_before) != steps_done:
+            self._delete_parts(*later_parts)
+        if made_of.get(part) != steps_done:
+            made_of[part] = steps_done
             self._save_state()
 
     def _delete_parts(self, *parts: str) -> None:
-        """Delete the folders of some parts, the monitor and the table of scores.
+        """Delete the folders of some parts, and have the monitor and the table made again.
 
         Args:
-            parts: Names of the parts.
+            parts: Names of the parts whose folders are deleted.
         """
         for name in parts:  # rename first: if the process is killed, the next run drops them too
             with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
@@ -447,7 +458,7 @@ class _Run:
         return self._out / f".{part}.old"
 
     def _save_state(self) -> None:
-        """Write the state into the run's folder."""
+        """Write the state (which parts are done, and the scores so far) into the run's folder."""
         made = self._state
         self._folder.write_settings([])
         rows = [[row.name, row.return_array, row.steps] for row in made.rows]

@@ -158,7 +158,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
     from an_control.learning.runs.run_loop import RunLoop
 
     try:
-        learner = _make_learner(options)
+        learner = _make_trainer(options)
     except RuntimeError as error:  # torch raises it for a device that does not exist
         raise ValueError(str(error)) from error
     with closing(learner):
@@ -173,18 +173,22 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
 
 
-def _make_learner(
+def _make_trainer(
     options: DistillOptions,
 ) -> Dagger | PatchDagger | RecordedTeaching | CommandCloning:
-    """Return the trainer for scalar channels, for image patches, or for recordings."""
-    from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
+    """Return the trainer that the options choose.
+
+    It imitates recordings if the option `bag` is set. Otherwise it imitates a teacher, on scalar
+    channels or on image patches, as the recipe says.
+    """
+    from an_control.learning.dagger.settings import DaggerSettings, choose_recipe_name, read_recipe
 
     options.check_options()
     if options.ordered and not options.bag:
         raise ValueError("--ordered: only with --bag")
     if options.bag:
-        return _make_recorded_imitation(options)
-    settings = read_recipe(options.recipe or choose_recipe(options.task))
+        return _make_recording_imitator(options)
+    settings = read_recipe(options.recipe or choose_recipe_name(options.task))
     if not isinstance(settings, DaggerSettings):
         return _make_patch_dagger(options, settings)
     if options.backgrounds is not None:
@@ -192,8 +196,8 @@ def _make_learner(
     return _make_dagger(options, settings)
 
 
-def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | CommandCloning:
-    """Return the trainer that imitates recorded commands.
+def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | CommandCloning:
+    """Return the trainer that imitates recorded commands, of a student or of a plain network.
 
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
@@ -216,13 +220,13 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | Comm
     task, episodes = read_task_and_episodes(options.bag, options.task)
     cloning = SMOKE_CLONING if options.smoke else CLONING
     if options.ordered:
-        _check_ordered(options)
+        _check_plain_network_options(options)
         return CommandCloning(task, episodes, cloning, options.seed)
     settings = make_smoke_settings(settings) if options.smoke else settings
-    settings = _change_disturbances(options, settings)
+    settings = _apply_disturbance_options(options, settings)
     settings = replace(
         settings,
-        student=_change_sizes(options, settings.student),
+        student=_apply_size_options(options, settings.student),
         faults={},
         identify_rate=settings.identify_rate if options.rate is None else options.rate,
         rate=settings.rate if options.rate is None else options.rate,
@@ -235,8 +239,11 @@ def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching | Comm
     return RecordedTeaching(task, episodes, settings, options.seed, options.device, cloning)
 
 
-def _check_ordered(options: DistillOptions) -> None:
-    """Raise ValueError if an option is set that a plain network does not have."""
+def _check_plain_network_options(options: DistillOptions) -> None:
+    """Raise ValueError if an option is set that does not apply with --ordered.
+
+    With --ordered a plain network is trained instead of a student.
+    """
     for name in ("recipe", "rounds", "updates", "rate", "neuron", "stack", "products"):
         if getattr(options, name) is not None:
             raise ValueError(f"{format_flag(name)}: not with --ordered")
@@ -269,8 +276,8 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     elif teacher.layers is not None:
         head = tuple(len(bias) for _, bias in teacher.layers[:-1])
         student = replace(student, head=head, output=teacher.output)
-    student = _change_sizes(options, student)
-    settings = _change_disturbances(options, settings)
+    student = _apply_size_options(options, student)
+    settings = _apply_disturbance_options(options, settings)
     minutes = settings.minutes if options.minutes is None else options.minutes
     minutes = 0.0 if options.smoke else minutes
     if options.rounds == 0 and minutes:
@@ -322,10 +329,11 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 
 
 def _make_portable_teacher_name(options: DistillOptions) -> str | None:
-    """Return the teacher's name as it is stored in the run's folder.
+    """Return the option `teacher` in the form in which the run's settings store it.
 
-    If the teacher is a file beside the run's folder or in a folder beside it, a relative path is
-    stored, so that the file and the run's folder can be moved together.
+    If it is a file in the folder that also holds the run's folder, or further below, its path
+    relative to that folder is returned. Both can then be moved together. Otherwise the option is
+    returned unchanged.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -333,7 +341,7 @@ def _make_portable_teacher_name(options: DistillOptions) -> str | None:
     return file.relative_to(around).as_posix()
 
 
-def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSizes:
+def _apply_size_options(options: DistillOptions, student: StudentSizes) -> StudentSizes:
     """Return the student's sizes, changed by the options.
 
     Args:
@@ -346,7 +354,7 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.make_student_changes())
+    student = replace(student, **chosen, **options.parts.make_student_size_changes())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -354,8 +362,10 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
     return student
 
 
-def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the settings with the disturbances of training that the options name, if any.
+def _apply_disturbance_options(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
+    """Return the settings, with the disturbances of the recipe replaced by those of the options.
+
+    What the options do not set stays as in the recipe.
 
     Args:
         options: Options of the training.
@@ -368,13 +378,13 @@ def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> D
         if not 0.0 <= chance <= 1.0:
             raise ValueError(f"--reshuffled-chance {chance}: must be from 0 to 1")
         streams = replace(streams, reshuffled=chance)
-    if disturb := _parse_disturbances(options, TrainingDisturbance):
+    if disturb := _parse_disturbance_probabilities(options, TrainingDisturbance):
         streams = replace(streams, disturb=disturb)
         collection = replace(collection, disturb=disturb)
     return replace(settings, streams=streams, collection=collection)
 
 
-def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float]:
+def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> dict[D, float]:
     """Return a mapping from each disturbance that the option --disturb names to its probability.
 
     The probability is the same for all, and is given by the option --disturb-share.
@@ -405,13 +415,16 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     from an_control.learning.training_disturbances import PatchDisturbance
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
-    _check_patches(options)
+    _check_image_patch_options(options)
     if options.smoke:
         settings = make_patch_smoke_settings(settings)
-    disturb, backgrounds = _parse_disturbances(options, PatchDisturbance), options.backgrounds
+    disturb, backgrounds = (
+        _parse_disturbance_probabilities(options, PatchDisturbance),
+        options.backgrounds,
+    )
     settings = replace(
         settings,
-        student=options.parts.change_patch_sizes(settings.student),
+        student=options.parts.change_vision_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,
@@ -425,7 +438,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     return PatchDagger(options.out, env, task, settings, options.seed, options.device, start)
 
 
-def _check_patches(options: DistillOptions) -> None:
+def _check_image_patch_options(options: DistillOptions) -> None:
     """Raise ValueError if an option is set that image patches do not support."""
     names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
     for name in (*names, "reshuffled_chance"):

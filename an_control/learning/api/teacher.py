@@ -143,7 +143,18 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the policy from which the actor of PPO starts; None for random weights."""
+    """Return the policy from which the actor of PPO starts; None for random weights.
+
+    It is the one that the option `start_model` names. Without this option it is the task's own
+    teacher, if there is one and the algorithm is PPO.
+
+    Args:
+        options: Options of the run.
+        env: The environment in which the policy acts.
+
+    Raises:
+        ValueError: The policy does not fit the environment, or has no relu units.
+    """
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
     if options.start_model is None:
@@ -155,7 +166,7 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 
 
 def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run and write its card, unless this is done already.
+    """Evaluate the best model of the run and write its model card, unless this is done already.
 
     Args:
         options: Options of the run.

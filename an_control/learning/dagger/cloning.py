@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from an_control.learning.arrays import to_array
-from an_control.learning.dagger.streams import DaggerEpisode, fill_missing
+from an_control.learning.dagger.streams import DaggerEpisode, fill_missing_readings
 from an_control.learning.dagger.training import SATURATED
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import make_mlp_model
@@ -65,25 +65,25 @@ def clone_commands(
     settings: CloningSettings,
     seed: int,
 ) -> Layers:
-    """Fit a relu network from the readings of one tick to the recorded action.
+    """Fit a relu network that computes the recorded action from the readings of the same tick.
 
     Args:
         episodes: Recorded episodes.
-        output: Function behind the last layer.
-        settings: Sizes, numbers of updates and ticks, and rates.
+        output: Function applied to the output of the last layer, "clip" or "tanh".
+        settings: Sizes of the network, and numbers and rates of the training.
         seed: Seed of the initial weights and of the batches.
 
     Returns:
         Weight (out, in) and bias (out,) of each layer, for readings that are not normalised.
     """
     rng = np.random.default_rng([seed, len(episodes)])
-    readings = np.concatenate([fill_missing(one.observations) for one in episodes])
+    readings = np.concatenate([fill_missing_readings(one.observations) for one in episodes])
     actions = torch.from_numpy(np.concatenate([one.labels for one in episodes]))
     middle, spread = readings.mean(0, np.float64), readings.std(0, dtype=np.float64)
     varied = spread > MIN_SPREAD  # a channel that never varied tells nothing
     spread = np.where(varied, spread, np.inf)
     inputs = torch.from_numpy(((readings - middle) / spread).astype(np.float32))
-    network = _make_network([inputs.shape[1], *settings.hidden, actions.shape[1]], seed)
+    network = _make_relu_network([inputs.shape[1], *settings.hidden, actions.shape[1]], seed)
     average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(settings.averaging))
     optimiser = torch.optim.AdamW(
         network.parameters(), settings.rate, weight_decay=settings.weight_decay
@@ -109,8 +109,13 @@ def clone_commands(
     return tuple(layers)
 
 
-def _make_network(widths: Sequence[int], seed: int) -> nn.Sequential:
-    """Return a relu network with these numbers of inputs, of units of each layer, and outputs."""
+def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
+    """Return a relu network with random initial weights.
+
+    Args:
+        widths: Number of inputs, then the units of each hidden layer, then the number of outputs.
+        seed: Seed of the weights.
+    """
     torch.manual_seed(seed)
     pairs = [(nn.Linear(before, after), nn.ReLU()) for before, after in pairwise(widths)]
     return nn.Sequential(*[module for pair in pairs for module in pair][:-1])
@@ -119,14 +124,15 @@ def _make_network(widths: Sequence[int], seed: int) -> nn.Sequential:
 def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> torch.Tensor:
     """Return the mean error of the network's actions, a scalar.
 
-    Large errors count by their absolute value, so that noise on the recorded actions does not pull
-    the result away from the limits, where it only acts inwards.
+    Small errors count by their square, large ones by their absolute value. Recorded actions near
+    the limits -1 and 1 have noise towards the inside only. Squares of large errors would therefore
+    pull the network's actions away from the limits.
 
     Args:
         out: Outputs (B, A) of the last layer.
-        actions: Recorded actions (B, A).
-        output: Function behind the last layer. If actions are clipped, a recorded one at the limit
-            allows any output beyond it.
+        actions: Recorded actions (B, A) from -1 to 1.
+        output: Function applied to `out`. If it is "clip" and the recorded action is at a limit,
+            outputs beyond the limit have no error.
     """
     if output == "tanh":
         return nn.functional.smooth_l1_loss(torch.tanh(out), actions, beta=LARGE_ERROR)
@@ -136,7 +142,9 @@ def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> t
 
 
 class CommandCloning:
-    """Trainer of a plain network that imitates recorded commands, in one step of the run loop.
+    """Trainer of a plain network that imitates recorded commands.
+
+    The run loop calls `step` only once, which does the whole training.
 
     Args:
         task: Channels, actuators and time step of the recorded robot.
@@ -163,20 +171,25 @@ class CommandCloning:
             "task": self._task.to_header(),
             "seed": self.seed,
             "cloning": asdict(self.settings),
-            "recorded": summarise_episodes(self._episodes),
+            "recorded": compute_episode_fingerprint(self._episodes),
         }
 
     def close(self) -> None:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network and return its mean absolute error on the recorded ticks."""
+        """Fit the network, and return as "action_loss" its mean absolute error on one episode.
+
+        The episode is the last recorded one.
+        """
         self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = NetworkTeacher(self._layers, "tanh")
         some = self._episodes[-1]
         errors = [
             np.abs(clone(readings) - action).mean()
-            for readings, action in zip(fill_missing(some.observations), some.labels, strict=True)
+            for readings, action in zip(
+                fill_missing_readings(some.observations), some.labels, strict=True
+            )
         ]
         return {"action_loss": float(np.mean(errors))}
 
@@ -198,7 +211,11 @@ class CommandCloning:
         return make_mlp_model(self._layers, "tanh", self._task, how)
 
 
-def summarise_episodes(episodes: Sequence[DaggerEpisode]) -> list[float]:
-    """Return numbers that identify recorded episodes: how many, their ticks, and their sum."""
+def compute_episode_fingerprint(episodes: Sequence[DaggerEpisode]) -> list[float]:
+    """Return numbers by which a run recognises its recorded episodes.
+
+    Returns:
+        The number of episodes, the number of their ticks, and the sum of all readings and actions.
+    """
     sums = [float(np.nansum(one.observations) + one.labels.sum()) for one in episodes]
     return [len(sums), sum(len(one.labels) for one in episodes), sum(sums)]

@@ -39,9 +39,9 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
-    collect_run_hashes,
-    convert_units,
+    convert_teacher_units,
     hash_model,
+    select_run_hashes,
 )
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
 from an_control.load import make_policy
@@ -70,9 +70,9 @@ run to end early."""
 class Dagger:
     """Trainer of a student that imitates a teacher by DAgger, for scalar channels.
 
-    The first round learns from episodes that the teacher drives. Each later round also records
-    episodes that the student drives; the teacher labels every step. The run loop calls `step` once
-    for each round.
+    In the first round the student learns from episodes that the teacher drives. Each later round
+    adds episodes that the student drives. The label of every step is the teacher's action. The run
+    loop calls `step` once for each round.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.
@@ -115,11 +115,11 @@ class Dagger:
             units = find_units(folder, environment)
         self._env = make_environment(environment, units)
         choices = get_choice_group_sizes(self._env)
-        self._teacher = convert_units(teacher, units)
+        self._teacher = convert_teacher_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = collect_run_hashes(
+        self._hashes = select_run_hashes(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = drop_unsupported_disturbances(self._env, settings.faults)
@@ -151,7 +151,7 @@ class Dagger:
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        since_first = self._measure_later_progress(self.settings.rounds)
+        since_first = self._measure_progress_after_first_round(self.settings.rounds)
         later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
         return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
@@ -161,7 +161,7 @@ class Dagger:
         settings = self.settings
         if not settings.minutes:
             return self._round / (1 + settings.rounds)
-        if self._round > settings.rounds and self._is_as_good_as_teacher():
+        if self._round > settings.rounds and self._is_student_as_good_as_teacher():
             return 1.0
         return min(1.0, self._cpu_s / (60.0 * settings.minutes))
 
@@ -193,7 +193,7 @@ class Dagger:
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Run one round: record episodes, learn from all kept ones, and validate.
+        """Run one round: record new episodes, train on new and earlier ones, and validate.
 
         Returns:
             The round's figures by name, such as "action_loss", "return" and "validation".
@@ -201,12 +201,12 @@ class Dagger:
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
         recorded = self._record_round_episodes(rng)
-        kept = self._drop_failed_episodes(recorded)
+        kept = self._drop_low_return_episodes(recorded)
         self._recordings.write_episodes(self._round, kept)
         self._episodes = self._select_newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
         line: dict[str, Any] = train_round(
-            *what, self._measure_later_progress(self.settings.rounds)
+            *what, self._measure_progress_after_first_round(self.settings.rounds)
         )
         if self._average is not None:
             self._average.update_parameters(self._student)
@@ -217,7 +217,7 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
+                teacher = self._play_validation_episodes(lambda rng: NoisyTeacher(rng, 0.0), calm)
                 self._returns = [float(np.mean(teacher))]
             line |= self._keep_or_undo_round(self._measure_validation_returns(self._newest_student))
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
@@ -232,37 +232,37 @@ class Dagger:
 
     @property
     def _can_undo_rounds(self) -> bool:
-        """Return whether the recipe lets late rounds be undone.
+        """Return whether a late round that makes the student worse is undone.
 
-        Only recipes that count `episode_steps` and do not average students do, since their late
-        rounds may unlearn.
+        This applies to recipes that set `episode_steps` and do not average the students of all
+        rounds, because with these a late round may make the student worse.
         """
         return bool(self.settings.collection.episode_steps) and self._average is None
 
     def _restore_best_student(self) -> None:
-        """Set the student and its optimiser to those of the best round."""
+        """Restore the student's weights and its optimiser to those after the best round."""
         assert self._best is not None
         self._student.load_state_dict(self._best["student"])
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
 
     def _keep_or_undo_round(self, returns: np.ndarray) -> dict[str, float]:
-        """Keep a copy of the best student so far, or undo a round that made it clearly worse.
+        """Keep a copy of the student if it is the best so far, or undo the round.
 
-        Undoing restores the weights and the optimiser of the best student; the round's episodes are
-        kept.
+        The round is undone if the student is clearly worse than the best one. This restores the
+        weights and the optimiser of the best student. The recorded episodes are kept.
 
         Args:
             returns: Returns of the student's validation episodes after this round.
 
         Returns:
-            {"undone": validation} if the round was undone, else {}.
+            The figures {"undone": mean of `returns`} if the round was undone, else {}.
         """
         validation, error = float(np.mean(returns)), compute_standard_error(returns)
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
         # Of equally good students the newest one is kept, which has learned from more episodes.
         if validation >= best:
-            self._keep_if_confirmed(
+            self._set_best_student_if_confirmed(
                 {
                     "validation": validation,
                     "error": error,
@@ -285,12 +285,16 @@ class Dagger:
         self._returns.append(best)
         return {"undone": validation}
 
-    def _keep_if_confirmed(self, contender: dict[str, Any]) -> None:
-        """Make a student the best one; from `UNDONE_FROM` on only if further episodes confirm it.
+    def _set_best_student_if_confirmed(self, contender: dict[str, Any]) -> None:
+        """Store a student as the best one so far.
+
+        Late in a run it is stored only if it is also as good as the best one so far in further
+        validation episodes.
 
         Args:
-            contender: The student, its optimiser and its validation, as in `_best`. Its mean return
-                in the further episodes is None until they have been played.
+            contender: The student, its optimiser, and its mean return in the validation episodes,
+                in the form of `_best`. Its mean return in the further episodes is None, and is
+                filled in here.
         """
         if self._best is not None and self._can_undo_rounds and self.progress >= UNDONE_FROM:
             for one in (self._best, contender):
@@ -301,7 +305,7 @@ class Dagger:
         self._best = contender
 
     def _measure_confirmation_return(self, weights: Mapping[str, Any]) -> float:
-        """Return the mean return of a student in `CONFIRM_TIMES` further sets of episodes.
+        """Return the mean return of a student in further sets of validation episodes.
 
         Args:
             weights: The student's `state_dict`.
@@ -343,7 +347,9 @@ class Dagger:
         )
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the student as a model; with the recipe's `averaged`, the mean over all rounds.
+        """Return the student as a model.
+
+        If the recipe sets `averaged`, its weights are the mean of those after each round.
 
         Args:
             run: Figures of the run to store in the model file's header.
@@ -353,17 +359,21 @@ class Dagger:
 
     @property
     def _newest_student(self) -> Student | PaperStudent:
-        """Return the student, or with the recipe's `averaged` the mean over all rounds."""
+        """Return the student after the newest round.
+
+        If the recipe sets `averaged`, its weights are the mean of those after each round.
+        """
         if self._average is None:
             return self._student
         assert isinstance(self._average.module, Student | PaperStudent)
         return self._average.module
 
     def _make_student(self) -> Student | PaperStudent:
-        """Return the student with its initial weights.
+        """Return a new student with its initial weights.
 
-        The head's are the teacher's, if it is a relu network; those that the model `start` contains
-        are copied from it; all others are random.
+        They are random, except those that are copied. The head gets the weights of a teacher of the
+        same form, a relu network. The other parts get the weights of the model `start`, if there is
+        one, and with the recipe's `keep_head` so does the head.
         """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)
@@ -375,22 +385,21 @@ class Dagger:
             student = Student(readings, actions, sizes)
             own_head = self._start is not None and self.settings.keep_head
             if self._teacher.layers is not None and not own_head:
-                student.load_teacher_head(self._teacher.layers)
+                student.copy_teacher_into_head(self._teacher.layers)
         if self._start is None:
             return student.to(self._device)
         if isinstance(student, PaperStudent):
-            student.load_neurons(self._start)
+            student.load_all_weights(self._start)
         else:
-            student.load_neurons(self._start, self.settings.keep_head)
+            student.load_identification_weights(self._start, self.settings.keep_head)
         return student.to(self._device)
 
-    def _measure_later_progress(self, rounds: int) -> float:
+    def _measure_progress_after_first_round(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
-        It is measured by processor time if the run has a time limit, else by rounds.
-
         Args:
-            rounds: Number of rounds after the first one that count as the whole.
+            rounds: Number of rounds that this part has. Not used if the run has a time limit: then
+                the share is that of its processor time.
         """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, rounds)
@@ -398,7 +407,9 @@ class Dagger:
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record_round_episodes(self, rng: np.random.Generator) -> list[DaggerEpisode]:
-        """Record one round's episodes: in the first the teacher drives, later the student.
+        """Record the episodes of one round.
+
+        In the first round the teacher drives, in later rounds the student.
 
         Args:
             rng: Source of all random numbers of the round.
@@ -418,8 +429,8 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_round(
-                    self._measure_later_progress(self.settings.rounds - 1)
+                for count, how in plan.plan_later_round(
+                    self._measure_progress_after_first_round(self.settings.rounds - 1)
                 )
             ]
         return [one for maker in makers for one in self._record_episodes(*maker, rng)]
@@ -431,11 +442,11 @@ class Dagger:
         rollout: RolloutSettings,
         rng: np.random.Generator,
     ) -> Iterator[DaggerEpisode]:
-        """Yield newly recorded episodes, without those that failed.
+        """Record episodes and yield each of them; an episode that fails is replaced by another.
 
         Args:
-            count: Number of episodes; if the recipe counts steps, `count * episode_steps` steps in
-                all.
+            count: Number of episodes. If the recipe sets `episode_steps`, episodes are recorded
+                until they have `count * episode_steps` steps together.
             make_driver: Makes the driver that chooses the actions of one episode.
             rollout: Disturbances of the episodes.
             rng: Source of all random numbers.
@@ -455,38 +466,44 @@ class Dagger:
             yield episode
 
     def _measure_validation_returns(
-        self, student: Student | PaperStudent, number: int = 0
+        self, student: Student | PaperStudent, episode_set: int = 0
     ) -> np.ndarray:
         """Return a student's returns (E,) in validation episodes, with shuffled channels.
 
         Args:
             student: The student.
-            number: Index of the set of episodes; set 0 is that of every round.
+            episode_set: Index of the set of episodes. Every round plays set 0. The other sets
+                confirm the best students.
         """
         policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
-        return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how, number)
+        return self._play_validation_episodes(
+            lambda rng: StudentDriver(rng, policy, how), how, episode_set
+        )
 
-    def _play_validation(
+    def _play_validation_episodes(
         self,
         driver: Callable[[np.random.Generator], Driver],
         rollout: RolloutSettings,
-        number: int = 0,
+        episode_set: int = 0,
     ) -> np.ndarray:
         """Play validation episodes and return their returns (E,).
 
         Args:
             driver: Makes the driver of an episode from a random generator.
             rollout: Disturbances of the episodes.
-            number: Index of the set of episodes.
+            episode_set: Index of the set of episodes, each of which has seeds of its own.
         """
-        rng = np.random.default_rng([self.seed, VALIDATION + number])
+        rng = np.random.default_rng([self.seed, VALIDATION + episode_set])
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(driver, rng), rollout, rng
         )
         return np.array([episode.total for episode in episodes])
 
-    def _is_as_good_as_teacher(self) -> bool:
-        """Return whether the student's mean return over the newest rounds reached the teacher's."""
+    def _is_student_as_good_as_teacher(self) -> bool:
+        """Return whether the student's mean validation return reaches that of the teacher.
+
+        The mean is taken over the newest rounds; it is False before there are enough of them.
+        """
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
@@ -494,11 +511,12 @@ class Dagger:
         """Return the newest of the episodes, as many as the recipe's `kept` allows."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
-    def _drop_failed_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Drop the student's episodes whose return is below the recipe's `min_return`.
+    def _drop_low_return_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
+        """Return the student's episodes whose return is at least the recipe's `min_return`.
 
-        A robot at rest shows no difference between channels. If all episodes are below, the best
-        one is returned.
+        Bad episodes teach little, because a robot at rest shows no difference between channels. If
+        all are below the minimum, the best one is returned. Episodes of the first round, which the
+        teacher drives, are all returned.
         """
         min_return = self.settings.min_return
         if not self._round or min_return is None:

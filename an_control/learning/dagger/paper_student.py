@@ -74,18 +74,18 @@ class PaperStudent(nn.Module):
         nn.init.zeros_(self.out.bias)
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
-    def load_neurons(self, model: Model) -> None:
-        """Copy all weights of a model that is built like this student.
+    def load_all_weights(self, model: Model) -> None:
+        """Copy all weights of a model with the same sizes and the paper's form.
 
         Raises:
-            ValueError: This student has parts beyond the paper's, or the model is built
-                differently.
+            ValueError: The student has parts beyond the paper's, or the model has another form or
+                other sizes.
         """
-        if not self._has_authors_form:
+        if not self._has_paper_form:
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
-        rows = split_vectors(self.form.to_vector(model)[None], self.form.array_shapes)
+        rows = split_vectors(self.form.to_vector(model)[None], self.form.free_array_shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -118,20 +118,25 @@ class PaperStudent(nn.Module):
             state: State before the first step.
 
         Returns:
-            Actions (T, B, A) before their tanh, a score of each channel for each slot (T, B, N, n +
-            1), of which the last is "no channel", and the state after the last step.
+            Actions (T, B, A) before their tanh, scores (T, B, N, n + 1), and the state after the
+            last step. The scores say how likely a slot carries each channel; the last one stands
+            for "no channel".
         """
         outputs, (first, second) = self.neuron.run_steps(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
-        message = self._compute_message(batch, self.parts.encode_outputs(outputs, batch.present))
+        message = self._compute_attention_message(
+            batch, self.parts.encode_outputs(outputs, batch.present)
+        )
         message, recurrence = self.parts.run_recurrence(message, state.recurrence)
         action: Tensor = self.out(message)
         state = state._replace(first=first, second=second, recurrence=recurrence)
         return action, self.channel(outputs), state
 
-    def _compute_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
-        """Compute the attention message that enters the head or the recurrence.
+    def _compute_attention_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
+        """Compute the attention message, the weighted sums over all slots that the head gets.
+
+        If the student has a recurrent layer, that gets the message first.
 
         Args:
             batch: T steps of B episodes.
@@ -154,8 +159,9 @@ class PaperStudent(nn.Module):
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
         """Compute the loss of the student on a batch.
 
-        The action loss is the cross-entropy of a choice between -1 and 1 for each action. The
-        channel loss, for identifying channels, fades out during the run.
+        It is the sum of the action loss and the weighted channel loss. The action loss is the
+        cross-entropy of a choice between -1 and 1 for each action. The channel loss teaches which
+        channel each slot carries; its weight falls to 0 during the run.
 
         Args:
             batch: T steps of B episodes.
@@ -181,7 +187,7 @@ class PaperStudent(nn.Module):
         return acting + share * naming, state.detach(), figures
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return a model file's contents with the student's weights.
+        """Return a model (the contents of a model file) with the student's weights.
 
         Args:
             task: Channels, actuators and other properties of the robot.
@@ -192,9 +198,11 @@ class PaperStudent(nn.Module):
             "head.0.weight": to_array(self.out.weight),
             "head.0.bias": to_array(self.out.bias),
         }
-        if self._has_authors_form:
+        if self._has_paper_form:
             arrays["scores"] = to_array(self.scores)
-            return self.form.make_model(join_arrays(arrays, self.form.array_shapes), task, trained)
+            return self.form.make_model(
+                join_arrays(arrays, self.form.free_array_shapes), task, trained
+            )
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {
@@ -207,13 +215,13 @@ class PaperStudent(nn.Module):
             queries=self.queries,
             key=d,
             attention="pma" if self.sizes.pma else "tanh",
-            **self.sizes.parts,
+            **self.sizes.optional_part_sizes,
         )
         return Model("attention_neuron", sizes, arrays | self.parts.to_arrays(), task, trained)
 
     @property
-    def _has_authors_form(self) -> bool:
-        """Return whether the student has fixed queries and no parts beyond the paper's."""
+    def _has_paper_form(self) -> bool:
+        """Return whether the student has the paper's fixed queries and no optional parts."""
         sizes = self.sizes
         return (
             not (sizes.pma or sizes.learned_queries or sizes.recurrence) and sizes.encoder == "none"

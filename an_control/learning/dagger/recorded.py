@@ -22,7 +22,7 @@ from an_control.learning.dagger.cloning import (
     CLONING,
     CloningSettings,
     clone_commands,
-    summarise_episodes,
+    compute_episode_fingerprint,
 )
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
@@ -47,7 +47,8 @@ class RecordedTeaching:
             make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
-        cloning: Settings of the network that becomes the student's head.
+        cloning: Settings of the network that first learns the commands from ordered channels, and
+            then becomes the student's head.
     """
 
     unit = "round"
@@ -62,7 +63,7 @@ class RecordedTeaching:
         cloning: CloningSettings = CLONING,
     ) -> None:
         torch.set_num_threads(1)
-        if _has_clonable_head(settings.student):
+        if _head_reads_value_per_channel(settings.student):
             settings = replace(settings, student=replace(settings.student, head=cloning.hidden))
         self.settings, self.seed, self._cloning = settings, seed, cloning
         self._task, self._episodes = task, list(episodes)
@@ -91,7 +92,7 @@ class RecordedTeaching:
             "seed": self.seed,
             "settings": asdict(self.settings),
             "cloning": asdict(self._cloning),
-            "recorded": summarise_episodes(self._episodes),
+            "recorded": compute_episode_fingerprint(self._episodes),
         }
 
     def close(self) -> None:
@@ -101,7 +102,7 @@ class RecordedTeaching:
         """Train the student for one round and return the round's figures by name."""
         started = time.process_time()
         if self._round == 0:
-            self._clone_head()
+            self._train_head_on_commands()
         rng = np.random.default_rng([self.seed, self._round])
         progress = max(0, self._round - 1) / max(1, self.settings.rounds)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
@@ -110,13 +111,16 @@ class RecordedTeaching:
         self._round += 1
         return line
 
-    def _clone_head(self) -> None:
-        """Replace the head of the student by a network that imitates the commands in order."""
+    def _train_head_on_commands(self) -> None:
+        """Train a network to imitate the commands from ordered channels, and make it the head.
+
+        A head that does not read one value for each channel stays as it is.
+        """
         student = self._student
-        if isinstance(student, Student) and _has_clonable_head(student.sizes):
+        if isinstance(student, Student) and _head_reads_value_per_channel(student.sizes):
             output = student.sizes.output
             layers = clone_commands(self._episodes, output, self._cloning, self.seed)
-            student.load_teacher_head(layers)
+            student.copy_teacher_into_head(layers)
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the run's checkpoint, from which `restore` continues."""
@@ -144,8 +148,11 @@ class RecordedTeaching:
         return self._student.make_model(self._task, how)
 
 
-def _has_clonable_head(sizes: StudentSizes) -> bool:
-    """Return whether a student's head reads one value for each channel, as a network in order."""
+def _head_reads_value_per_channel(sizes: StudentSizes) -> bool:
+    """Return whether a student's head reads one value for each channel.
+
+    Only then a network that was trained on ordered channels can become the head.
+    """
     return not (sizes.paper or sizes.pma or sizes.recurrence)
 
 
@@ -157,7 +164,8 @@ def read_task_and_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list
         name: Name for the robot's task.
 
     Returns:
-        The robot's task (channels and actuators), and one episode for each uninterrupted recording.
+        The robot's task (channels and actuators), and one episode for each uninterrupted part of
+        the recordings.
 
     Raises:
         ValueError: A recording cannot be read, or its robot is not that of the first recording.

@@ -35,9 +35,9 @@ from an_control.wiring.checked_yaml import read_yaml
 class StudentSizes:
     """Sizes and optional parts of a student's network.
 
-    The sensory neurons are small networks, one for each channel, with common weights. With `paper`
-    the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one linear layer. It
-    then uses only `neuron`, `stack`, `normalise` and the settings that follow `output`.
+    The sensory neurons are small networks, one for each channel, with common weights. If `paper` is
+    set, the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one linear layer.
+    It then uses only `neuron`, `stack`, `normalise` and the fields below `output`.
     """
 
     neuron: Positive = 32
@@ -98,8 +98,8 @@ class StudentSizes:
                 raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 
     @property
-    def parts(self) -> dict[str, Any]:
-        """Return the sizes of encoder, pooling and recurrence as arguments of `AttentionSizes`."""
+    def optional_part_sizes(self) -> dict[str, Any]:
+        """Return the sizes of the optional parts as keyword arguments of `AttentionSizes`."""
         points = self.inducing if self.encoder == "isab" else 0
         heads = self.heads if self.encoder != "none" or self.pma else 1
         return {
@@ -118,8 +118,9 @@ IDENTIFY_SHARE = 0.25
 class Collection:
     """Numbers of episodes to record in each round, and how they are disturbed.
 
-    The first round records `clean`, `noisy` and `perturbed` episodes of the teacher. Each later
-    round records `mixed`, `rewired` and `on_policy` episodes.
+    In the first round the teacher drives `clean`, `noisy` and `perturbed` episodes. In each later
+    round the student drives `mixed`, `rewired` and `on_policy` episodes, and `starts` that are
+    recorded only at their beginning.
     """
 
     episode_steps: int = 0
@@ -160,15 +161,16 @@ class Collection:
     """Share of the time that the teacher drives in the first mixed round; falls to a tenth of it.
     """
 
-    def plan_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
-        """Return how many episodes of each kind a round after the first one records.
+    def plan_later_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+        """Return how many episodes a round after the first one records, and how to disturb them.
 
         Args:
-            progress: Finished share (0..1) of the rounds after the first one.
+            progress: Finished share (0..1) of the rounds after the first one, with which the
+                teacher drives less.
 
         Returns:
-            (number of episodes, their disturbances) for mixed, rewired and on-policy episodes, and
-            for those of which only the start is recorded.
+            Pairs of a number of episodes and the settings of these episodes, in the order mixed,
+            rewired, on-policy, starts.
         """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)
@@ -259,7 +261,7 @@ class DaggerSettings:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
     def compute_learning_rates(self, round_number: int, progress: float) -> tuple[float, float]:
-        """Return the learning rates at the start and the end of a round.
+        """Return the learning rate at the start of a round and that at its end.
 
         Args:
             round_number: The round; 0 is the first one.
@@ -271,7 +273,9 @@ class DaggerSettings:
         return begin, 0.5 * begin
 
     def compute_time_limit_s(self, round_number: int) -> float:
-        """Return the processor time in seconds for a round's updates; infinity without a limit.
+        """Return the limit of processor time for a round's updates, in seconds.
+
+        It is infinity if the run has no time limit.
 
         Args:
             round_number: The round; 0 is the first one, which gets a larger share.
@@ -338,15 +342,18 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     return settings
 
 
-def choose_recipe(task: str) -> str:
-    """Return the name of the recipe for a task: the task's own, or else the generic one."""
+def choose_recipe_name(task: str) -> str:
+    """Return the name of the recipe for a task.
+
+    It is the recipe with the same name as the task, or the generic recipe if there is none.
+    """
     return task if task in list_recipes() else GENERIC
 
 
 def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
-    """Shrink a recipe for scalar channels to a run of seconds, to test that it runs.
+    """Return settings for scalar channels with which a run takes only seconds, for a smoke test.
 
-    All stages of the run stay; the student learns next to nothing.
+    The run still has all its stages, but the student learns next to nothing.
     """
     return replace(
         settings,
@@ -362,9 +369,9 @@ def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
 
 
 def make_patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
-    """Shrink a recipe for image patches to a run of seconds, to test that it runs.
+    """Return settings for image patches with which a run takes only seconds, for a smoke test.
 
-    All stages of the run stay; the student learns next to nothing.
+    The run still has all its stages, but the student learns next to nothing.
     """
     return replace(
         settings,

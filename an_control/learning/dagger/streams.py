@@ -83,7 +83,8 @@ def record_episode(
 ) -> DaggerEpisode:
     """Record one episode, or its first steps, with the teacher's action as each step's label.
 
-    The recorded observations are undisturbed; the driver sees the disturbed readings.
+    The recorded readings are undisturbed, and the teacher acts on them. The driver gets the
+    disturbed readings.
 
     Args:
         env: The environment.
@@ -150,11 +151,11 @@ class NoisyTeacher:
 
 
 class PerturbedTeacher:
-    """Driver that alternates the teacher's actions with zero, random or misguided actions.
+    """Driver that alternates periods of the teacher's actions with zero, random or wrong actions.
 
-    Misguided actions are the teacher's on readings in a wrong order. Such episodes contain states
-    that a student gets into before it has identified its channels, and show how the teacher
-    recovers.
+    Wrong actions are those of the teacher on readings in a wrong order. Such episodes contain
+    states that a student gets into before it has identified its channels, and show how the teacher
+    recovers from them.
 
     Args:
         rng: Source of all random numbers.
@@ -173,7 +174,10 @@ class PerturbedTeacher:
         self._walk: np.ndarray | None = None
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the teacher's action `label`, or the current period's other action, plus noise."""
+        """Return the action of the current period, with noise.
+
+        In a period of the teacher it is `label`; in others it is a zero, random or wrong action.
+        """
         if self._left <= 0:
             self._draw_next_period()
         self._left -= 1
@@ -208,7 +212,14 @@ class PerturbedTeacher:
         return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
 
     def _draw_wrong_order(self, channels: int) -> np.ndarray:
-        """Draw a wrong order (N,) of the readings: all are shuffled, or a few are swapped."""
+        """Draw a wrong order of the readings: all are shuffled, or a few are swapped.
+
+        Args:
+            channels: Number N of channels.
+
+        Returns:
+            Indices (N,) of the readings, in the wrong order.
+        """
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
             places.draw_permutation()
@@ -246,7 +257,8 @@ class RolloutSettings:
         """Draw the disturbances of one episode.
 
         Args:
-            faults: Probability of each fault of the run, of which at most one is drawn.
+            faults: Probability of each of the run's `faults`. They are disturbances of which at
+                most one is drawn, and only if `faulty` is set.
             rng: Source of all random numbers.
         """
         drawn = draw_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
@@ -255,7 +267,7 @@ class RolloutSettings:
 
 
 class StudentDriver:
-    """Driver of an episode: the student, whom the teacher replaces for some periods of steps.
+    """Driver that takes the student's actions, or in some periods of steps the teacher's.
 
     Args:
         rng: Source of all random numbers.
@@ -302,7 +314,10 @@ DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Disturbances of the rows of training batches, in addition to the run's `faults`."""
+    """Settings of the disturbances of the episodes that the rows of a training batch replay.
+
+    The run's `faults` come in addition.
+    """
 
     disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
     """Share of the rows that have each of these disturbances; a row may have several."""
@@ -315,7 +330,10 @@ class StreamSettings:
 
     @property
     def extra_slots(self) -> int:
-        """Return the number of input slots beyond the channels, for copied and noise channels."""
+        """Return how many input slots a batch has in addition to one for each channel.
+
+        They are for disturbances that add channels, copies of others or pure noise.
+        """
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
         return int(sum(max(column) for column in zip(*most, strict=True)))
@@ -334,7 +352,8 @@ class StreamBatch:
         channel: Index (K, B, S) of the channel whose signal a slot carries; N for none.
         present: 1 where a slot has a reading, 0 where it is missing (K, B, S).
         counts: 1 for steps of the episode, 0 after its end (K, B).
-        moved: 1 where the sensory neurons are reset (K, B).
+        moved: 1 where the student's sensory neurons are reset before the step (K, B), because its
+            signals were moved.
         fresh: Whether each row starts a new episode in this batch (B,).
     """
 
@@ -358,7 +377,8 @@ class StreamBatch:
 class _StreamRow:
     """Episode of T steps as one batch row replays it, with its own slot order and disturbances.
 
-    The arrays are those of `StreamBatch`, without the batch dimension.
+    The arrays have the meanings of `StreamBatch`. Their first dimension is T, without a dimension
+    for the rows. `next_step` is the first step that no batch has contained yet.
     """
 
     values: np.ndarray
@@ -378,9 +398,9 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, in which each row replays episodes one after the other.
 
-    If a reshuffle of the input slots resets the student's sensory neurons, they are run separately
-    before and after it. To keep the number of such runs low, all rows of a batch are reshuffled at
-    the same few steps (`CUTS`).
+    A reshuffle permutes the signals of a row among its input slots. If it also resets the student's
+    sensory neurons, these are run separately before and after it. To keep the number of such runs
+    low, all rows of a batch are then reshuffled at the same few steps.
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -414,8 +434,8 @@ class DaggerStreams:
 
     def make_next_batch(self) -> StreamBatch:
         """Return the batch with the next steps of every row's episode."""
-        fresh = [self._replace_row_if_due(i) for i in range(len(self._rows))]
-        pieces = [self._take_next_piece(row) for row in self._rows if row is not None]
+        fresh = [self._start_new_episode_if_due(i) for i in range(len(self._rows))]
+        pieces = [self._advance_row_by_batch(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
@@ -427,8 +447,8 @@ class DaggerStreams:
         self._number += 1
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
-    def _replace_row_if_due(self, row_number: int) -> bool:
-        """Start a new episode in a row if its episode has ended, or at random after many steps.
+    def _start_new_episode_if_due(self, row_number: int) -> bool:
+        """Start a new episode in a row if its episode has ended or, after many steps, at random.
 
         Args:
             row_number: Index of the row in the batch.
@@ -447,13 +467,14 @@ class DaggerStreams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[row_number] = self._make_row(episode)
+        self._rows[row_number] = self._make_replayed_row(episode)
         return True
 
-    def _take_next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
-        """Return a row's arrays for the next batch, padded with zeros after the episode's end.
+    def _advance_row_by_batch(self, row: _StreamRow) -> dict[str, np.ndarray]:
+        """Return the arrays of a row's next steps, and advance the row by these steps.
 
-        This advances the row.
+        After the end of the episode they are filled up with zeros. The array "counts" is 1 for
+        steps of the episode, 0 after its end.
         """
         span = slice(row.next_step, row.next_step + self._steps)
         row.next_step += self._steps
@@ -466,14 +487,17 @@ class DaggerStreams:
         piece["counts"][: len(part)] = 1.0
         return piece
 
-    def _make_row(self, episode: DaggerEpisode) -> _StreamRow:
-        """Return an episode as one batch row replays it: with shuffled and disturbed slots."""
+    def _make_replayed_row(self, episode: DaggerEpisode) -> _StreamRow:
+        """Return an episode as one batch row replays it.
+
+        Its signals arrive in shuffled input slots, and its readings are disturbed.
+        """
         rng, how = self._rng, self._settings
         seen = self._disturb_readings(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
         ordered, previous, labels = (part[seen.steps] for part in episode[:3])
         if not np.isfinite(ordered).all():
-            ordered = fill_missing(episode.observations)[seen.steps]
+            ordered = fill_missing_readings(episode.observations)[seen.steps]
         slots = np.tile(np.arange(seen.values.shape[1]), (steps, 1))
         places = Permutation(channels, rng)
         places.draw_permutation()
@@ -491,7 +515,7 @@ class DaggerStreams:
                 moved[at] = self._reset_on_jump
         values, channel, present = (
             np.take_along_axis(part, slots, 1)
-            for part in (fill_missing(seen.values), seen.signals, np.isfinite(seen.values))
+            for part in (fill_missing_readings(seen.values), seen.signals, np.isfinite(seen.values))
         )
         unused = (0, 0), (0, channels + how.extra_slots - slots.shape[1])
         values = np.pad(values, unused)
@@ -502,10 +526,13 @@ class DaggerStreams:
         return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
     def _disturb_readings(self, observations: np.ndarray) -> Replay:
-        """Return the readings of an episode as they arrive under newly drawn disturbances.
+        """Draw disturbances and return the readings of an episode as they arrive under them.
 
         Args:
-            observations: Readings (T, N) of the episode.
+            observations: Undisturbed readings (T, N) of the episode.
+
+        Returns:
+            The disturbed readings, the signals that they carry, and the steps at which they arrive.
         """
         drawn = draw_one_disturbance(self._faults, self._rng).with_overrides_from(
             draw_merged_disturbances(self._settings.disturb, self._rng)
@@ -529,9 +556,10 @@ class DaggerStreams:
             at += 1 + int(self._rng.exponential(mean))
 
     def _draw_shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
-        """Draw the steps at which a row is reshuffled, among those that all rows of a batch share.
+        """Draw the steps at which a row's signals are permuted again, and yield them in order.
 
-        The row starts with the next batch.
+        They are drawn from the few steps of each batch that all its rows share. The episode starts
+        with the next batch.
 
         Args:
             steps: Number of steps of the episode.
@@ -546,8 +574,10 @@ class DaggerStreams:
                     yield at
 
 
-def fill_missing(observations: np.ndarray) -> np.ndarray:
-    """Replace each missing reading (NaN) by the channel's newest one, or by 0 before the first.
+def fill_missing_readings(observations: np.ndarray) -> np.ndarray:
+    """Replace each missing reading (NaN) by the last one before it of its channel.
+
+    If there is none before it, it is replaced by 0.
 
     Args:
         observations: Readings (T, N).

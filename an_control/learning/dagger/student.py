@@ -39,7 +39,8 @@ class StudentParts(nn.Module):
 
     Args:
         sizes: Sizes and optional parts of the student.
-        message: Length of the attention message where no pooling replaces it.
+        message: Length of the attention message of a student without pooling. With pooling the
+            length follows from `sizes`.
     """
 
     def __init__(self, sizes: StudentSizes, message: int) -> None:
@@ -57,12 +58,15 @@ class StudentParts(nn.Module):
             self.width = sizes.recurrence.units
 
     def encode_outputs(self, outputs: Tensor, present: Tensor) -> Tensor:
-        """Return the sensory neurons' outputs after the encoder, unchanged without an encoder.
+        """Apply the encoder to the sensory neurons' outputs, if there is an encoder.
 
         Args:
             outputs: Outputs (T, B, N, d) of the sensory neurons, one small network for each of N
                 input slots, at T steps of B episodes.
             present: 1 where a slot has a reading, else 0 (T, B, N).
+
+        Returns:
+            The encoded outputs (T, B, N, d); without an encoder they are `outputs`.
         """
         return outputs if self.encoder is None else self.encoder(outputs, present)
 
@@ -86,7 +90,10 @@ class StudentParts(nn.Module):
         return remembered
 
     def make_initial_state(self, rows: int) -> RecurrenceState:
-        """Return the recurrent layer's state at the start of `rows` episodes; () without one."""
+        """Return the recurrent layer's state at the start of `rows` episodes.
+
+        It is () if there is no recurrent layer.
+        """
         return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -95,7 +102,10 @@ class StudentParts(nn.Module):
         return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights from a model file's arrays; layers that the file lacks keep theirs."""
+        """Copy the weights from a model file's arrays.
+
+        The weights of a layer that the file does not have stay as they are.
+        """
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
@@ -111,9 +121,10 @@ NeuronState = tuple[Tensor, Tensor]
 
 
 class LstmNeuron(nn.LSTM):
-    """Sensory neuron as an LSTM, which reads the reading of its input slot at each step.
+    """Sensory neurons of all input slots as LSTMs with common weights.
 
-    The LSTM's state is the pair of its outputs h and its cells c.
+    At each step an LSTM gets the reading of its slot. Its state is the pair of its outputs h and
+    its cells c.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
@@ -171,7 +182,7 @@ class LstmNeuron(nn.LSTM):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
         return {
-            **_export_weights(self.weight_ih_l0, self.basis, self.actions),
+            **_export_neuron_weights(self.weight_ih_l0, self.basis, self.actions),
             "neuron.hidden": to_array(self.weight_hh_l0),
             "neuron.bias": to_array(self.bias_ih_l0 + self.bias_hh_l0),
         }
@@ -179,22 +190,23 @@ class LstmNeuron(nn.LSTM):
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from a model file's arrays."""
         with torch.no_grad():
-            self.weight_ih_l0.copy_(_import_weights(arrays, self.basis))
+            self.weight_ih_l0.copy_(_import_neuron_weights(arrays, self.basis))
             self.weight_hh_l0.copy_(torch.from_numpy(arrays["neuron.hidden"].copy()))
             self.bias_ih_l0.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
             self.bias_hh_l0.zero_()
 
 
 class StackedNeuron(nn.Linear):
-    """Sensory neuron as one layer of tanh units, which reads the newest readings of its input slot.
+    """Sensory neurons of all input slots as single layers of tanh units with common weights.
 
-    Its state is a pair: the earlier readings, and a 1 where there are any.
+    At each step a layer gets the newest readings of its slot, the present one and some before it.
+    Its state is a pair: the readings of earlier steps, and 1 if there were such steps, else 0.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
         units: Number of tanh units.
         products: Whether products of readings and previous actions are inputs too.
-        stack: Number of newest readings that the layer reads.
+        stack: Number of newest readings that the layer gets.
     """
 
     inputs = ("value",)
@@ -238,21 +250,21 @@ class StackedNeuron(nn.Linear):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
-        exported = _export_weights(self.weight, self.basis, self.actions)
+        exported = _export_neuron_weights(self.weight, self.basis, self.actions)
         return exported | {"neuron.bias": to_array(self.bias)}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from a model file's arrays."""
         with torch.no_grad():
-            self.weight.copy_(_import_weights(arrays, self.basis))
+            self.weight.copy_(_import_neuron_weights(arrays, self.basis))
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
 def _count_neuron_inputs(inputs: int, actions: int, products: bool) -> int:
-    """Return the number of inputs of a sensory neuron: readings, actions, and their products.
+    """Return the number of inputs of a sensory neuron, with actions and products.
 
     Args:
-        inputs: Number of inputs that come from the slot's readings.
+        inputs: Number of inputs that come from the readings of the neuron's slot.
         actions: Number of actions.
         products: Whether products of readings and actions are inputs too.
     """
@@ -260,7 +272,7 @@ def _count_neuron_inputs(inputs: int, actions: int, products: bool) -> int:
 
 
 def _join_neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
-    """Join the inputs of each sensory neuron: readings, previous actions, and their products.
+    """Join readings, previous actions and, optionally, their products to the neurons' inputs.
 
     Args:
         readings: Inputs (T, B, N, F) from each slot's readings.
@@ -277,17 +289,21 @@ def _join_neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> T
     return torch.cat(parts, -1)
 
 
-def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
+def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
     """Convert a sensory neuron's learned input weights to the arrays of a model file.
 
     Args:
         weight: Learned weights (units, inputs).
-        basis: Matrix (F, F). While a student learns, its F inputs from readings are multiplied by
-            it; the weights are converted, so that they act the same on the multiplied inputs.
+        basis: Matrix (F, F) by which the F inputs from readings are multiplied while a student
+            learns. The exported policy does not multiply, so the matrix is folded into the weights.
         actions: Number of actions.
+
+    Returns:
+        The arrays "neuron.input", "neuron.action" and, if there are such weights, "neuron.products"
+        of the model file.
     """
     own, shared, *products = np.split(
-        to_array(weight), _find_part_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _find_input_kind_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -296,10 +312,11 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
     return arrays
 
 
-def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
-    """Return the columns at which a neuron's weight matrix splits by kind of input.
+def _find_input_kind_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
+    """Return the column indices that separate the kinds of input in a neuron's weight matrix.
 
-    The inputs are readings, previous actions, and the products of a reading and an action.
+    The columns stand first for the readings, then for the previous actions and then, if there are
+    any, for the products of a reading and an action.
 
     Args:
         width: Number of columns of the matrix.
@@ -310,15 +327,15 @@ def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[i
     return [end for end in ends if end < width]
 
 
-def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
+def _import_neuron_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
     """Convert the arrays of a model file to a sensory neuron's input weights (units, inputs).
 
-    This is the inverse of `_export_weights`.
+    This is the inverse of `_export_neuron_weights`.
 
     Args:
         arrays: Arrays by their names in the model file.
-        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
-            learning.
+        basis: Matrix (F, F) by which the F inputs from readings are multiplied while a student
+            learns.
     """
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
@@ -334,11 +351,11 @@ class StudentState(NamedTuple):
     An input slot is an input whose channel is not known yet.
 
     Attributes:
-        first: First part (B, N, ...) of the sensory neurons' state.
-        second: Second part (B, N, ...) of the sensory neurons' state.
+        first: First tensor (B, N, ...) of the sensory neurons' state.
+        second: Second tensor (B, N, ...) of the sensory neurons' state.
         memory: GRU units (B, H) of the head's memory.
-        message: Attention message (B, 2 n) of the last step after blending; used with a memory
-            only.
+        message: Attention message (B, 2 n) of the last step, blended with the memory's predicted
+            readings; not used without a memory.
         evidence: How well each slot's readings have matched each predicted channel (B, N, n).
         recurrence: State tensors (B, ...) of the recurrent layer; () without one.
     """
@@ -350,19 +367,19 @@ class StudentState(NamedTuple):
     evidence: Tensor
     recurrence: tuple[Tensor, ...] = ()
 
-    def reset_other_rows(self, keep: Tensor) -> StudentState:
-        """Return the state with some episodes reset to zero.
+    def reset_rows_except(self, keep: Tensor) -> StudentState:
+        """Return a state in which some episodes keep their state and all others are reset to zero.
 
         Args:
             keep: 1 for each episode that keeps its state, 0 for each that is reset (B,).
         """
-        return self._map_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
+        return self._apply_to_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
     def detach(self) -> StudentState:
-        """Return the state cut off from the gradient."""
-        return self._map_tensors(Tensor.detach)
+        """Return the state without the graph of its gradients, as `Tensor.detach` does."""
+        return self._apply_to_tensors(Tensor.detach)
 
-    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
+    def _apply_to_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
         """Return the state with the function `change` applied to each of its tensors."""
         first, second, memory, message, evidence = map(change, self[:5])
         recurrence = tuple(map(change, self.recurrence))
@@ -428,15 +445,16 @@ class Student(nn.Module):
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     @property
-    def _layers(self) -> list[nn.Linear]:
+    def _head_layers(self) -> list[nn.Linear]:
         """Return the linear layers of the head, the first one first."""
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
-    def load_teacher_head(self, layers: Layers) -> None:
-        """Copy the teacher's network into the student's head, so that it starts as a driver.
+    def copy_teacher_into_head(self, layers: Layers) -> None:
+        """Copy the teacher's network into the student's head.
 
-        The attention masses, further inputs of the head, get the weight 0. If the head's input is
-        not one value for each channel (`pma` or a recurrence), the head stays as it is.
+        The head then acts like the teacher as soon as the channels are identified. Its further
+        inputs, such as the attention masses, get the weight 0. If the head's input is not one value
+        for each channel (with `pma` or a recurrence), the head stays as it is.
 
         Args:
             layers: (weights, biases) of the teacher's layers, the first one first.
@@ -452,15 +470,15 @@ class Student(nn.Module):
         if self.sizes.pma or self.sizes.recurrence is not None:
             return
         with torch.no_grad():
-            for layer, (weight, bias) in zip(self._layers, layers, strict=True):
+            for layer, (weight, bias) in zip(self._head_layers, layers, strict=True):
                 layer.weight.zero_()
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
-    def load_neurons(self, model: Model, head: bool = False) -> None:
+    def load_identification_weights(self, model: Model, head: bool = False) -> None:
         """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
 
-        The weights of the head's memory, if both have one, are copied too.
+        The weights of the head's memory are copied too, if both model and student have a memory.
 
         Args:
             model: The model to copy from.
@@ -471,7 +489,7 @@ class Student(nn.Module):
         """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._select_identification_sizes(
-            self._sizes
+            self._policy_sizes
         ) != (self._select_identification_sizes(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
@@ -500,18 +518,18 @@ class Student(nn.Module):
 
         Args:
             sizes: Sizes of the model.
-            arrays: Arrays of the model file by name; this changes them.
+            arrays: Arrays of the model file by name; the method may replace some of them.
 
         Raises:
             ValueError: The heads differ in size.
         """
-        first, wanted = arrays["head.0.weight"], tuple(self._layers[0].weight.shape)
+        first, wanted = arrays["head.0.weight"], tuple(self._head_layers[0].weight.shape)
         parts = self.sizes.recurrence, sizes.recurrence
         if bool(self.sizes.memory) != bool(sizes.memory) and parts == (None, None):
             readings = first[: wanted[0], : self.channels]
             arrays["head.0.weight"] = np.zeros((len(first), wanted[1]), np.float32)
             arrays["head.0.weight"][: len(readings), : self.channels] = readings
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self._head_layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
                 raise ValueError(
@@ -550,7 +568,10 @@ class Student(nn.Module):
 
     @staticmethod
     def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return those of a model's sizes that the parts that identify channels depend on."""
+        """Return those of a model's sizes on which the weights that identify channels depend.
+
+        They must be equal for the weights to be copied.
+        """
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
     def make_initial_state(self, rows: int, slots: int) -> StudentState:
@@ -576,18 +597,19 @@ class Student(nn.Module):
         Args:
             batch: Inputs and labels of the steps.
             state: State before the first step.
-            teacher_forced: 1 where the head's memory gets the message of a perfect attention
-                instead of the student's own (T, B); None for nowhere.
+            teacher_forced: Mask (T, B) for a student with a memory. Where it is 1, the memory gets
+                the message of a perfect attention instead of that of the student's own attention.
+                None stands for 0 everywhere.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
-        truth = None if teacher_forced is None else self.compute_true_message(batch)
+        truth = None if teacher_forced is None else self.compute_perfect_attention_message(batch)
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
-            memory, mean = self.predict_readings(memory, last_message, batch.previous[t])
+            memory, mean = self.advance_memory_and_predict(memory, last_message, batch.previous[t])
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
                 evidence = self.update_evidence(batch.values[t], mean, evidence)
@@ -651,14 +673,16 @@ class Student(nn.Module):
     def run_neurons(self, batch: StreamBatch, state: StudentState) -> tuple[Tensor, StudentState]:
         """Run the sensory neurons (one small network per slot) and the encoder over a batch.
 
-        Where `batch.moved` is 1, the neurons of that episode are reset before the step.
+        Where `batch.moved` is 1 for a step and an episode, the neurons of this episode are reset
+        before this step.
 
         Args:
             batch: T steps of B episodes.
             state: State before the first step.
 
         Returns:
-            The output of each slot's neuron (T, B, N, d), and the state after the last step.
+            The encoded output (T, B, N, d) of each slot's neuron, and the state after the last
+            step.
         """
         first, second = state[:2]
         moved = batch.moved
@@ -676,7 +700,7 @@ class Student(nn.Module):
         encoded = self.parts.encode_outputs(torch.cat(parts), batch.present)
         return encoded, state._replace(first=first, second=second)
 
-    def predict_readings(
+    def advance_memory_and_predict(
         self, memory: Tensor, last_message: Tensor, previous: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Advance the head's memory (a GRU) by one step and predict the readings of that step.
@@ -693,12 +717,15 @@ class Student(nn.Module):
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
-    def update_evidence(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
-        """Update how well each slot's readings have matched each channel's predicted readings.
+    def update_evidence(self, values: Tensor, predicted: Tensor, evidence: Tensor) -> Tensor:
+        """Update the evidence, how well each slot's readings have matched each channel so far.
+
+        It grows if the slot's reading is close to the channel's predicted reading, and otherwise
+        falls. Earlier steps count less and less.
 
         Args:
             values: Readings (B, N) of the input slots.
-            mean: Predicted readings (B, n) of the channels.
+            predicted: Predicted readings (B, n) of the channels.
             evidence: Evidence (B, N, n) before this step.
 
         Returns:
@@ -706,30 +733,32 @@ class Student(nn.Module):
             better match.
         """
         width, most, gain, keep = self.prediction
-        error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
+        error = width.exp() * (values.unsqueeze(-1) - predicted.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
-    def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
-        """Blend the attention's sums of readings with the predicted readings.
+    def blend_with_prediction(self, message: Tensor, predicted: Tensor) -> Tensor:
+        """Blend the readings that the attention has assigned to channels with the predicted ones.
 
-        A channel that no slot was assigned to gets the predicted reading.
+        The less attention a channel has received, the more its predicted reading counts. A channel
+        that no slot was assigned to gets the predicted reading alone.
 
         Args:
             message: Readings by channel, and the attention mass of each channel (B, 2 n).
-            mean: Predicted readings (B, n).
+            predicted: Predicted readings (B, n).
 
         Returns:
-            The blended readings, and the observed share (0..1) of each (B, 2 n).
+            A blended reading for each channel, then the share (0..1) with which the observed
+            reading enters it (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
-        news = routed / mass.clamp(min=1.0) - share * mean
+        news = routed / mass.clamp(min=1.0) - share * predicted
         if self.sizes.outlier_weighting:
             trust = 1.0 / (1.0 + self.log_outlier_weight.exp() * news**2)
             share, news = share * trust, news * trust
-        return torch.cat([mean + news, share], -1)
+        return torch.cat([predicted + news, share], -1)
 
-    def run_memory(
+    def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
     ) -> tuple[Tensor, ...]:
         """Run the head's memory and the head over given attention messages.
@@ -740,14 +769,14 @@ class Student(nn.Module):
             state: State before the first step.
 
         Returns:
-            Actions (T, B, A) on the blended readings; actions (T, B, A) on the readings in the
-            environment's order; predicted readings (T, B, n); GRU units (B, H) and blended message
-            (B, 2 n) after the last step.
+            Five tensors: actions (T, B, A) for the blended readings; actions (T, B, A) for the
+            readings in the environment's order; predicted readings (T, B, n); GRU units (B, H)
+            after the last step; blended message (B, 2 n) of the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
         for raw_message, previous in zip(message, batch.previous, strict=True):
-            memory, mean = self.predict_readings(memory, last_message, previous)
+            memory, mean = self.advance_memory_and_predict(memory, last_message, previous)
             last_message = self.blend_with_prediction(raw_message, mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)
@@ -761,11 +790,12 @@ class Student(nn.Module):
             last_message,
         )
 
-    def compute_true_message(self, batch: StreamBatch) -> Tensor:
+    def compute_perfect_attention_message(self, batch: StreamBatch) -> Tensor:
         """Return the attention message of an attention that identifies every channel correctly.
 
         Returns:
-            Readings by channel, and 1 for each channel that a slot carries, else 0 (T, B, 2 n).
+            The message (T, B, 2 n): the reading of each channel, then for each channel 1 if a slot
+            carries it, else 0. The reading is 0 too if no slot carries the channel.
         """
         n = self.channels
         shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
@@ -774,7 +804,7 @@ class Student(nn.Module):
 
     @staticmethod
     def _route_readings(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Sum the readings of all input slots into the channels, by the attention weights.
+        """Compute the reading of each channel as the sum of all slots' readings times attention.
 
         Args:
             weights: Attention weights (..., N, n + 1); the last column, "no channel", is left out.
@@ -791,14 +821,14 @@ class Student(nn.Module):
 
     def run_head(self, message: Tensor) -> Tensor:
         """Return the action (..., A) for the head's input (..., M), before it is clipped."""
-        *hidden, last = self._layers
+        *hidden, last = self._head_layers
         for layer in hidden:
             message = torch.relu(layer(message))
         out: Tensor = last(message)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return a model file's contents with the student's weights.
+        """Return a model (the contents of a model file) with the student's weights.
 
         Args:
             task: Channels, actuators and other properties of the robot.
@@ -816,15 +846,15 @@ class Student(nn.Module):
             }
         if self.sizes.memory:
             arrays |= self._export_memory_arrays()
-        for place, layer in enumerate(self._layers):
+        for place, layer in enumerate(self._head_layers):
             arrays[f"head.{place}.weight"] = to_array(layer.weight)
             arrays[f"head.{place}.bias"] = to_array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return Model("attention_neuron", self._sizes, arrays, task, trained)
+        return Model("attention_neuron", self._policy_sizes, arrays, task, trained)
 
     @property
-    def _sizes(self) -> AttentionSizes:
-        """Return the sizes of the policy that the student exports."""
+    def _policy_sizes(self) -> AttentionSizes:
+        """Return the sizes of the policy that the student is exported as."""
         return AttentionSizes(
             actions=self.actions,
             neuron=self.sizes.neuron,
@@ -842,7 +872,7 @@ class Student(nn.Module):
             reset_on_jump=self.sizes.reset_on_jump,
             prediction_attention=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
-            **self.sizes.parts,
+            **self.sizes.optional_part_sizes,
         )
 
     def _export_memory_arrays(self) -> dict[str, np.ndarray]:

@@ -57,14 +57,15 @@ def train_round(
         progress: Finished share (0..1) of the later rounds when this round starts.
 
     Returns:
-        The mean of each figure, such as "action_loss", over the last 150 updates.
+        A mapping from the name of each figure, such as "action_loss", to its mean over the last 150
+        updates.
     """
     device = next(student.parameters()).device
     updates = settings.updates if round_number else settings.identify_updates
     newest = _count_newest_episodes(episodes, settings) if round_number else len(episodes)
     if round_number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
-        train_memory(student, episodes, settings, rng)
+        train_memory_and_head(student, episodes, settings, rng)
     streams = DaggerStreams(
         episodes,
         settings.batch,
@@ -90,8 +91,8 @@ def train_round(
         batch = streams.make_next_batch().to_device(device)
         teacher_forced = None
         if round_number == 0 and settings.memory_updates:
-            teacher_forced = _mask_teacher_forced_rows(batch, 0.8 - 1.2 * over)
-        state = _prepare_state(student, state, batch)
+            teacher_forced = _make_teacher_forced_mask(batch, 0.8 - 1.2 * over)
+        state = _get_state_at_batch_start(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
             loss, state, figures = student.compute_loss(batch, state, settings.channel_loss, so_far)
@@ -107,11 +108,12 @@ def train_round(
 
 
 def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
-    """Return how many of the last episodes count as the newest, which are drawn more often.
+    """Return how many episodes count as newest, which are drawn more often for batches.
 
     Args:
         episodes: All episodes, the newest last.
-        settings: The recipe, which counts the newest in episodes or in steps.
+        settings: The recipe. Its `newest` is the number of these episodes or, if it sets
+            `episode_steps`, the number of their steps in units of `episode_steps`.
     """
     unit = settings.collection.episode_steps
     if not unit:
@@ -120,16 +122,17 @@ def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSe
     return 1 + int(np.searchsorted(steps, settings.newest * unit))
 
 
-def train_memory(
+def train_memory_and_head(
     student: Student,
     episodes: Sequence[DaggerEpisode],
     settings: DaggerSettings,
     rng: np.random.Generator,
 ) -> None:
-    """Train the head and its memory in place to predict the channels' readings.
+    """Train the head and its memory in place, before the student can identify its channels.
 
-    The attention message is that of a perfect attention, as if every channel were identified. It
-    lacks missing channels, and at times it is zero for some steps, as after a reshuffle.
+    The memory learns to predict the channels' readings, and the head to imitate the teacher. They
+    get the attention message of a perfect attention. It lacks the channels that are missing, and at
+    times it is zero for some steps, as if no channel were identified after a reshuffle.
 
     Args:
         student: The student to train, whose head has a memory.
@@ -149,14 +152,16 @@ def train_memory(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.make_next_batch().to_device(next(student.parameters()).device)
-        message = student.compute_true_message(batch) * _draw_blank_steps(batch, rng).unsqueeze(-1)
-        state = _prepare_state(student, state, batch)
-        action, ordered, expected, memory, seen = student.run_memory(batch, message, state)
+        message = student.compute_perfect_attention_message(batch) * _draw_shown_step_mask(
+            batch, rng
+        ).unsqueeze(-1)
+        state = _get_state_at_batch_start(student, state, batch)
+        action, ordered, expected, memory, seen = student.run_memory_and_head(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
         loss = (
             settings.action_loss * _compute_action_loss(action, batch)
             + settings.ordered_loss * _compute_action_loss(ordered, batch)
-            + settings.expectation_loss * _compute_expectation_loss(expected, batch)
+            + settings.expectation_loss * _compute_reading_prediction_loss(expected, batch)
         )
         optimiser.zero_grad()
         loss.backward()
@@ -164,13 +169,13 @@ def train_memory(
         optimiser.step()
 
 
-def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
-    """Draw the steps at which each batch row's whole attention message is set to zero.
+def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+    """Draw at which steps the memory is shown the attention message, and at which it gets zeros.
 
-    Most rows have such steps: a few in every 25, 50 or 100.
+    Seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
 
     Returns:
-        0 at these steps, else 1 (T, B).
+        A mask (T, B) that is 1 at steps with the message, and 0 at steps with zeros.
     """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
@@ -180,26 +185,34 @@ def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _mask_teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
-    """Return a mask (T, B) with 1 in the first `share` (0..1) of the batch's rows, else 0."""
+def _make_teacher_forced_mask(batch: StreamBatch, share: float) -> Tensor:
+    """Return a mask of the batch rows in which the memory gets a perfect attention's message.
+
+    Args:
+        batch: The batch.
+        share: Share of the rows, the first ones of the batch. None are masked if it is negative.
+
+    Returns:
+        A mask (T, B) that is 1 in these rows, else 0.
+    """
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
     return first.float().expand(steps, rows)
 
 
-def _prepare_state(
+def _get_state_at_batch_start(
     student: Student | PaperStudent, state: StudentState | None, batch: StreamBatch
 ) -> StudentState:
-    """Return the student's state at the start of a batch, reset in rows that start an episode.
+    """Return the student's state at the start of a batch.
 
     Args:
         student: The student.
-        state: State after the last batch; None before the first.
-        batch: The batch to come.
+        state: State after the batch before; None if this is the first batch.
+        batch: The batch. In its rows that start a new episode the state is reset.
     """
     if state is None:
         state = student.make_initial_state(*batch.values.shape[1:])
-    return state.reset_other_rows((~batch.fresh).float())
+    return state.reset_rows_except((~batch.fresh).float())
 
 
 def _compute_loss(
@@ -216,7 +229,8 @@ def _compute_loss(
         batch: T steps of B episodes.
         state: State of the student before the batch.
         settings: Weights of the losses.
-        teacher_forced: Mask (T, B) of steps with a perfect attention for the memory; None for none.
+        teacher_forced: Mask (T, B), 1 where the memory gets the message of a perfect attention;
+            None for nowhere.
 
     Returns:
         The loss, the state after the batch without gradients, and figures for the metrics by name.
@@ -241,17 +255,19 @@ def _compute_loss(
         loss = loss + settings.ordered_loss * ordered
         figures["ordered_loss"] = ordered.item()
     if outcome.expected is not None:
-        expectation = _compute_expectation_loss(outcome.expected, batch)
+        expectation = _compute_reading_prediction_loss(outcome.expected, batch)
         loss = loss + settings.expectation_loss * expectation
         figures["expectation_loss"] = expectation.item()
     return loss, outcome.state.detach(), figures
 
 
-def _compute_expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the predicted readings over the steps within the episodes.
+def _compute_reading_prediction_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
+    """Return the mean squared error of the predicted readings.
+
+    Steps after the end of an episode do not count.
 
     Args:
-        expected: Predicted readings (T, B, n).
+        expected: Readings (T, B, n) that the student's memory predicted.
         batch: The batch with the true readings.
     """
     each = ((expected - batch.ordered) ** 2).mean(-1)
@@ -259,9 +275,9 @@ def _compute_expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
 
 
 def _compute_action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the actions, where the error of one action is bounded.
+    """Return the mean squared error of the actions, with an upper bound for each single error.
 
-    If the teacher's action is saturated, an action beyond it has no error.
+    If the teacher's action is saturated (at -1 or 1), an action beyond it has no error.
 
     Args:
         action: The student's actions (T, B, A).

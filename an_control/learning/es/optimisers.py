@@ -42,7 +42,10 @@ def collect_strategy_values(strategy: Any) -> dict[str, Any]:
 
     This must be called between two generations.
     """
-    return {path: _to_storable(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
+    return {
+        path: _to_storable(owner[key])
+        for path, (owner, key) in _find_storable_values(strategy).items()
+    }
 
 
 def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
@@ -57,7 +60,7 @@ def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
             the attribute path of the value.
     """
-    slots = _find_values(strategy)
+    slots = _find_storable_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
         raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
@@ -66,7 +69,7 @@ def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
     strategy._updateBDfromSM()
 
 
-def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
+def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Find the numbers, arrays and lists in a pycma strategy.
 
     Returns:
@@ -80,7 +83,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
         if id(value) in seen:
             return
         seen.add(id(value))
-        own = vars(value) if _is_pycma(value) else {}
+        own = vars(value) if _is_pycma_object(value) else {}
         for owner in (own, value) if isinstance(value, dict) else (own,):
             for key, entry in owner.items():
                 place = f"{path}.{key}"
@@ -88,7 +91,7 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
                     continue
                 if _is_storable(entry):
                     found[place] = owner, key
-                elif isinstance(entry, dict) or _is_pycma(entry):
+                elif isinstance(entry, dict) or _is_pycma_object(entry):
                     collect_values_below(entry, place)
                 elif not (isinstance(entry, str) or callable(entry)):
                     raise TypeError(f"strategy{place}: a {type(entry).__name__} cannot be stored")
@@ -97,8 +100,8 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     return found
 
 
-def _is_pycma(value: Any) -> bool:
-    """Return whether a value is an instance of one of pycma's classes."""
+def _is_pycma_object(value: Any) -> bool:
+    """Return whether a value is an instance of a class that the package pycma defines."""
     return type(value).__module__.partition(".")[0] == "cma"
 
 
@@ -167,7 +170,7 @@ class Optimiser(Protocol):
 
     @property
     def sigma(self) -> float:
-        """Return the mean of the standard deviations of all elements of a vector."""
+        """Return the standard deviation of the distribution, averaged over all elements."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the P candidate vectors (P, n) of a generation from the distribution."""
@@ -204,10 +207,13 @@ class Cma:
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
-        self._restart_strategy(start)
+        self._start_new_strategy(start)
 
-    def _restart_strategy(self, start: np.ndarray) -> None:
-        """Make a new pycma strategy with the mean `start` (n,) and the initial sigma."""
+    def _start_new_strategy(self, start: np.ndarray) -> None:
+        """Make a new pycma strategy with the mean `start` (n,) and the initial standard deviation.
+
+        It replaces the present one.
+        """
         import cma
 
         with warnings.catch_warnings():
@@ -243,7 +249,7 @@ class Cma:
 
     @property
     def sigma(self) -> float:
-        """Return the mean of the standard deviations of all elements of a vector."""
+        """Return the standard deviation of the distribution, averaged over all elements."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
@@ -253,7 +259,7 @@ class Cma:
         """Draw the P candidate vectors (P, n) of a generation from the distribution."""
         self._noise.rng = rng
         if self._strategy.stop():
-            self._restart_strategy(self.centre)
+            self._start_new_strategy(self.centre)
             self._noise.rng = rng
         self._asked = self._strategy.ask()
         return np.array(self._asked)
@@ -265,7 +271,7 @@ class Cma:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Not used.
         """
-        self._strategy.tell(self._asked, list(-rank_with_failed_last(fitness)))
+        self._strategy.tell(self._asked, list(-replace_nan_with_worst(fitness)))
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
@@ -284,16 +290,16 @@ class Cma:
                 "holds a pickled strategy, which is not read since it could run code; start the"
                 " run again in another folder"
             )
-        self._restart_strategy(self.centre)
+        self._start_new_strategy(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
             self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
         restore_strategy_values(self._strategy, values)
 
 
 class _NoiseSource:
-    """Function that pycma calls for normal random numbers.
+    """Callable object from which pycma gets its normally distributed random numbers.
 
-    They are drawn from the generator of the current generation.
+    It draws them from its attribute `rng`, which `Cma.ask` sets in each generation.
     """
 
     def __init__(self) -> None:
@@ -304,10 +310,13 @@ class _NoiseSource:
 
 
 class AscentRule(Protocol):
-    """Interface of a rule by which an estimated gradient of unknown scale moves a mean (n,)."""
+    """Interface of a rule by which the mean (n,) of a distribution follows an estimated gradient.
+
+    The scale of the gradient is not known.
+    """
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) of the mean for a learning rate of 1.
+        """Return the change (n,) of the mean for a learning rate of 1.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness.
@@ -321,7 +330,7 @@ class AscentRule(Protocol):
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015) with bias-corrected moments, as a rule for the mean's step."""
+    """Rule that moves the mean of a distribution by Adam (Kingma & Ba 2015)."""
 
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
@@ -347,11 +356,11 @@ class Adam:
 
 
 class ClipUp:
-    """ClipUp (Toklu, Liskowski & Srivastava 2020), as a rule for the mean's step.
+    """Rule that moves the mean of a distribution by ClipUp (Toklu, Liskowski & Srivastava 2020).
 
     It keeps a momentum of normalised gradients. The length of the momentum is at most 1, so that
-    the learning rate is the length of the longest step. The momentum factor 0.9 and the step size
-    0.5 are the values of the paper.
+    the mean moves at most by the learning rate. The momentum factor 0.9 and the step size 0.5 are
+    the values of the paper.
     """
 
     def __init__(self, size: int) -> None:
@@ -410,7 +419,7 @@ class Pgpe:
 
     @property
     def sigma(self) -> float:
-        """Return the mean of the standard deviations of all elements of a vector."""
+        """Return the standard deviation of the distribution, averaged over all elements."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
@@ -429,7 +438,7 @@ class Pgpe:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Finished share (0..1) of the run, on which the learning rate depends.
         """
-        ranks = compute_centred_ranks(rank_with_failed_last(fitness))
+        ranks = compute_centred_ranks(replace_nan_with_worst(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
@@ -460,7 +469,7 @@ def make_optimiser(
         start: Initial mean (n,).
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.
-        settings: Further arguments of `Pgpe`.
+        settings: Further arguments of `Pgpe`; not used by the other optimisers.
 
     Raises:
         ValueError: No optimiser has this name.
@@ -472,8 +481,11 @@ def make_optimiser(
     return Cma(start, sigma, population, diagonal=name == "cma-diagonal")
 
 
-def rank_with_failed_last(fitness: np.ndarray) -> np.ndarray:
-    """Return the fitness (P,) with each NaN replaced by a value just below all other values."""
+def replace_nan_with_worst(fitness: np.ndarray) -> np.ndarray:
+    """Return the fitness (P,) with each NaN replaced by a number below all other values.
+
+    The candidates that failed then rank last. If all failed, all numbers are 0.
+    """
     failed = ~np.isfinite(fitness)
     if failed.all():
         return np.zeros_like(fitness)

@@ -35,7 +35,7 @@ class PolicyForm(ABC):
 
     @property
     @abstractmethod
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector."""
 
     @abstractmethod
@@ -60,16 +60,16 @@ class PolicyForm(ABC):
     @property
     def vector_size(self) -> int:
         """Return the number of elements of a vector."""
-        return sum(map(math.prod, self.array_shapes.values()))
+        return sum(map(math.prod, self.free_array_shapes.values()))
 
     @property
     def vector_scales(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector, as an array (size,).
 
-        These are the standard deviations of random starts. A search without a start model measures
-        all its vectors in these units.
+        Random start vectors have these standard deviations. A search that begins at random starts
+        searches vectors that are divided by these magnitudes.
         """
-        return compute_layer_scales(self.array_shapes)
+        return compute_weight_scales(self.free_array_shapes)
 
     def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that P vectors describe.
@@ -81,7 +81,7 @@ class PolicyForm(ABC):
             trained: How the policies were made, for the model file.
         """
         found = self.to_arrays(
-            split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.array_shapes)
+            split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.free_array_shapes)
         )
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
@@ -111,7 +111,7 @@ class Whole(PolicyForm):
         return self.whole
 
     @property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of a model file's arrays, which are all free arrays here."""
         return self.whole.list_array_shapes()
 
@@ -160,7 +160,7 @@ class Authors(PolicyForm):
         return make_paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
-    def _decomposed_table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _positional_table_svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the singular value decomposition of the positional table (the fixed queries).
 
         Returns:
@@ -174,7 +174,7 @@ class Authors(PolicyForm):
         return left[:, :rank], stretch[:rank], right[:rank]
 
     @cached_property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector.
 
         The free arrays are the arrays of the model file, except that one array `scores` (rank, d)
@@ -185,7 +185,7 @@ class Authors(PolicyForm):
             for name, shape in self.sizes.list_array_shapes().items()
             if not name.startswith("attention.")
         }
-        return shapes | {"scores": (len(self._decomposed_table[1]), self.neuron)}
+        return shapes | {"scores": (len(self._positional_table_svd[1]), self.neuron)}
 
     @property
     def scores_basis(self) -> np.ndarray:
@@ -194,7 +194,7 @@ class Authors(PolicyForm):
         The attention scores are the product of this matrix, the array `scores`, and the output
         vector of a sensory neuron (the network of one channel).
         """
-        return self._decomposed_table[0]
+        return self._positional_table_svd[0]
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of model files from the free arrays, for P policies at once.
@@ -205,7 +205,7 @@ class Authors(PolicyForm):
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
-        _, stretch, right = self._decomposed_table
+        _, stretch, right = self._positional_table_svd
         product = right.T @ (free.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
@@ -217,11 +217,14 @@ class Authors(PolicyForm):
     def _compose_attention_arrays(
         self, query: np.ndarray, key: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Compute the arrays of the attention in a model file, for P policies at once.
+        """Compute a model file's attention arrays from two projections, for P policies at once.
 
         Args:
-            query: Query projections (P, k, d).
-            key: Key projections (P, k, d).
+            query: Matrices (P, k, d) that project the positional table to the queries.
+            key: Matrices (P, k, d) that project the outputs of the sensory neurons to the keys.
+
+        Returns:
+            Arrays (P, ...) of the attention, by their names in a model file.
         """
         table = make_positional_table(self.queries, self.neuron)
         return {
@@ -238,23 +241,25 @@ class Authors(PolicyForm):
                 queries.
         """
         _check_same_sizes(model, self.sizes)
-        if not self.is_authors_form(model):
+        if not self.has_paper_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        arrays["scores"] = self._decomposed_table[0].T @ scores
-        return join_arrays(arrays, self.array_shapes)
+        arrays["scores"] = self._positional_table_svd[0].T @ scores
+        return join_arrays(arrays, self.free_array_shapes)
 
-    def is_authors_form(self, model: Model) -> bool:
-        """Return whether a model has the paper's attention with fixed queries.
+    def has_paper_attention(self, model: Model) -> bool:
+        """Return whether a model has the paper's attention, with queries from a fixed table.
 
-        The model must have the layer sizes of this parametrisation. It has that attention if its
-        attention scores are combinations of the columns of `scores_basis`, up to float32 rounding,
-        and its keys have no bias.
+        It has this attention if its attention scores are combinations of the columns of
+        `scores_basis`, up to float32 rounding, and its keys have no bias.
+
+        Args:
+            model: A model with the layer sizes of this parametrisation.
         """
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        within = self._decomposed_table[0] @ (self._decomposed_table[0].T @ scores)
+        within = self._positional_table_svd[0] @ (self._positional_table_svd[0].T @ scores)
         near = np.allclose(within, scores, rtol=0.0, atol=1e-3 * (1.0 + np.abs(scores).max()))
         return near and not arrays["attention.key_bias"].any()
 
@@ -269,9 +274,9 @@ class AuthorsRaw(Authors):
     """
 
     @cached_property
-    def array_shapes(self) -> Shapes:
+    def free_array_shapes(self) -> Shapes:
         """Return the names and shapes of the free arrays, in their order in a vector."""
-        shapes = dict(super().array_shapes)
+        shapes = dict(super().free_array_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
@@ -297,7 +302,7 @@ class AuthorsRaw(Authors):
                 queries.
         """
         _check_same_sizes(model, self.sizes)
-        if not self.is_authors_form(model):
+        if not self.has_paper_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         table = make_positional_table(self.queries, self.neuron)
@@ -305,11 +310,14 @@ class AuthorsRaw(Authors):
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
             arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join_arrays(arrays, self.array_shapes)
+        return join_arrays(arrays, self.free_array_shapes)
 
 
-def choose_form(model: Model) -> PolicyForm:
-    """Return a parametrisation that fits a policy: `Authors` where possible, else `Whole`.
+def choose_parametrisation(model: Model) -> PolicyForm:
+    """Return a parametrisation that can describe a policy.
+
+    It is that of the paper (`Authors`) if the policy has the paper's form. Otherwise it is `Whole`,
+    in which all weights are free.
 
     Raises:
         ValueError: The policy does not take scalar channels.
@@ -329,14 +337,14 @@ def choose_form(model: Model) -> PolicyForm:
             sizes.heads,
             sizes.recurrence,
         )
-        if sizes == authors.sizes and authors.is_authors_form(model):
+        if sizes == authors.sizes and authors.has_paper_attention(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
         raise ValueError(f"start: a policy of kind {model.kind} (allowed: attention_neuron, mlp)")
     return Whole(sizes)
 
 
-def compute_layer_scales(shapes: Shapes) -> np.ndarray:
+def compute_weight_scales(shapes: Shapes) -> np.ndarray:
     """Return the usual magnitude of each number in arrays of the given shapes, as a vector (size,).
 
     For weights it is 1 / sqrt(number of inputs), because the outputs of a layer are then as large
@@ -383,10 +391,13 @@ def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
 
 
 def _get_default_weight(name: str) -> float:
-    """Return the weight that the number 0 in a vector stands for, given the array's name.
+    """Return the weight in a model file that the number 0 in a vector stands for.
 
-    It is not 0 for the weights of norms, which start at 1, and for the bias b_g of the gates, which
-    starts at 2 so that a gate lets most of its input pass (Parisotto et al. 2019).
+    It is 1 for the weights of normalisations, and 2 for the bias b_g of gates, so that a gate lets
+    most of its input pass (Parisotto et al. 2019). For all other arrays it is 0.
+
+    Args:
+        name: Name of the array in the model file.
     """
     if name.endswith("norm.weight"):
         return 1.0

@@ -39,7 +39,7 @@ from an_control.learning.es.optimisers import (
     Optimiser,
     OptimiserName,
     make_optimiser,
-    rank_with_failed_last,
+    replace_nan_with_worst,
 )
 from an_control.learning.es.parametrisation import Authors, PolicyForm
 from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
@@ -95,12 +95,12 @@ class Hinted(PolicyForm):
         return self.own.sizes
 
     @property
-    def array_shapes(self) -> Shapes:
-        """Return the names and shapes of the arrays that the search changes.
+    def free_array_shapes(self) -> Shapes:
+        """Return the names and shapes of the free arrays: those of the policy, and the codes.
 
-        These are the arrays of the policy that are not fixed, and the array of codes.
+        The vector of a search holds the numbers of the free arrays one after another.
         """
-        return {**self.own.array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
+        return {**self.own.free_array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
     def vector_scales(self) -> np.ndarray:
@@ -109,37 +109,44 @@ class Hinted(PolicyForm):
         return np.concatenate([self.own.vector_scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files for P policies, which do not contain the codes.
+        """Compute the arrays of model files from the free arrays, for P policies at once.
+
+        The codes are dropped, because a model file does not contain them.
 
         Args:
-            free: Free arrays (P, ...) by name; this changes the dict.
+            free: Free arrays (P, ...) by name. The method changes this dict.
+
+        Returns:
+            Arrays (P, ...) of the model files, by name.
         """
         del free["codes"]
         return self.own.to_arrays(free)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy, with zeros for all codes."""
+        """Return the vector (size,) that describes a policy and codes that are all zero."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
-    def make_hints(
+    def draw_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Draw in which episodes the network of each channel receives the code of its channel.
+        """Draw in which episodes each channel's network gets its code, and return codes and draws.
 
         Args:
-            vectors: Vectors (P, size) of P policies with their codes.
-            share: Share (0..1) of the episodes in which the network of a channel receives its code.
+            vectors: Vectors (P, size) that describe P policies and their codes.
+            share: Probability that the network of a channel gets its code in an episode.
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
-        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.array_shapes["codes"])
+        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.free_array_shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
-def compute_hinted_share(progress: float) -> float:
+def compute_share_of_hinted_episodes(progress: float) -> float:
     """Return the share of the episodes in which the network of a channel receives its code.
+
+    It is 1 at the start of the run and falls to 0.
 
     Args:
         progress: Finished share (0..1) of the run.
@@ -191,14 +198,14 @@ class Race:
         """Return whether the race is over, because only one contender is left."""
         return self.count == 1
 
-    def pass_turn_to_next(self, progress: float) -> bool:
-        """Give the turn to the next contender, and say whether contenders are to be dropped.
+    def pass_turn_and_check_halving(self, progress: float) -> bool:
+        """Give the turn to the next contender.
 
         Args:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            Whether it is time to call `keep_better_half`.
+            Whether an interval of the race has ended, so that `keep_better_half` must be called.
         """
         self.turn = (self.turn + 1) % self.count
         return not self.is_over and self.turn == 0 and progress >= self._ends[0]
@@ -212,14 +219,18 @@ class Race:
         Returns:
             Indices of the contenders that are kept, the best first.
         """
-        ranks = rank_with_failed_last(np.array(scores))
+        ranks = replace_nan_with_worst(np.array(scores))
         ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
         self.count, self.turn = math.ceil(self.count / 2), 0
         self._ends = self._ends[1:]
         return ranked[: self.count]
 
-    def rescale_bounds(self, ratio: float) -> None:
-        """Multiply begin and end of the race by `ratio`, when the length of the run changes."""
+    def rescale_interval_ends(self, ratio: float) -> None:
+        """Adapt the intervals of the race to a new length of the run.
+
+        Args:
+            ratio: Factor by which the finished share of the run changed with the run's length.
+        """
         self._ends = [ratio * end for end in self._ends]
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -232,13 +243,13 @@ class Race:
 
 
 class EpisodeCount:
-    """Controller of the number of episodes that each candidate plays.
+    """Controller of the number of episodes that each candidate plays, `current`.
 
     The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
-    has little effect on them. The noise is estimated as follows. All candidates play the same
-    episodes. If the mean of each candidate and the mean of each episode are subtracted from the
-    returns (P, R), the rest is noise. The variance of the candidates' mean returns minus the part
-    that such noise causes is the true difference between candidates.
+    has little effect on them. All candidates play the same episodes. What is left of the returns
+    (P, R) after the mean of each candidate and the mean of each episode are subtracted is noise.
+    The share of the variance between the candidates' mean returns that such noise does not explain
+    is the reliability of the ranks.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -300,8 +311,8 @@ class StallDetector:
         """Finished share (0..1) of the run at each recorded validation."""
         self._equal = 0
 
-    def count_equal_generations(self, returns: np.ndarray) -> None:
-        """Count the successive generations in which all candidates had the same return.
+    def update_equal_generation_count(self, returns: np.ndarray) -> None:
+        """Count a generation if all candidates had the same return, else set the count to 0.
 
         Args:
             returns: Returns (P, R) of the newest generation.
@@ -309,10 +320,10 @@ class StallDetector:
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
-    def find_stall_reason(
+    def record_validation_and_explain_stall(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
-        """Record a validation, and return why the search has stalled; None if it has not.
+        """Store the result of a validation, and check whether the search has stalled.
 
         Args:
             sigma: Mean standard deviation of the search distribution.
@@ -321,7 +332,7 @@ class StallDetector:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            The reason as text for a log line.
+            Why the search has stalled, as text for a log line; None if it has not.
         """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
@@ -336,8 +347,12 @@ class StallDetector:
             return f"no better validation in {waited}"
         return None
 
-    def rescale_shares(self, ratio: float) -> None:
-        """Multiply all recorded shares of the run by `ratio`, when the run's length changes."""
+    def rescale_validation_times(self, ratio: float) -> None:
+        """Adapt the stored times of validations to a new length of the run.
+
+        Args:
+            ratio: Factor by which the finished share of the run changed with the run's length.
+        """
         self._progress = [ratio * then for then in self._progress]
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -484,7 +499,7 @@ class Search:
 
         Args:
             means: Vectors (size,) at which the first searches start, in units of `vector_scales`.
-            progress: Finished share (0..1) of the run.
+            progress: Finished share (0..1) of the run, at which the race starts.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
@@ -496,7 +511,7 @@ class Search:
         self._begun = progress
 
     def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
-        """Return a new optimiser whose search starts at this mean (size,)."""
+        """Return a new optimiser whose search starts at the given mean (size,)."""
         settings = self.settings
         return make_optimiser(
             settings.optimiser, mean, settings.sigma, settings.population, **settings.options
@@ -509,7 +524,10 @@ class Search:
 
     @property
     def _used_share_of_limits(self) -> float:
-        """Return the used share of the run's time or generations; it may exceed 1."""
+        """Return the used share of the run's time limit, or else of its number of generations.
+
+        It may exceed 1.
+        """
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
         return self.generation / self.settings.generations
@@ -528,7 +546,7 @@ class Search:
     def mean(self) -> np.ndarray:
         """Return the mean (size,) of the search distribution.
 
-        During a race it is the mean of the leading search.
+        During a race it is that of the search that was best in the last validation.
         """
         return self._scales * self._contenders[0].centre
 
@@ -562,7 +580,7 @@ class Search:
         }
         return self._form.make_model(self.mean, self._task, trained)
 
-    def play_evaluation(
+    def play_evaluation_episodes(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
         """Play the episodes of an evaluation with a model, and return their returns (episodes,).
@@ -593,7 +611,7 @@ class Search:
             self._curriculum(self.generation),
             self._draw_hints(vectors, starts, rng),
         )
-        outcomes = play_mixture(self._engine, models, starts, conditions, hints)
+        outcomes = play_episodes_under_mixture(self._engine, models, starts, conditions, hints)
         episodes = drop_unplayable_episodes(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
@@ -618,29 +636,31 @@ class Search:
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
         if self._hinted is not None:
-            line["hints"] = compute_hinted_share(self.progress)
+            line["hints"] = compute_share_of_hinted_episodes(self.progress)
         if settings.starts:
             line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._finish_generation(episodes)
+        line |= self._choose_next_search_and_validate(episodes)
         self._seconds += time.perf_counter() - begin
         return line
 
-    def _finish_generation(self, returns: np.ndarray) -> dict[str, Any]:
-        """Choose which search plays the next generation, and validate if a validation is due.
+    def _choose_next_search_and_validate(self, returns: np.ndarray) -> dict[str, Any]:
+        """Choose the search that plays the next generation, and validate if that is due.
+
+        The next one is the next contender of the race, or new random starts if the search stalls.
 
         Args:
-            returns: Returns (P, R) of the generation.
+            returns: Returns (P, R) of the generation that was just played.
 
         Returns:
             Metrics of the validation, by name; empty if there was none.
         """
         race, last = self._race, self.generation >= self.steps
         if not race.is_over:
-            if race.pass_turn_to_next(self.progress) or last:
+            if race.pass_turn_and_check_halving(self.progress) or last:
                 return self._halve_contenders()
             return {}
-        self._stall.count_equal_generations(returns)
+        self._stall.update_equal_generation_count(returns)
         if self.settings.max_rollouts:
             self._episodes.adapt_to_noise(returns)
         if self.generation % self.settings.validate_every and not last:
@@ -649,7 +669,9 @@ class Search:
         line, score, error = self._validate_contender(best)
         if self._hinted is not None:
             return line
-        why = self._stall.find_stall_reason(best.sigma, score, error, self.progress)
+        why = self._stall.record_validation_and_explain_stall(
+            best.sigma, score, error, self.progress
+        )
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
             self._start_race([best.centre], self.progress)
@@ -660,7 +682,7 @@ class Search:
         """Validate all searches of the race, and drop the worse half of them.
 
         Returns:
-            Metrics of the best search, by name.
+            Metrics of the validation of the best search, by name.
         """
         found = [self._validate_contender(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
@@ -702,31 +724,35 @@ class Search:
         if before:  # the run may have another length now
             ratio = self._used_share_of_limits / before
             self._begun *= ratio
-            self._race.rescale_bounds(ratio)
-            self._stall.rescale_shares(ratio)
+            self._race.rescale_interval_ends(ratio)
+            self._stall.rescale_validation_times(ratio)
 
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Draw the hints of a generation, or return None once no hints are given any more.
+        """Draw the hints of a generation; return None if the search gives no hints (any more).
 
         Args:
             vectors: Vectors (P, size) of the candidates.
             starts: Seeds of the episodes.
             rng: Source of random numbers.
         """
-        share = compute_hinted_share(self.progress)
+        share = compute_share_of_hinted_episodes(self.progress)
         if self._hinted is None or share == 0.0:
             return None
-        return self._hinted.make_hints(vectors, share, len(starts), rng)
+        return self._hinted.draw_hints(vectors, share, len(starts), rng)
 
     def _validate_contender(self, contender: Optimiser) -> SearchValidation:
-        """Play the validation episodes with the policy at the mean of one search of the race."""
+        """Validate one search with the policy at the mean of its distribution.
+
+        Args:
+            contender: The optimiser of the search.
+        """
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
             [
-                self.play_evaluation(
+                self.play_evaluation_episodes(
                     model, VALIDATION_SEED, settings.validation_episodes, disturbance
                 )
                 for disturbance in settings.mixture
@@ -743,35 +769,39 @@ class Search:
             shares["success_share"] = float((returns > settings.success).mean())
         if failed := count_failures(returns):
             shares["validation_failed"] = failed
-        if self._hinted is not None and compute_hinted_share(self.progress) > 0.0:
-            means["hinted"] = self._compute_hinted_return(model, contender)
+        if self._hinted is not None and compute_share_of_hinted_episodes(self.progress) > 0.0:
+            means["hinted"] = self._measure_return_with_hints(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
         return SearchValidation(line, score, compute_standard_error(returns))
 
-    def _compute_hinted_return(self, model: Model, contender: Optimiser) -> float:
-        """Return the mean return of one search in the validation episodes, with the current hints.
+    def _measure_return_with_hints(self, model: Model, contender: Optimiser) -> float:
+        """Return the mean return of a policy in the validation episodes if it is given hints.
+
+        The hints are those that the search gives at the present state of the run.
 
         Args:
-            model: The policy at the mean of the search.
-            contender: The search, one of those in the race.
+            model: The policy at the mean of the distribution of a search.
+            contender: The optimiser of that search, whose mean holds the codes for the hints.
         """
         settings = self.settings
         starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._draw_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
-        outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
+        outcomes = play_episodes_under_mixture(
+            self._engine, [model], starts, settings.mixture, hints
+        )
         return compute_mean_return(outcomes.returns)
 
 
-def play_mixture(
+def play_episodes_under_mixture(
     engine: RolloutEngine,
     models: Sequence[Model],
     starts: Sequence[EpisodeStart],
     mixture: Mixture,
     hints: IdentityHints | None = None,
 ) -> Outcomes:
-    """Play every episode with every model, with the episodes divided among some disturbances.
+    """Play the same episodes with every model, each episode under one of several disturbances.
 
     Args:
         engine: Engine that plays the episodes.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import describe_walked_distances
-from an_control.learning.evaluation.evaluate import summarise_results
+from an_control.learning.evaluation.evaluate import summarise_episode_results
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular, write_file
 from an_control.system.statistics import format_mean
@@ -42,9 +42,9 @@ def compare_protocols(
 ) -> list[dict[str, Any]]:
     """Compare the results of several protocols (kinds of disturbance) with those of the first one.
 
-    Episodes with the same number have the same start under every protocol, so that their returns
-    can be subtracted. A row gives the mean and the standard deviation of these differences, and the
-    number of episodes whose returns under the two protocols are equal to the last bit.
+    The n-th episode has the same start under every protocol, so that its returns can be subtracted.
+    A row gives the mean and the standard deviation of these differences, and the number of episodes
+    whose returns under the two protocols are equal to the last bit.
 
     Args:
         runs: A mapping from each protocol to the results of its episodes.
@@ -67,11 +67,11 @@ def compare_protocols(
     return [
         {
             "protocol": name,
-            **summarise_results(results, success),
+            **summarise_episode_results(results, success),
             "difference": _compare_returns(results, first),
             "detected": sum(result.detected for result in results),
             "back": _compute_recovered_share(results, first, (until or {}).get(name)),
-            **_summarise_distances(results, walk_m),
+            **_summarise_walked_distances(results, walk_m),
             "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
@@ -108,10 +108,11 @@ def _compute_recovered_share(
     Args:
         results: Results of one protocol (kind of disturbance).
         first: Results of the first, undisturbed protocol.
-        until: Step after which signals are not permuted any more; None for never.
+        until: Step after which signals are not permuted any more; None if there is no such step.
 
     Returns:
-        The share; None if `compare_protocols` does not define it for this protocol.
+        The share, see `RECOVERED_SHARE`. It is None without such a step, for the first protocol
+        itself, if the first protocol permutes signals, or if the rewards of its steps are missing.
     """
     if until is None or results is first or any(one.rewired for one in first):
         return None
@@ -124,7 +125,9 @@ def _compute_recovered_share(
     return float(np.mean(reached))
 
 
-def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None) -> dict[str, Any]:
+def _summarise_walked_distances(
+    results: Sequence[PlayedEpisode], walk_m: float | None
+) -> dict[str, Any]:
     """Return the distances that robots covered after a stop, and how many robots reached `walk_m`.
 
     Args:
@@ -132,15 +135,15 @@ def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None)
         walk_m: Distance in metres that counts as walking again.
 
     Returns:
-        "walked_m" and "walk_again"; both are None if there was no stop, or if no robot was upright
-        at the end of the stop.
+        "walked_m", the distances in metres, and "walk_again", the number of distances of at least
+        `walk_m`. Both are None if there was no stop, or if no robot was upright at its end.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
 
 
-def format_row_lines(
+def format_terminal_lines(
     row: Mapping[str, Any], success: float | None, walk_m: float | None
 ) -> list[str]:
     """Return the lines of text that describe one protocol's results in a terminal.
@@ -168,7 +171,7 @@ def format_row_lines(
     return [f"{name:<9} {words}" for name, words in text.items()]
 
 
-def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def format_comparison_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of `compare_protocols` as a Markdown table.
 
     All numbers have the same number of decimals. It is chosen so that the largest return has at
@@ -180,7 +183,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines += [_format_row(row, digits, is_first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
-        ("walk again", [_format_distances(row) for row in rows]),
+        ("walk again", [_format_walked_distances(row) for row in rows]),
     ):
         if any(cells):
             more = [f" {head} |", "---|", *(f" {cell} |" for cell in cells)]
@@ -188,11 +191,14 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _format_distances(row: Mapping[str, Any]) -> str:
+def _format_walked_distances(row: Mapping[str, Any]) -> str:
     """Return the table cell that tells how many robots walk again after a stop, and how far.
 
     Args:
         row: A row of `compare_protocols`.
+
+    Returns:
+        The number and the median distance; "" for a protocol without stops.
     """
     if not row["walked_m"]:
         return ""
@@ -202,7 +208,7 @@ def _format_distances(row: Mapping[str, Any]) -> str:
 
 
 def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
-    """Return a row of the Markdown table.
+    """Return one row of the comparison as a line of the Markdown table.
 
     Args:
         row: A row of `compare_protocols`.
@@ -213,18 +219,18 @@ def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
     episodes = len(row["episodes"])
     cells = [
         f"`{row['protocol']}`",
-        f"{row['mean']:.{digits}f} {format_error(row['sd'], episodes, digits)}",
+        f"{row['mean']:.{digits}f} {format_standard_error(row['sd'], episodes, digits)}",
         *(f"{row[name]:.{digits}f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
         ""
         if is_first
-        else f"{apart['mean']:+.{digits}f} {format_error(apart['sd'], episodes, digits)}",
+        else f"{apart['mean']:+.{digits}f} {format_standard_error(apart['sd'], episodes, digits)}",
         "" if is_first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def format_error(sd: float, episodes: int, digits: int = 0) -> str:
+def format_standard_error(sd: float, episodes: int, digits: int = 0) -> str:
     """Return the text "+- ERROR" for the standard error of a mean.
 
     Args:
@@ -232,21 +238,21 @@ def format_error(sd: float, episodes: int, digits: int = 0) -> str:
         episodes: Number of episodes.
         digits: Digits after the decimal point.
 
-    >>> format_error(30.0, 101)
+    >>> format_standard_error(30.0, 101)
     '+- 3'
     """
     return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"
 
 
-def describe_missing_marks(path: Path, titles: Iterable[str]) -> str:
-    """Check that a Markdown file has the marks between which tables are written.
+def describe_missing_table_marks(path: Path, titles: Iterable[str]) -> str:
+    """Return a message about the marks that a Markdown file lacks, between which tables belong.
 
     Args:
         path: The file. If it does not exist, no mark is missing, because it can be created.
         titles: Titles of the tables.
 
     Returns:
-        A message on the missing marks; "" if there are none.
+        The message; "" if the file has the marks of all tables.
     """
     if not path.exists():
         return ""
@@ -257,7 +263,7 @@ def describe_missing_marks(path: Path, titles: Iterable[str]) -> str:
     return f"{path}: has no {' and no '.join(lacking)} ... {END_MARK}" if lacking else ""
 
 
-def write_tables(path: Path, tables: Mapping[str, str]) -> None:
+def write_markdown_tables(path: Path, tables: Mapping[str, str]) -> None:
     """Write tables into a Markdown file, each between the marks of its title.
 
     The marks are `<!-- table TITLE -->` and `<!-- end of table -->`. A file that does not exist is
@@ -270,7 +276,7 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
     Raises:
         ValueError: The file lacks the marks of a title.
     """
-    if problem := describe_missing_marks(path, tables):
+    if problem := describe_missing_table_marks(path, tables):
         raise ValueError(problem)
     if not path.exists():
         marked = [
@@ -302,12 +308,13 @@ def _split_text_around_table(text: str, title: str) -> tuple[str, ...]:
 
 
 class KeptResults:
-    """File of the results of finished protocols, from which an interrupted evaluation continues.
+    """File with the results of those protocols of an evaluation whose episodes have been played.
+
+    An evaluation that was interrupted continues from it.
 
     Args:
         path: The file; it is created when the first results are kept.
-        about: All options on which the results depend, except the protocols. A file that was made
-            with other options is refused.
+        about: The options on which the results depend, by name, except the protocols.
 
     Raises:
         ValueError: The file was made with other options, or is not a file of results.
@@ -339,8 +346,8 @@ class KeptResults:
 
         Args:
             protocol: The protocol's text.
-            stepwise: Whether the reward of each step is needed. Results of episodes that compiled
-                code played lack these rewards. They are not returned if the rewards are needed.
+            stepwise: Whether the reward of each step is needed. If it is, results without these
+                rewards are not returned. They come from episodes that compiled code played.
         """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
@@ -358,7 +365,7 @@ class KeptResults:
         write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete_file(self) -> None:
-        """Delete the file. Call this when the table is written."""
+        """Delete the file, which is no longer needed once the table is written."""
         self._path.unlink()
 
 

@@ -51,8 +51,8 @@ def play_episodes(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of the start states and of the disturbances.
-        protocol: Disturbance of the readings, and what happens to the state of the sensory neurons
-            (the networks of the channels).
+        protocol: Disturbance of the episodes, and what happens to the state of the sensory neurons
+            (the networks of the channels) when signals are permuted.
         report: Function that receives the result of each episode; None for none.
         watch: Function that is called after each action; None for none.
 
@@ -82,7 +82,7 @@ def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
 
     Args:
         env: The environment.
-        background: Name of the background; "" for the environment's own.
+        background: Name of the background; "" for the environment's usual one.
 
     Raises:
         ValueError: The environment has no such backgrounds.
@@ -149,10 +149,10 @@ def can_play_compiled(
     return isinstance(env.unwrapped, HasBatch) and disturbance.can_be_compiled
 
 
-def summarise_results(
+def summarise_episode_results(
     results: Sequence[PlayedEpisode], success: float | None = None
 ) -> dict[str, Any]:
-    """Summarise the results of several episodes: returns, falls, distance, speed.
+    """Return statistics of several episodes by name: returns, falls, distance walked, speed.
 
     Args:
         results: Results of the episodes.
@@ -176,8 +176,8 @@ def summarise_results(
 class ProtocolPlayer:
     """Player of evaluation episodes with one model, environment and seed.
 
-    It plays under any protocol (kind of disturbance). Compiled code plays the episodes if it
-    supports the protocol and `stepwise` is not set; else a loop in Python does.
+    Its episodes can have any protocol (kind of disturbance). Compiled code plays them if it
+    supports the protocol and `stepwise` is not set. Otherwise a loop in Python plays them.
 
     Args:
         model: The model.
@@ -211,10 +211,10 @@ class ProtocolPlayer:
         """Play episodes under a protocol and return their results.
 
         Args:
-            protocol: Disturbance of the episodes, with settings of the policy.
+            protocol: Disturbance of the episodes, and how the policy is changed for them.
             episodes: Number of episodes.
-            report: Function that receives the result of each episode, unless compiled code plays
-                the episodes; None for none.
+            report: Function that receives the result of each episode; None for none. It is not
+                called if compiled code plays the episodes.
             watch: Function that is called after each action; None for none.
 
         Raises:

@@ -19,7 +19,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
-from an_control.learning.evaluation.comparison import format_error
+from an_control.learning.evaluation.comparison import format_standard_error
 from an_control.learning.evaluation.plots import save_figures
 from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import PlayedEpisode, play_episode
@@ -38,16 +38,14 @@ that neuron's input slot to none of the channels.
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Shares of the channels that a policy has identified, by steps since they were shuffled.
+    """Shares of the episodes in which a policy has identified each channel k steps after a shuffle.
 
-    They are measured in episodes with N channels, which are shuffled again every K steps. A share
-    is NaN where no step was counted.
+    They are measured in episodes with N channels, which are shuffled at the reset and again every K
+    steps. A share (0..1) is NaN where no step was counted.
 
     Attributes:
-        first: Share (K, N) of the episodes in which a channel is identified, by steps since the
-            reset.
-        later: Share (K, N) of the later shuffles after which a channel is identified, by steps
-            since then.
+        first: Share (K, N) for each number of steps since the reset, and each channel.
+        later: Share (K, N) for each number of steps since a later shuffle, and each channel.
         confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
             the channel of a column; the last column stands for no channel.
     """
@@ -57,13 +55,13 @@ class IdentifiedShares:
     confusion: np.ndarray
 
     def compute_mean_shares_after(self, steps: int) -> tuple[float, float]:
-        """Return which share of the channels is identified some steps after a shuffle, on average.
+        """Return the mean share (0..1) of the channels that are identified after some steps.
 
         Args:
-            steps: Number of steps.
+            steps: Number of steps since the shuffle.
 
         Returns:
-            The share that many steps after the reset, and that many steps after a later shuffle.
+            The share after the shuffle at the reset, and the share after later shuffles.
         """
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
@@ -71,17 +69,17 @@ class IdentifiedShares:
 class _IdentificationCounter:
     """Counter of how often a policy identifies each of the channels, at each step.
 
-    It is called after each action of an episode.
+    `play_episode` calls it after each action of an episode.
 
     Args:
         channels: Ids of the channels, in the environment's order.
-        every: Number of steps between two reshuffles.
+        shuffle_interval: Number of steps between two shuffles of the channels.
     """
 
-    def __init__(self, channels: Sequence[str], every: int) -> None:
+    def __init__(self, channels: Sequence[str], shuffle_interval: int) -> None:
         self._index = {name: place for place, name in enumerate(channels)}
-        self._every, self._step = every, 0
-        self.right, self.seen = (np.zeros((2, every, len(channels))) for _ in range(2))
+        self._every, self._step = shuffle_interval, 0
+        self.right, self.seen = (np.zeros((2, shuffle_interval, len(channels))) for _ in range(2))
         self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
 
     def start_episode(self) -> None:
@@ -89,11 +87,11 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Note which channels the policy identifies at this step.
+        """Count the channels that the policy identifies at the present step.
 
         Args:
-            policy: The policy, after its action.
-            disturber: Object that shuffled the channels, and so knows their true order.
+            policy: The policy, after its action of this step.
+            disturber: Object that shuffled the channels and knows their true order.
         """
         shows = dict(zip(disturber.ids, disturber.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
@@ -115,11 +113,11 @@ def count_identified_channels(
     channels: tuple[str, ...],
     episodes: int,
     seed: int,
-    every: int,
+    shuffle_interval: int,
 ) -> IdentifiedShares:
-    """Play episodes and count at every step which channels a policy identifies.
+    """Play episodes and measure at every step which channels a policy identifies.
 
-    Which channel was taken for which is counted only in the second half of the steps between two
+    The field `confusion` of the result counts only the second half of the steps between two
     shuffles, because at first no channel can be known.
 
     Args:
@@ -128,7 +126,7 @@ def count_identified_channels(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
-        every: Number of steps between two reshuffles.
+        shuffle_interval: Number of steps between two reshuffles.
 
     Raises:
         ValueError: The policy has no softmax attention, or has a monitor.
@@ -142,10 +140,12 @@ def count_identified_channels(
         raise ValueError(
             "identification: not with a monitor, which orders the channels before the neurons"
         )
-    counter = _IdentificationCounter(channels, every)
+    counter = _IdentificationCounter(channels, shuffle_interval)
     for start in make_evaluation_starts(seed, episodes):
         counter.start_episode()
-        disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
+        disturber = Disturber(
+            channels, DisturbanceSettings(Shuffle(True, shuffle_interval)), start.run
+        )
         play_episode(policy, env, channels, disturber, start, watch=counter)
     share = np.where(counter.seen, counter.right / np.maximum(counter.seen, 1), np.nan)
     return IdentifiedShares(share[0], share[1], counter.confusion)
@@ -184,9 +184,9 @@ def play_with_frozen_channels(
     episodes: int,
     seed: int,
 ) -> dict[str, list[PlayedEpisode]]:
-    """Play the same episodes, shuffled at the reset, with each channel frozen in turn.
+    """Play the same episodes once for each channel, with that channel frozen.
 
-    A frozen channel repeats its first reading.
+    A frozen channel repeats its first reading. The channels are shuffled at the reset.
 
     Args:
         policy: The policy.
@@ -214,10 +214,10 @@ def play_with_frozen_channels(
     }
 
 
-def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
-    """Return a Markdown table with one row for each frozen channel, sorted by rising mean return.
+def format_frozen_channel_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
+    """Return a Markdown table of returns and distances with one row for each frozen channel.
 
-    The distance is empty for tasks that measure none.
+    The rows are sorted by rising mean return. The distance is empty for tasks that measure none.
 
     Args:
         frozen: A mapping from the id of the frozen channel to the results of its episodes.
@@ -228,7 +228,7 @@ def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
         totals = np.array([result.total for result in frozen[name]])
         ways = [one.distance_m for one in frozen[name] if one.distance_m is not None]
         walked = f"{np.mean(ways):.1f}" if ways else ""
-        mean = f"{totals.mean():.0f} {format_error(totals.std(), len(totals))}"
+        mean = f"{totals.mean():.0f} {format_standard_error(totals.std(), len(totals))}"
         rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked} |")
     return "\n".join(rows)
 
@@ -237,7 +237,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
-        shares_by_step: Shares of the channels that the policy has identified.
+        shares_by_step: Shares that `count_identified_channels` returned.
     """
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
@@ -252,10 +252,10 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
 
 
 def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
-    """Plot how soon each channel is identified, and which channels were taken for which.
+    """Plot how soon each channel is identified, and which channels are confused with each other.
 
     Args:
-        shares: Shares of the channels that the policy has identified.
+        shares: Shares and confusions that `count_identified_channels` returned.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
@@ -282,7 +282,7 @@ class IdentificationResult:
     """Result of `measure_identification`.
 
     Attributes:
-        figures: The measured numbers, for JSON.
+        figures: The measured numbers by name, for a JSON file.
         tables: Markdown tables by title.
         pictures: Paths of the pictures that were written.
     """
@@ -293,7 +293,12 @@ class IdentificationResult:
 
 
 def measure_identification(
-    path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
+    path: Path,
+    task: str | None,
+    episodes: int,
+    seed: int,
+    shuffle_interval: int,
+    plots: Path | None,
 ) -> IdentificationResult:
     """Measure how soon a policy identifies its channels, and its returns if one channel is frozen.
 
@@ -304,7 +309,7 @@ def measure_identification(
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
-        every: Number of steps between two reshuffles.
+        shuffle_interval: Number of steps between two reshuffles.
         plots: Folder for the picture; None for no picture.
 
     Raises:
@@ -316,9 +321,9 @@ def measure_identification(
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = count_identified_channels(policy, env, channels, episodes, seed, every)
+        found = count_identified_channels(policy, env, channels, episodes, seed, shuffle_interval)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
-    tables = format_identification_table(found), format_frozen_table(frozen)
+    tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []
     if plots is not None:
         pictures = save_figures({"identification": plot_identification(found, channels)}, plots)

@@ -45,15 +45,16 @@ class AttentionTrace:
         self.keys: list[np.ndarray] = []
 
     def record(self, policy: Policy, disturber: Disturber) -> None:
-        """Record attention (M, N) and keys (N, k) of a step, in the environment's order of signals.
+        """Append the policy's attention (M, N) and keys (N, k) at the present step to the lists.
 
-        Missing signals are NaN. For image patches, what each patch contributes to the attention
-        message (N, m) is recorded instead of keys. Pass this method as the argument `watch` of
-        `play_episodes`. Nothing is recorded for a policy without attention.
+        The N signals are in the environment's order; missing ones are NaN. For image patches, only
+        what each patch adds to the attention message (N, m) is appended, to the list of keys. For a
+        policy without attention nothing is appended. The method serves as the argument `watch` of
+        `play_episodes`.
 
         Args:
-            policy: The policy, after its action.
-            disturber: Object that permuted the signals, and so knows their true order.
+            policy: The policy, after its action of this step.
+            disturber: Object that permuted the signals and knows their true order.
         """
         attention, report = policy.attention, policy.monitor_report
         keys = policy.message_contributions if policy.keys is None else policy.keys
@@ -79,39 +80,41 @@ class AttentionTrace:
             self.attention.append(by_signal)
 
 
-def choose_plotted_steps(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
+def choose_plotted_steps(steps: int, permutation_steps: Sequence[int]) -> tuple[int, list[int]]:
     """Choose a permutation of the signals in an episode, and the steps around it to plot.
 
     Args:
         steps: Number of steps of the episode.
-        rewired: Steps at which signals were permuted.
+        permutation_steps: Steps at which signals were permuted.
 
     Returns:
-        The step of the chosen permutation, which is the middle one of all, or 0 if there is none,
-        and the steps to plot.
+        The step of the chosen permutation, and a list of the steps to plot. The chosen permutation
+        is the middle one of all; its step is 0 if there is none.
     """
-    middle = [step for step in rewired if 0 < step <= steps - 2]
+    middle = [step for step in permutation_steps if 0 < step <= steps - 2]
     at = middle[len(middle) // 2] if middle else 0
-    ends = [step for step in rewired if step > at]
+    ends = [step for step in permutation_steps if step > at]
     last = min([steps, *ends]) - 1
     return at, [at + offset for offset in MOMENTS if 0 <= at + offset <= last]
 
 
-def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
+def plot_attention(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot the attention of each query to each signal at several steps around a permutation.
+
+    `choose_plotted_steps` chooses these steps.
 
     Args:
         trace: Recorded attention of one episode.
-        rewired: Steps at which signals were permuted.
+        permutation_steps: Steps of the episode at which signals were permuted.
     """
-    at, steps = choose_plotted_steps(len(trace.attention), rewired)
+    at, steps = choose_plotted_steps(len(trace.attention), permutation_steps)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
         image = axis.imshow(
             trace.attention[step], vmin=-reach, vmax=reach, cmap="RdBu_r", aspect="auto"
         )
-        axis.set_title(_format_moment(step, at), fontsize=10)
+        axis.set_title(_format_plot_title(step, at), fontsize=10)
         axis.set_xticks(range(len(trace.channels)), trace.channels, rotation=90, fontsize=5)
         axis.tick_params(axis="y", labelsize=6)
     axes[0][0].set_ylabel("query")
@@ -122,16 +125,16 @@ def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
+def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot each signal's key on the two principal axes of the episode's keys.
 
     A short line behind each point shows where the key was at the previous steps.
 
     Args:
         trace: Recorded keys of one episode.
-        rewired: Steps at which signals were permuted.
+        permutation_steps: Steps at which signals were permuted.
     """
-    at, steps = choose_plotted_steps(len(trace.keys), rewired)
+    at, steps = choose_plotted_steps(len(trace.keys), permutation_steps)
     points = project_on_principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
     figure, axes = plt.subplots(
@@ -142,7 +145,7 @@ def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
         for number, colour in enumerate(colours):
             axis.plot(*points[start : step + 1, number].T, color=colour, linewidth=0.6)
             axis.plot(*points[step, number], "o", color=colour, markersize=4)
-        axis.set_title(_format_moment(step, at), fontsize=10)
+        axis.set_title(_format_plot_title(step, at), fontsize=10)
         axis.tick_params(labelsize=6)
     for number in range(len(trace.channels)):
         axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
@@ -219,7 +222,7 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
 def average_rewards_around_permutations(
     results: Sequence[PlayedEpisode],
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Average the reward at each step before and after permutations of the signals.
+    """Average the rewards of steps before and after a permutation, by their distance from it.
 
     Around one permutation, only the steps after the previous permutation and before the next one
     count.
@@ -228,8 +231,8 @@ def average_rewards_around_permutations(
         results: Results of episodes, with the reward of each step.
 
     Returns:
-        Numbers of steps since the permutation (n,), negative before it, the mean reward at each
-        (n,), and the number of permutations.
+        The distances (n,) in steps, negative before a permutation; the mean reward (n,) at each of
+        them; and the number of permutations.
     """
     gathered: dict[int, list[float]] = {}
     count = 0
@@ -320,7 +323,7 @@ def plot_missing_channels(
 
 
 def describe_protocol(protocol: str) -> str:
-    """Return a protocol (the disturbances of an evaluation) as a readable label.
+    """Convert a protocol, the text of an evaluation's disturbances, to a label in plain words.
 
     >>> describe_protocol("reset+100,delay=1")
     'order unknown from the start, channels moved every 100 steps, delay=1'
@@ -351,17 +354,18 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
     return written
 
 
-def make_file_name(protocol: str) -> str:
+def make_protocol_file_name(protocol: str) -> str:
     """Return the text of a protocol as a file name, in which "_" replaces unusual characters."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
-def _format_moment(step: int, permutation_step: int) -> str:
-    """Return the title of a plot, which tells how many steps it is from the permutation.
+def _format_plot_title(step: int, permutation_step: int) -> str:
+    """Return the title of a plot, such as "one step before" or "10 steps after".
 
     Args:
         step: Step of the episode that the plot shows.
-        permutation_step: Step of the permutation; 0 if there was none.
+        permutation_step: Step of the permutation, from which the title counts. It is 0 if there was
+            none; then the title counts from the start of the episode.
     """
     offset = step - permutation_step
     if not permutation_step:

@@ -20,7 +20,7 @@ from an_control.disturbance import Disturber
 from an_control.learning.rollout.engine import EpisodeStart, make_evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
-from an_control.learning.teacher.teachers import Teacher, convert_units
+from an_control.learning.teacher.teachers import Teacher, convert_teacher_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import find_adapter
@@ -102,7 +102,9 @@ class ScoreRow:
         return float(self.return_array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:
-        """Return the score of the row; NaN if the teacher is no better than the random policy.
+        """Return the score, on a scale where the random policy has 0 and the teacher has 1.
+
+        It is NaN if the teacher's mean return is not above that of the random policy.
 
         Args:
             random: Row of the random policy.
@@ -128,16 +130,19 @@ class ScorePlayer:
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
     ) -> None:
         self._env, self._channels = env, tuple(channels)
-        self._teacher = convert_units(teacher, find_adapter(env).units)
+        self._teacher = convert_teacher_units(teacher, find_adapter(env).units)
         self._policy = make_policy(model)
         self.failures = FailureCounter()
         """Counter of the episodes that failed, which are left out of the rows."""
 
     def select_meaningful_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the rows of the table that are meaningful for this task, not yet played.
+        """Return the further rows of the table that say something about this task, to be played.
+
+        Rows with missing channels need enough channels. Rows in which signals are permuted again
+        and again need long episodes.
 
         Args:
-            rows: The played rows of the random policy and the teacher.
+            rows: The rows of the random policy and the teacher, whose episodes have been played.
         """
         steps = rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
@@ -151,12 +156,15 @@ class ScorePlayer:
     def play_row(
         self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
-        """Play the episodes of one row until a limit of processor time, and leave out failed ones.
+        """Play the episodes of one row until a limit of processor time, and return the results.
+
+        Episodes that fail are left out.
 
         Args:
             case: The row.
             seconds: Limit of processor time, in seconds.
-            bounds: Minimum and maximum number of episodes.
+            bounds: Minimum number of episodes, which are played even after the time limit, and
+                maximum number.
 
         Raises:
             BrokenEnvironmentError: Nearly all episodes failed.
@@ -170,7 +178,7 @@ class ScorePlayer:
                 if case.actor == "student":
                     episodes.append(self._play_student(disturber, start, protocol))
                 else:
-                    episodes.append(self._play_unshuffled(case.actor, disturber, start))
+                    episodes.append(self._play_random_or_teacher(case.actor, disturber, start))
             except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
@@ -194,28 +202,31 @@ class ScorePlayer:
         Args:
             disturber: Object that disturbs the episode.
             start: Seeds of the episode.
-            protocol: The disturbance, with settings of the policy.
+            protocol: The disturbance, and how the policy is changed for it.
         """
         policy: Policy = self._policy
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
 
-    def _play_unshuffled(
+    def _play_random_or_teacher(
         self, actor: str, disturber: Disturber, start: EpisodeStart
     ) -> tuple[float, int]:
-        """Play one episode with the random policy or the teacher.
+        """Play one episode with the random policy or the teacher, on channels in nominal order.
 
-        Return the sum of its rewards and its number of steps.
-
-        The policy receives the readings in the environment's order. All other disturbances apply.
+        All disturbances except a permutation apply.
 
         Args:
-            actor: "random" or "teacher".
+            actor: Policy that acts, "random" or "teacher".
             disturber: Object that disturbs the episode.
             start: Seeds of the episode.
+
+        Returns:
+            The sum of the rewards, and the number of steps.
         """
         disturber.reset(start.episode)
-        act = self._make_random_policy(start) if actor == "random" else self._make_teacher()
+        act = (
+            self._make_random_policy(start) if actor == "random" else self._make_teacher_function()
+        )
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
@@ -225,7 +236,7 @@ class ScorePlayer:
             episode.send_action(action)
         return episode.total, len(episode.rewards)
 
-    def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_teacher_function(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return the teacher as a function from an observation (N,) to an action (A,).
 
         The function replaces a missing reading by the newest reading that its channel had before.

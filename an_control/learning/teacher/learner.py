@@ -23,12 +23,12 @@ from an_control.learning.runs.run_folder import find_units
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import (
     LibraryAlgorithm,
-    centre_logits,
+    centre_and_scale_logits,
     fold_normalisation,
     make_mlp_model,
 )
 from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
-from an_control.learning.teacher.teachers import Layers, Teacher, collect_run_hashes
+from an_control.learning.teacher.teachers import Layers, Teacher, select_run_hashes
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
 from an_control.learning.training_disturbances import draw_one_disturbance
 from an_control.load import make_policy
@@ -48,7 +48,9 @@ since the first validation."""
 
 
 class Contender:
-    """Reinforcement learning algorithm with environments, which may compete with other contenders.
+    """Reinforcement learning algorithm with its environments, one of those that compete in a run.
+
+    The contenders differ in their exploration noise.
 
     Args:
         folder: The run's folder.
@@ -93,13 +95,17 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether no validation was clearly better in the last half of the steps so far."""
+        """Return whether the newest clear improvement in a validation is too long ago.
+
+        It is if at least as many steps have passed since as before it, and at least the `patience`
+        of the settings.
+        """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
     def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
-        self.library.freeze_actor(self.done < self.settings.warm_up)
+        self.library.set_actor_frozen(self.done < self.settings.warm_up)
         line = self.library.train_iteration()
         self.done += 1
         return line
@@ -114,18 +120,20 @@ class Contender:
                 between -1 and 1.
 
         Returns:
-            A list with the weights and the biases of each layer, and whether a tanh follows the
-            last layer.
+            The weight and the bias of each layer, and whether a tanh follows the last layer.
         """
         layers, squashed = self.library.export_actor()
         if choices:
-            layers, squashed = centre_logits(layers, choices, largest_logit), True
+            layers, squashed = centre_and_scale_logits(layers, choices, largest_logit), True
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Record the mean return of a validation.
+        """Store a validation if it is the best so far, or clearly better than all before it.
 
-        A clear improvement restarts the count of steps after which training counts as stalled.
+        Training counts as stalled too many steps after the newest clear improvement.
+
+        Args:
+            validation: Mean return of the validation's episodes.
         """
         self.best = max(self.best, validation)
         if self._first is None:
@@ -163,7 +171,7 @@ validation."""
 
 @dataclass(frozen=True)
 class TeacherLimits:
-    """Limits of a run. The run ends when it reaches any of them. None means no such limit."""
+    """Limits of a teacher's training. It ends when it reaches any of them; None means no limit."""
 
     minutes: float | None = None
     """Processor time in minutes."""
@@ -214,9 +222,7 @@ class TeacherLearner:
         self._task = describe_task(self._env, name, environment)
         self._choices = get_choice_group_sizes(self._env)
         self._started = start is not None
-        self._hashes = collect_run_hashes(
-            folder, start_hash=None if start is None else start.digest
-        )
+        self._hashes = select_run_hashes(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
             Contender(folder, environment, units, one, seed, start)
             for one in make_contender_settings(settings)
@@ -234,7 +240,7 @@ class TeacherLearner:
 
     @property
     def steps(self) -> int:
-        """Return an estimate of the run's number of iterations, from the share that is finished."""
+        """Return the run's number of iterations, estimated from the share that is finished."""
         if self.end_reason:
             return self._done
         share = self.progress
@@ -256,18 +262,20 @@ class TeacherLearner:
 
     @property
     def _used_share_of_limits(self) -> float:
-        """Return the used share (0..1) of the run's limits of time and steps."""
+        """Return the used share (0..1) of the run's limit of time or steps, the larger of both."""
         return self._compute_share_of_limits(self._done, self._seconds)
 
-    def _compute_share_of_limits(self, done: int, seconds: float) -> float:
-        """Return which share (0..1) of the run's limits a number of iterations and a time use up.
+    def _compute_share_of_limits(self, iterations: int, seconds: float) -> float:
+        """Return the share (0..1) of the run's limit of time or steps that a part of it has used.
+
+        If the run has both limits, it is the larger share.
 
         Args:
-            done: Number of iterations.
+            iterations: Number of iterations.
             seconds: Processor time in seconds.
         """
         limits = self.limits
-        shares = [done * self.settings.iteration / (limits.steps or math.inf)]
+        shares = [iterations * self.settings.iteration / (limits.steps or math.inf)]
         if limits.minutes is not None:
             shares.append(seconds / (60.0 * limits.minutes))
         return min(1.0, max(shares))
@@ -338,7 +346,7 @@ class TeacherLearner:
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
         if validated and self.progress >= self.settings.race:
-            self._keep_contenders([max(self._contenders, key=lambda one: one.best)])
+            self._close_contenders_except([max(self._contenders, key=lambda one: one.best)])
         return line
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -353,7 +361,7 @@ class TeacherLearner:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the state to a checkpoint that `make_checkpoint` returned."""
-        self._keep_contenders(
+        self._close_contenders_except(
             [one for one in self._contenders if one.noise_kind in state["contenders"]]
         )
         self._newest = self._contenders[0]
@@ -379,7 +387,7 @@ class TeacherLearner:
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _keep_contenders(self, contenders: list[Contender]) -> None:
+    def _close_contenders_except(self, contenders: list[Contender]) -> None:
         """Close and drop all contenders except the given ones."""
         for one in self._contenders:
             if one not in contenders:
@@ -387,11 +395,11 @@ class TeacherLearner:
         self._contenders = contenders
 
     def _measure_validation_return(self) -> float:
-        """Play validation episodes and return the mean return of the policy as it would be saved.
+        """Return the mean return in the validation episodes of the policy as it would be saved.
 
-        The policy acts without exploration noise and without bursts of random actions. For each
-        episode one disturbance was drawn when the run was set up, and every validation uses it
-        again. Episodes that fail are left out. If all fail, the result is NaN.
+        The policy acts without exploration noise and without bursts of random actions. Every
+        validation has the same episodes with the same disturbances. Episodes that fail are left
+        out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures
@@ -399,14 +407,14 @@ class TeacherLearner:
         for seed, fault in self._validations:
             policy.reset()
             try:
-                totals.append(self._play_validation(policy, ids, seed, fault))
+                totals.append(self._play_validation_episode(policy, ids, seed, fault))
             except BrokenEnvironmentError as failure:
                 failures.count_failure(failure)
             else:
                 failures.count_success()
         return float(np.mean(totals)) if totals else math.nan
 
-    def _play_validation(
+    def _play_validation_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
         """Play one validation episode and return the sum of its rewards.

@@ -48,8 +48,8 @@ class ReplayFile:
         self._path, self._buffer = path, buffer
         self._kept = 0
 
-    def append_transitions(self, total: int) -> None:
-        """Write the transitions that were added to the buffer since the last call.
+    def append_new_transitions(self, total: int) -> None:
+        """Append the transitions that are new in the buffer since the last call to the file.
 
         Args:
             total: Number of transitions that were ever added to the buffer.
@@ -72,8 +72,11 @@ class ReplayFile:
             raise RunError(f"{self._path}: {error.strerror}") from error
         self._kept = total
 
-    def read_transitions(self, total: int) -> None:
-        """Read the buffer's content as it was after `total` transitions.
+    def load_transitions_into_buffer(self, total: int) -> None:
+        """Fill the buffer from the file with the transitions of a checkpoint.
+
+        Args:
+            total: Number of transitions that had ever been added to the buffer at the checkpoint.
 
         Raises:
             RunError: The file cannot be read, or has fewer records than the checkpoint says.
@@ -147,11 +150,13 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
 
 
 def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
-    """Return layers that do the same as given ones, but take observations without normalisation.
+    """Return layers that include the normalisation of the observations.
+
+    They return for an observation what `layers` return for the normalised observation.
 
     Args:
         layers: Pairs of weight and bias, one for each layer, which take normalised observations.
-        normalisation: Normalisation of the observations that `layers` take.
+        normalisation: Normalisation of the observations.
     """
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
@@ -159,10 +164,11 @@ def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
 
 
 def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each logit the mean of all logits of the same group of options.
+    """Return for each logit the mean logit of the group of options to which it belongs.
 
     Args:
-        logits: Logits (A, ...) of all options.
+        logits: Logits (A, ...) of all options, one group after the other. They may also be the rows
+            of a layer's weights from which the logits are computed.
         choices: Number of options of each group of discrete actions. For a group of one option the
             mean is taken to be 0.
 
@@ -178,14 +184,14 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
     return np.concatenate(parts)
 
 
-def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """Return layers that choose the same options as given layers, but have logits between -1 and 1.
+def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
+    """Change the last layer so that the logits lie between -1 and 1, but choose the same options.
 
     The mean of the logits of a group is subtracted from each of them, and all logits are divided by
     `largest`.
 
     Args:
-        layers: Pairs of weight and bias, one for each layer.
+        layers: Pairs of weight and bias, one for each layer; the last one computes the logits.
         choices: Number of options of each group of discrete actions.
         largest: Largest absolute value of a logit, after the mean of its group was subtracted.
     """
@@ -292,7 +298,7 @@ class LibraryAlgorithm:
             start is not None and start.output == "tanh"
         )
         if start is not None:
-            self._load_actor(start)
+            self._copy_start_network_into_actor(start)
 
     @property
     def steps(self) -> int:
@@ -314,11 +320,13 @@ class LibraryAlgorithm:
             line["return"] = float(np.mean(returns))
         return line | self.failures.take_metrics()
 
-    def freeze_actor(self, frozen: bool) -> None:
-        """Let PPO's actor stop or continue learning, if the settings have a warm-up.
+    def set_actor_frozen(self, frozen: bool) -> None:
+        """Set whether PPO's actor stops learning, so that only the critic learns.
+
+        Without a warm-up in the settings this does nothing.
 
         Args:
-            frozen: Whether the actor's weights stay constant, so that only the critic learns.
+            frozen: True to keep the actor's weights constant, False to let the actor learn.
         """
         if self._settings.warm_up:
             policy = self._algorithm.policy
@@ -327,7 +335,7 @@ class LibraryAlgorithm:
                 parameter.requires_grad_(not frozen)
 
     def export_actor(self) -> tuple[Layers, bool]:
-        """Return the weights and biases of the actor's layers, and whether a tanh follows."""
+        """Return weight and bias of each actor layer, and whether a tanh follows the last one."""
         return export_actor_layers(self._algorithm), self._squashed
 
     def compute_normalisation(self) -> Normalisation:
@@ -347,10 +355,9 @@ class LibraryAlgorithm:
         return Normalisation(known.mean.copy(), sd)
 
     def compute_largest_logit(self, choices: Sequence[int]) -> float:
-        """Return the largest absolute value of the logits in the newest training episodes.
+        """Return the largest absolute value of PPO's centred logits in the newest iteration.
 
-        Before that, the mean of all logits of the same group of options is subtracted from each
-        logit.
+        A logit is centred by subtracting the mean logit of its group of options.
 
         Args:
             choices: Number of options of each group of discrete actions.
@@ -381,7 +388,7 @@ class LibraryAlgorithm:
             if (known := getattr(vectorised, name, None)) is not None:
                 state[name] = {"mean": known.mean, "var": known.var, "count": known.count}
         if self._replay is not None:
-            self._replay.append_transitions(self.steps)
+            self._replay.append_new_transitions(self.steps)
             if (temperature := getattr(algorithm, "log_ent_coef", None)) is not None:
                 state["temperature"] = temperature
         return state
@@ -404,7 +411,7 @@ class LibraryAlgorithm:
         for one, episode in zip(self._episodes, state["episodes"], strict=True):
             one.restore(episode)
         if self._replay is not None:
-            self._replay.read_transitions(self.steps)
+            self._replay.load_transitions_into_buffer(self.steps)
         if "temperature" in state:
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))
@@ -415,7 +422,7 @@ class LibraryAlgorithm:
         """Close the environments."""
         self._vectorised.close()
 
-    def _load_actor(self, start: Teacher) -> None:
+    def _copy_start_network_into_actor(self, start: Teacher) -> None:
         """Copy a teacher's relu network into PPO's actor."""
         policy = self._algorithm.policy
         if self._squashed:
@@ -439,7 +446,7 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
-    """Return the environment. It serves where stable-baselines3 wants a function that makes one."""
+    """Return the given environment, where stable-baselines3 calls a function that makes one."""
     return env
 
 
@@ -447,7 +454,7 @@ def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> An
     """Return a new algorithm of stable-baselines3 or sb3-contrib.
 
     Args:
-        vectorised: Environment of the library that holds all environments of the training.
+        vectorised: Vectorised environment of the library, which holds all training environments.
         settings: The algorithm and its settings.
         seed: Seed of the random numbers of the algorithm.
     """

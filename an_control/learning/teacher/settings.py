@@ -165,15 +165,15 @@ def choose_teacher_settings(
 
 
 def make_contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
-    """Return the settings of the algorithms that compete, one for each kind of exploration noise.
+    """Return the settings of the algorithms that compete in a run.
 
-    They compete because it is not known in advance which noise suits a robot. With independent
-    noise PyBullet's hopper learns to stand still, and with smooth noise MuJoCo's cheetah stays
-    slow.
+    There is one for each kind of exploration noise, smooth and independent, because it is not known
+    in advance which kind suits a robot. With independent noise PyBullet's hopper learns to stand
+    still, and with smooth noise MuJoCo's cheetah stays slow.
 
     Args:
-        settings: Settings with smooth noise. If their field `race` is 0, only these settings are
-            returned.
+        settings: Settings with smooth noise. If their field `race` is 0, nothing competes, and only
+            these settings are returned.
     """
     if not settings.race:
         return [settings]
@@ -187,7 +187,7 @@ def _remove_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
 
 
 def make_smoke_settings(settings: TeacherSettings) -> TeacherSettings:
-    """Return settings with which a training takes only seconds, to test that it runs."""
+    """Return settings with which a training takes only seconds, for a smoke test."""
     options = {**settings.options, "batch_size": 16}
     if "learning_starts" in options:
         options["learning_starts"] = 40

@@ -61,15 +61,15 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
     return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
-def collect_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return the hashes to store in the settings of a run, by name.
+def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
+    """Return those of the given hashes that belong into the settings of a run, by name.
 
-    If the folder holds a run that began in an older version, which did not store some of the
-    hashes, these are left out.
+    If the folder holds a run of an older version that did not store a hash of some name, that hash
+    is left out. The settings then equal the stored ones, and the run can be continued.
 
     Args:
         folder: The run's folder.
-        digests: Hashes by name. A hash that is None is left out.
+        digests: Hashes of models that the run uses, by name. A hash that is None is left out.
     """
     known = {name: value for name, value in digests.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
@@ -96,17 +96,17 @@ Output = Literal["clip", "tanh"]
 
 
 class Teacher(Protocol):
-    """Interface of a teacher, a policy that acts on whole observations.
+    """Interface of a teacher, a policy that acts on whole observations in a fixed order.
 
-    A teacher that is a relu network gives access to its layers, so that the head of a student (the
-    layers that compute the actions) can copy them.
+    If it is a relu network, `layers` gives access to its weights, so that they can be copied into
+    the head of a student (the layers that compute the actions).
     """
 
     @property
     def layers(self) -> Layers | None:
-        """Return the weight (out, in) and the bias (out,) of each layer.
+        """Return the weight (out, in) and the bias (out,) of each layer of a relu network.
 
-        None is returned if the teacher is not a relu network.
+        It is None if the teacher is not a relu network.
         """
 
     @property
@@ -209,12 +209,12 @@ class ChoiceTeacher:
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
-def convert_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that acts like a given one, but takes readings in other units.
+def convert_teacher_units(teacher: Teacher, units: Units) -> Teacher:
+    """Return a teacher that acts like another one, but takes readings that are scaled differently.
 
     Args:
-        teacher: The given teacher.
-        units: Offsets and scales by which the readings that the new teacher takes are normalised.
+        teacher: The other teacher, whose `units` say how its own readings are normalised.
+        units: Offsets and scales by which the readings for the new teacher are normalised.
     """
     own = teacher.units
     if own == units:
@@ -255,11 +255,11 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
-        return _import_function(text, path, env)
+        return _import_teacher_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
         return _load_from_stable_baselines(algorithm, Path(path), env)
     if is_onnx(text):
-        return _load_onnx(text, env)
+        return _load_onnx_teacher(text, env)
     if not text.endswith(".safetensors"):
         raise ValueError(
             f"teacher {text!r}: must be a .safetensors or .onnx file, ALGORITHM:FILE.zip with an"
@@ -268,7 +268,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
         raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
-    _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
+    _check_teacher_fits(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = get_head_layers(model.arrays, len(model.sizes.head) + 1)
         return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
@@ -281,7 +281,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     )
 
 
-def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _load_onnx_teacher(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     """Read an ONNX file, a network of another tool, as a teacher.
 
     Args:
@@ -301,7 +301,7 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
             f"teacher {text}: reads states, a history, the previous action or a phase; a teacher"
             " must act on one observation alone"
         )
-    _check_sizes(text, env, (len(layout.channels),), (network.action.size,))
+    _check_teacher_fits(text, env, (len(layout.channels),), (network.action.size,))
     policy = make_policy(model, "off")
     channels = describe_task(env, "", "").channels
     ids = channels if set(channels) == set(policy.nominal_ids) else policy.nominal_ids
@@ -310,7 +310,7 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     )
 
 
-def _import_function(
+def _import_teacher_function(
     text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
     """Import a function as a teacher, and try it on the first observation of the environment.
@@ -371,7 +371,7 @@ def _load_from_stable_baselines(
             f"teacher {algorithm}:{path}: needs Box spaces, but has {readings} and {actions}"
         )
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
-    _check_sizes(f"{algorithm}:{path}", env, *flat)
+    _check_teacher_fits(f"{algorithm}:{path}", env, *flat)
 
     unit = make_action_conversion(actions).to_numbers
 
@@ -383,13 +383,13 @@ def _load_from_stable_baselines(
     return FunctionTeacher(act, hash_arrays(numbers, algorithm))
 
 
-def _check_sizes(
+def _check_teacher_fits(
     name: str,
     env: gymnasium.Env[Any, Any],
     readings: tuple[int, ...],
     actions: tuple[int, ...],
 ) -> None:
-    """Raise ValueError if a teacher does not fit an environment.
+    """Raise ValueError unless a teacher has the environment's numbers of readings and actions.
 
     Args:
         name: Text with which the user named the teacher, for the text of the error.
@@ -407,14 +407,13 @@ def _check_sizes(
 
 def find_task_teacher(task: str) -> Teacher | None:
     """Return the teacher that this package contains for a task, or None if there is none."""
-    return load_packaged_ant_teacher() if task == "ant" else None
+    return load_pybullet_ant_teacher() if task == "ant" else None
 
 
-def load_packaged_ant_teacher() -> NetworkTeacher:
-    """Return the ant policy among the examples of the PyPI package `pybullet`, an MLP 28-128-64-8.
+def load_pybullet_ant_teacher() -> NetworkTeacher:
+    """Return the ant policy that is an example in the PyPI package `pybullet`, an MLP 28-128-64-8.
 
-    The arrays of the policy are read from the syntax tree of the example. The example itself is not
-    run.
+    Its arrays are read from the Python source of the example, which is not run.
 
     Raises:
         ValueError: The package is not installed, or the example does not contain the expected
@@ -425,18 +424,23 @@ def load_packaged_ant_teacher() -> NetworkTeacher:
         raise ValueError("teacher: the package pybullet is not installed (pip install pybullet)")
     path = Path(spec.submodule_search_locations[0]) / PACKAGED_ANT
     try:
-        arrays = _parse_arrays(path.read_text(encoding="utf-8"))
+        arrays = _parse_ant_arrays(path.read_text(encoding="utf-8"))
         weights, biases = arrays[::2], arrays[1::2]
         return NetworkTeacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
     except (OSError, SyntaxError, KeyError, ValueError) as error:
         raise ValueError(f"teacher: {path}: {error!r}") from error
 
 
-def _parse_arrays(source: str) -> list[np.ndarray]:
-    """Return the arrays in Python code, from its assignments ``NAME = np.array(LITERAL)``.
+def _parse_ant_arrays(source: str) -> list[np.ndarray]:
+    """Return the six arrays of the ant policy from the Python source of the example.
+
+    They stand there in assignments ``NAME = np.array(LITERAL)``.
 
     Args:
         source: Python source code, which is parsed but not run.
+
+    Returns:
+        Weight and bias of each layer, the first layer first.
     """
     found = {}
     for node in ast.parse(source).body:

@@ -45,12 +45,12 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    In a burst the environment receives random or zero actions for up to 20 steps, so that the
-    policy also learns to recover from states to which a student that is still learning leads. The
-    library learns nothing from the actions of the burst itself. It is told that the episode is
-    truncated at the start of the burst, where it estimates the value of the rest, and that another
-    episode starts at the end of the burst. A stop of the robot, which is one of the possible
-    disturbances, is treated in the same way.
+    In a burst the environment receives random or zero actions for 3 to 19 steps, so that the policy
+    also learns to recover from states into which a student gets that is still learning. The library
+    does not learn from the actions of the burst. For the library the episode is truncated at the
+    start of the burst, so that it estimates the value of the rest, and another episode starts at
+    the end of the burst. A stop of the robot, which is one of the possible disturbances, is treated
+    in the same way.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
     the newest reading that this channel had before. While messages are lost, the previous action is
@@ -67,7 +67,8 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         failures: Counter of the episodes that fail; None for a new counter.
 
     Raises:
-        EnvironmentFailure: Too many episodes failed; `reset`, `step` and `restore` raise it too.
+        BrokenEnvironmentError: Too many episodes failed in a row. `reset`, `step` and `restore`
+            raise it too.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._actions = int(np.prod(space.shape))
         self._choices = get_choice_group_sizes(env)
         if self._choices:
-            self.action_space = _make_choice_space(self._choices)
+            self.action_space = _make_discrete_action_space(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
@@ -100,8 +101,9 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start the next episode, or continue the present one after a burst or a stop.
 
-        A burst or a stop that is due now is played first. In a burst the environment receives
-        random or zero actions; in a stop the robot gets the safe command.
+        If `step` ended the episode for the library because of a burst or a stop, the burst or stop
+        is played here. In a burst the environment receives random or zero actions, in a stop the
+        robot gets the safe command.
 
         Args:
             seed: Not used; the wrapper draws its own seeds.
@@ -116,7 +118,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._stop_begins:
                 self._send_zeros_during_stop()
         except BrokenEnvironmentError as failure:
-            self._record_failure(failure)
+            self._count_failure_and_mark_episode(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
             self._start_random_episode()
@@ -141,12 +143,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 encode_choices(self._choices, action) if self._choices else action
             )
         except BrokenEnvironmentError as failure:
-            self._record_failure(failure)
+            self._count_failure_and_mark_episode(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
-            self._stop_begins = self._is_stopped
+            self._stop_begins = self._is_robot_stopped
         cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
         return self._observed, reward, episode.fell, cut, {}
 
@@ -175,17 +177,17 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             for action in state["played"]:
                 self._send_action(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
-            self._record_failure(failure)
+            self._count_failure_and_mark_episode(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _record_failure(self, failure: BrokenEnvironmentError) -> None:
+    def _count_failure_and_mark_episode(self, failure: BrokenEnvironmentError) -> None:
         """Count a failed episode, and let the next reset start another episode."""
         self._failures.count_failure(failure)
         self._failed = True
 
     @property
-    def _is_stopped(self) -> bool:
+    def _is_robot_stopped(self) -> bool:
         """Return whether the robot is stopped now, so that the safe command replaces the action."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
@@ -198,7 +200,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             try:
                 self._start_episode(seed, draw_one_disturbance(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
-                self._record_failure(failure)
+                self._count_failure_and_mark_episode(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
         """Start an episode.
@@ -216,14 +218,17 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance_tick()
 
     def _advance_tick(self) -> None:
-        """Move to the next tick and keep its readings; at the end, keep the final observation."""
+        """Move to the next tick, and store its readings as the library's next observation.
+
+        At the end of the episode, the environment's final observation is stored.
+        """
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
         )
 
     def _send_action(self, action: np.ndarray) -> float:
-        """Send an action, and send it again until a message with readings arrives.
+        """Send an action, and repeat it in each step until a message with readings arrives.
 
         Args:
             action: The action (A,).
@@ -249,7 +254,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         A stop is a period of the episode in which the robot gets the safe command instead of the
         actions.
         """
-        while self._is_stopped and not self._episode.done:
+        while self._is_robot_stopped and not self._episode.done:
             self._send_action(np.zeros(self._actions, np.float32))
 
     def _play_action_burst(self) -> None:
@@ -262,11 +267,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._send_action(np.clip(noise, -1.0, 1.0))
 
 
-def _make_choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
-    """Return the gymnasium space of discrete actions that stable-baselines3 understands.
+def _make_discrete_action_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+    """Return the gymnasium space of discrete actions, in one of the forms of stable-baselines3.
 
     Args:
-        choices: Number of options of each group, see `spaces.Actions`. A group of one is a bit.
+        choices: Number of options of each group, one of which is chosen in each step. A group of
+            one option is a bit, which is on or off. See `spaces.Actions`.
     """
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])

@@ -22,7 +22,7 @@ from an_control.disturbance import draw_present_mask
 from an_control.learning.dagger.image_patches.episodes import (
     PatchEpisode,
     draw_background,
-    draw_seen_frames,
+    draw_seen_frame_indices,
     replace_grass,
 )
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
@@ -33,14 +33,15 @@ from an_control.policy.vision.patch_attention import WHITE
 class CompressedViews(NamedTuple):
     """Camera views of B steps, each compressed to K image patches.
 
-    Patch 0 stands for all patches that do not change between frames. They have one key and equal
-    weights, so the mean of their values gives the same attention message and the same gradients.
-    Where each different patch is listed (`compress_equal_patches`), patch 0 is empty.
+    Patch 0 stands for all patches that do not change between frames. The attention gives them equal
+    keys and weights, so their mean gives the same attention message and the same gradients as they
+    do. `compress_equal_patches` does not use patch 0.
 
     Attributes:
-        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels; patch 0 is empty.
-        still: Mean (B, p * p) float32 of the layer-normed frames of the patches that do not change.
-        counts: How many patches of the view each one stands for, 0 for padding (B, K) float32.
+        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. Patch 0 has no
+            pixels of its own, see `still`.
+        still: Mean (B, p * p) float32 of the patches that do not change, after layer normalisation.
+        counts: How many patches of the view each patch stands for (B, K) float32; 0 for padding.
     """
 
     patches: np.ndarray
@@ -54,7 +55,7 @@ class PatchBatch(NamedTuple):
     An action has A numbers.
 
     Attributes:
-        seen: The B * T camera views, row by row.
+        seen: The camera views of the B * T steps, all steps of the first row first.
         previous: The action before each step (B, T, A) float32.
         labels: The teacher's action for each step (B, T, A) float32.
         counts: A mask (B, T), True for the steps to learn from. It is False for steps after the end
@@ -119,9 +120,9 @@ class PatchBatches:
     def make_next_batch(self) -> PatchBatch:
         """Return the batch with the next steps of all rows, each of which replays an episode."""
         settings, student = self._settings, self._settings.student
-        begins = np.array([self._has_ended(row) for row in self._rows])
+        begins = np.array([self._needs_new_episode(row) for row in self._rows])
         rows = [
-            self._start_row(place, row) if begins[place] or row is None else row
+            self._start_row_with_new_episode(place, row) if begins[place] or row is None else row
             for place, row in enumerate(self._rows)
         ]
         self._rows[:] = rows
@@ -132,7 +133,7 @@ class PatchBatches:
             last = len(row.acted) - 1
             place = np.minimum(at, last)
             step = row.acted[place]
-            views.append(self._disturb_views(row, episode.frames[row.seen[place]]))
+            views.append(self._mirror_and_replace_grass(row, episode.frames[row.seen[place]]))
             labels.append(self._mirror_actions(row, episode.labels[step]))
             previous = episode.actions[np.maximum(step - 1, 0)]
             if row.step == 0:
@@ -147,20 +148,23 @@ class PatchBatches:
         )
         return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
-    def _has_ended(self, row: PatchRow | None) -> bool:
-        """Return whether a row of the batch must start anew, at some step of a newly drawn episode.
+    def _needs_new_episode(self, row: PatchRow | None) -> bool:
+        """Return whether a row of the batch must now draw a new episode to replay.
 
-        Without a memory in the student every row does so in each batch.
+        It must if its episode has ended, or if it has none yet. If the student has no memory, every
+        row draws a new episode for each batch.
         """
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
-    def _start_row(self, row_number: int, previous_row: PatchRow | None) -> PatchRow:
+    def _start_row_with_new_episode(
+        self, row_number: int, previous_row: PatchRow | None
+    ) -> PatchRow:
         """Draw an episode and disturbances for a row of the batch and return the new row.
 
         Args:
-            row_number: Index of the row in the batch.
-            previous_row: What the row replayed before; None at first.
+            row_number: Index of the row in the batch. Odd rows draw from the newest episodes only.
+            previous_row: The row's replay of its previous episode; None for its first episode.
         """
         settings, rng = self._settings, self._rng
         newest = settings.newest if row_number % 2 else len(self._episodes)
@@ -169,8 +173,8 @@ class PatchBatches:
         patch = settings.student.patch
         at_start = previous_row is not None and settings.student.memory > 0
         drawn, stack = settings.draw_disturbance(rng), settings.student.stack
-        seen, acted = draw_seen_frames(
-            len(episode.frames), stack, drawn, rng, repeats=settings.learns_repeated_frames
+        seen, acted = draw_seen_frame_indices(
+            len(episode.frames), stack, drawn, rng, repeats=settings.acts_on_repeated_frames
         )
         patches = (height // patch) * (width // patch)
         return PatchRow(
@@ -183,8 +187,8 @@ class PatchBatches:
             bool(settings.mirrored) and rng.random() < 0.5,
         )
 
-    def _disturb_views(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
-        """Return views (T, f, H, W) as the row shows them: mirrored, or with grass replaced."""
+    def _mirror_and_replace_grass(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
+        """Return camera views (T, f, H, W), mirrored or with grass replaced if the row says so."""
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
         if row.picture is not None:
@@ -192,7 +196,10 @@ class PatchBatches:
         return views
 
     def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
-        """Return actions (T, A) as the row has them: with some signs changed if mirrored."""
+        """Return actions (T, A) that fit the row's views.
+
+        If the views are mirrored, the actions that steer left or right change their signs.
+        """
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
             signs[list(self._settings.mirrored)] = -1.0
@@ -202,7 +209,9 @@ class PatchBatches:
 def compress_still_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress views to one mean for all patches that do not change, and the patches that do.
+    """Compress camera views by averaging all patches that do not change between frames.
+
+    The patches that change are kept one by one.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
@@ -232,7 +241,7 @@ def compress_still_patches(
 def compress_equal_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress views to their different patches, with the number of occurrences of each.
+    """Compress camera views by listing equal patches only once, with their number.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
@@ -264,7 +273,7 @@ def compress_equal_patches(
 def _average_normalised_patches(
     frames: np.ndarray, patch: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Average the chosen patches of each frame after layer normalisation.
+    """Normalise the patches of each frame (layer normalisation), and average the chosen ones.
 
     Args:
         frames: Gray frames (B, H, W).

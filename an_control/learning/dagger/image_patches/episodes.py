@@ -34,9 +34,10 @@ GRASS_GRAYS = (159, 177)
 
 
 def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw a random gray picture of one to three blots, blocks, stripes or cuts.
+    """Draw a random gray picture, a sum of one to three patterns.
 
-    Half of the pictures are about as dark as the road, which makes the road hard to see.
+    The patterns are blots, blocks, stripes or straight edges. Half of the pictures are about as
+    dark as the road, which makes the road hard to see.
 
     Args:
         side: Height and width of the picture in pixels.
@@ -49,14 +50,16 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
     for kind in rng.integers(4, size=rng.integers(1, 4)):
         contrast = np.exp(rng.uniform(np.log(5.0), np.log(100.0)))
-        shades += contrast * (_draw_blots, _draw_blocks, _draw_stripes, _draw_cuts)[kind](side, rng)
+        shades += contrast * (_draw_blots, _draw_blocks, _draw_stripes, _draw_straight_edges)[kind](
+            side, rng
+        )
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _draw_cells(rng: np.random.Generator) -> np.ndarray:
-    """Draw a small grid (rows, columns) of normally distributed shades.
+def _draw_shade_grid(rng: np.random.Generator) -> np.ndarray:
+    """Draw a small array (rows, columns) of normally distributed shades, 2 to 32 each way.
 
-    Rows and columns each number 2 to 32, drawn log-uniformly.
+    The numbers of rows and columns are drawn too, log-uniformly.
     """
     rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
     return rng.standard_normal((rows, columns)).astype(np.float32)
@@ -64,12 +67,12 @@ def _draw_cells(rng: np.random.Generator) -> np.ndarray:
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw shades (side, side) of smooth blots."""
-    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw shades (side, side) of rectangular blocks of one shade each."""
-    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
@@ -81,8 +84,8 @@ def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.tanh(rng.uniform(0.5, 5.0) * np.sin(2.0 * np.pi * bent)))
 
 
-def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw shades (side, side) that jump at one to five straight lines across the picture."""
+def _draw_straight_edges(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw shades (side, side) that change abruptly at one to five straight lines."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))
     for _ in range(rng.integers(1, 6)):
@@ -94,7 +97,7 @@ def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
 def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
     """Replace CarRacing's grass by a picture, in place.
 
-    The picture does not move, as the backgrounds of CarRacing do not.
+    Every frame gets the picture at the same place.
 
     Args:
         view: The last f frames (f, S, S) uint8, which this changes.
@@ -112,7 +115,8 @@ class PatchEpisode(NamedTuple):
         labels: The teacher's actions (T, A) float32.
         actions: Actions that were sent (T, A) float32.
         total: The episode's return.
-        helped: Share (0..1) of the steps in which the teacher drove.
+        helped: Share (0..1) of the steps in which the teacher drove instead of the student; 0 if
+            the student did not drive at all.
     """
 
     frames: np.ndarray
@@ -138,10 +142,11 @@ def record_episode(
 
     Args:
         env: The environment.
-        teacher: Labels every step, drives while the policy is lost, and ends hopeless episodes.
+        teacher: Labels every step, drives while the policy is off the road, and ends hopeless
+            episodes.
         policy: Drives the episode; None to let the teacher drive.
         settings: The recipe, the settings of the run.
-        noise: Strength of the random walk that is added to the first action.
+        noise: Strength of the random walk that is added to the first number of every action.
         rng: Source of all random numbers of the episode.
         steps: Maximum number of steps.
     """
@@ -175,7 +180,7 @@ def record_episode(
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)
-                policy_acts = delivery.has_message_arrived or settings.learns_repeated_frames
+                policy_acts = delivery.has_message_arrived or settings.acts_on_repeated_frames
             own = policy.step_array(patches, ids) if policy_acts else actions[-1].copy()
             if teacher.is_helping or len(actions) < begin:
                 helped += 1
@@ -196,20 +201,21 @@ def record_episode(
 CHANNEL = make_sorted_ids(1)
 
 
-def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
-    """Return which frames a student sees at each step if nothing is disturbed.
+def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:
+    """Return the indices of the frames that a student sees at each step without disturbances.
 
     Args:
         steps: Number T of steps.
         stack: Number f of frames that the student sees at once.
 
     Returns:
-        The indices (T, f), the newest frame last; before the start, frame 0 is repeated.
+        The indices (T, f) of frames in the episode, the newest frame last. In the first steps,
+        frame 0 takes the place of frames before the start.
     """
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
-def draw_seen_frames(
+def draw_seen_frame_indices(
     steps: int,
     stack: int,
     disturbance: DisturbanceSettings,
@@ -217,15 +223,15 @@ def draw_seen_frames(
     *,
     repeats: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw disturbances of an episode: which frames the student sees, and at which steps it acts.
+    """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
-    The disturbances act on the frames' indices as they act on patches in an evaluation. Missing
-    patches are left to the caller.
+    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Missing patches
+    are left to the caller.
 
     Args:
         steps: Number T of steps of the episode.
         stack: Number f of frames that the student sees at once.
-        disturbance: The disturbances.
+        disturbance: The settings of the disturbances.
         rng: Source of all random numbers.
         repeats: Whether the student also acts on frames that it has seen already. Otherwise it acts
             only when a frame arrives.
@@ -234,7 +240,7 @@ def draw_seen_frames(
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = index_undisturbed_frames(steps, stack)
+    frames = compute_undisturbed_frame_indices(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)

@@ -23,7 +23,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import collect_run_hashes, hash_model
+from an_control.learning.teacher.teachers import hash_model, select_run_hashes
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.policy.task import Task
@@ -34,8 +34,8 @@ def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     """Return a student for image patches with random initial weights.
 
     Args:
-        settings: The recipe (the run's settings), with the sizes and the scale of the initial
-            weights.
+        settings: The recipe (the run's settings), with the student's sizes and the factors of its
+            initial weights.
         seed: Seed of the weights.
     """
     student = VisionStudent(settings.student, seed)
@@ -54,17 +54,18 @@ def update_student(
     units: Tensor,
     settings: PatchDaggerSettings,
 ) -> tuple[float, Tensor]:
-    """Make one gradient update; gradients do not reach back beyond the batch.
+    """Make one gradient update of a student on a batch.
 
     Args:
-        student: The student, which this updates in place.
+        student: The student, which is updated in place.
         optimiser: Optimiser of the student's parameters.
         batch: T steps of B rows.
-        units: Memory units (B, H) of the student in each row before the batch.
-        settings: Weights of the loss.
+        units: Units (B, H) of the student's memory in each row before the batch. Gradients do not
+            reach back into earlier batches.
+        settings: Kind of the actions, and weights of the loss.
 
     Returns:
-        The loss, and the memory units (B, H) after the batch.
+        The loss, and the units (B, H) of the memory after the batch.
     """
     device = student.table.device
     patches, still, numbers, previous, labels, counts, begins = (
@@ -72,9 +73,9 @@ def update_student(
     )
     units = units * ~begins[:, None]
     common = previous.new_zeros(len(patches), settings.student.actions)
-    message = student.compute_message(patches, common, counts=numbers, still=still)
+    message = student.compute_attention_message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
-    scores, units = student.score_actions(message, previous, units)
+    scores, units = student.run_convolving_head(message, previous, units)
     loss = _compute_loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
@@ -84,10 +85,14 @@ def update_student(
 
 
 def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
-    """Return the cross-entropy of chosen actions, or the mean error of continuous actions.
+    """Return the loss of a student's actions at K steps, a scalar.
+
+    If one of A actions is chosen, it is the cross-entropy. For continuous actions it is the mean
+    weighted error.
 
     Args:
-        scores: The student's scores (K, A) before the choice or the tanh, at K steps.
+        scores: The student's outputs (K, A), from which the largest is chosen, or whose tanh is the
+            continuous action.
         labels: The teacher's actions (K, A).
         settings: Kind of the actions, and weights of the loss.
     """
@@ -138,13 +143,13 @@ class PatchDagger:
         self.settings, self.seed = settings, seed
         self._env, self._task = (
             env,
-            replace(task, repeats=task.repeats or settings.learns_repeated_frames),
+            replace(task, repeats=task.repeats or settings.acts_on_repeated_frames),
         )
         if not isinstance(env.unwrapped, HasTeacher):
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = collect_run_hashes(folder, start_hash=hash_model(start))
+        self._hashes = select_run_hashes(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
             self._student.load_start_model(start)
@@ -218,7 +223,7 @@ class PatchDagger:
         self._episodes = self._episodes[-self.settings.memory :]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the averaged student, the one that also drives, as a model.
+        """Return the driving student, whose weights are an average over updates, as a model.
 
         Args:
             run: Figures of the run to store in the model file's header.
@@ -229,7 +234,9 @@ class PatchDagger:
         return self._driver.make_model(self._task, trained)
 
     def _record_round_episodes(self, rng: np.random.Generator) -> list[PatchEpisode]:
-        """Record one round's episodes: in the first the teacher drives, later the student.
+        """Record the episodes of one round.
+
+        In the first round the teacher drives, in later rounds the student.
 
         Args:
             rng: Source of all random numbers of the round.
@@ -246,7 +253,7 @@ class PatchDagger:
         while left > 0:
             strength = settings.noise * (len(new) % 2)
             steps = min(left, settings.longest)
-            new.append(self._record_episode(self._make_policy(), strength, rng, steps))
+            new.append(self._record_episode(self._make_driver_policy(), strength, rng, steps))
             left -= len(new[-1].frames)
         return new
 
@@ -264,22 +271,32 @@ class PatchDagger:
                 self._student, self._optimiser, batches.make_next_batch(), units, settings
             )
             losses.append(loss)
-            self._average_weights()
+            self._update_driver_weights()
         return losses
 
     def _record_episode(
         self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
     ) -> PatchEpisode:
-        """Record one episode with the run's environment and teacher; see `record_episode`."""
+        """Record one episode with the run's environment and teacher.
+
+        Args:
+            policy: Policy that drives; None to let the teacher drive.
+            noise: Strength of the random walk that is added to the first number of every action.
+            rng: Source of all random numbers of the episode.
+            steps: Maximum number of steps.
+        """
         return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
-    def _make_policy(self) -> Policy:
-        """Return the averaged student as a policy that can drive."""
+    def _make_driver_policy(self) -> Policy:
+        """Return the driving student, whose weights are an average over updates, as a policy."""
         return make_policy(self.make_model())
 
     @torch.no_grad()
-    def _average_weights(self) -> None:
-        """Move the weights of the driving student a little towards those of the learning one."""
+    def _update_driver_weights(self) -> None:
+        """Move the driving student's weights a little towards the learning student's weights.
+
+        They are thereby a running average over the updates.
+        """
         learned = self._student.parameters()
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)
@@ -290,7 +307,7 @@ class PatchDagger:
             shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing_share)
         )
         results = play_episodes(
-            self._make_policy(),
+            self._make_driver_policy(),
             self._env,
             self._task.channels,
             self.settings.validation_episodes,

@@ -87,8 +87,11 @@ class PatchDaggerSettings:
         check_probabilities(self.faults)
 
     @property
-    def learns_repeated_frames(self) -> bool:
-        """Return whether the student learns to act also on frames that it has seen already."""
+    def acts_on_repeated_frames(self) -> bool:
+        """Return whether the student learns to act again on a frame on which it has acted already.
+
+        It does if one of the disturbances repeats frames.
+        """
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
@@ -98,13 +101,15 @@ class PatchDaggerSettings:
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw the disturbances of one episode, or of one replay of it in a training batch."""
+        """Draw the disturbances of one episode, while it is recorded or replayed in a batch."""
         return draw_one_disturbance(self.faults, rng).with_overrides_from(
             draw_merged_disturbances(self.disturb, rng)
         )
 
     def compute_learning_rate(self, round_number: int) -> float:
-        """Return the learning rate of a round: constant for two thirds of the run, then falling.
+        """Return the learning rate of a round.
+
+        It is constant for two thirds of the run, and then falls linearly to `final_rate`.
 
         Args:
             round_number: The round; 0 is the first one.

@@ -48,8 +48,8 @@ class VisionStudent(nn.Module):
 
     It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
     actions (..., A) and, optionally, a mask of present patches (..., N). Its attention sums them to
-    a message (..., M, m) of m numbers for each of M queries. Weights start uniform within 1 /
-    sqrt(fan-in).
+    a message (..., M, m) of m numbers for each of M queries. Initial weights are drawn uniformly
+    from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.
@@ -106,10 +106,13 @@ class VisionStudent(nn.Module):
             part.load_arrays(model.arrays)
 
     def load_start_model(self, model: Model) -> None:
-        """Copy a model's weights; a memory that the model lacks starts with no effect on actions.
+        """Copy a model's weights, also if only the student has a memory.
+
+        The weights of the memory then stay random, and the memory has no effect on actions at
+        first.
 
         Raises:
-            ValueError: The model differs in anything else.
+            ValueError: The model differs from the student in any other size.
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
@@ -122,7 +125,7 @@ class VisionStudent(nn.Module):
         return self.load_weights(replace(model, sizes=widened, arrays=arrays))
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return a model file's contents with the student's weights.
+        """Return a model (the contents of a model file) with the student's weights.
 
         Args:
             task: Channels, actuators and other properties of the robot.
@@ -143,10 +146,10 @@ class VisionStudent(nn.Module):
         }
 
     def find_parameter(self, name: str) -> Tensor:
-        """Return the torch parameter of an array of the model file, by its name there."""
+        """Return the torch parameter that corresponds to the named array of a model file."""
         return self.weights[_make_torch_name(name)]
 
-    def compute_message(
+    def compute_attention_message(
         self,
         patches: Tensor,
         previous: Tensor,
@@ -159,11 +162,12 @@ class VisionStudent(nn.Module):
         Args:
             patches: Patches (..., N, f, p, p) uint8.
             previous: Previous actions (..., A).
-            present: False for missing patches (..., N); None: all are present. If none is present,
-                the message is that of an empty set.
-            counts: How many patches of the view each one stands for (..., N); None: one.
-            still: Mean (..., p * p) of the layer-normed frames of all patches that do not change,
-                for which the first patch stands. None: it stands for itself. Not used with pooling.
+            present: Mask (..., N), False for missing patches; None: all are present. If none is
+                present, the message is that of an empty set.
+            counts: How many patches of the view each patch stands for (..., N); None: one.
+            still: Mean (..., p * p) of all patches that do not change, after layer normalisation.
+                It takes the place of the first patch. None: the first patch is one like the others.
+                Not used with pooling.
 
         Returns:
             The message (..., M, m): m numbers for each of M queries.
@@ -208,20 +212,20 @@ class VisionStudent(nn.Module):
             present: False for missing patches (B, T, N); None: all are present.
 
         Returns:
-            Actions (B, T, A); with the convolving head the scores of A actions, of which the
-            largest is chosen.
+            Actions (B, T, A). With the convolving head they are scores: the action is the one with
+            the largest score, or, if actions are continuous, the tanh of the scores.
         """
-        message = self.compute_message(patches, previous, present)
+        message = self.compute_attention_message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
-            return self.score_actions(message, previous, units)[0]
+            return self.run_convolving_head(message, previous, units)[0]
         memory, actions = self.make_initial_state(len(patches)), []
         for tick in message.unbind(1):
-            action, memory = self.step_head(tick, memory)
+            action, memory = self.run_lstm_head_tick(tick, memory)
             actions.append(action)
         return torch.stack(actions, 1)
 
-    def score_actions(
+    def run_convolving_head(
         self, message: Tensor, previous: Tensor, units: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Run the convolving head on the attention's messages of T ticks.
@@ -232,8 +236,8 @@ class VisionStudent(nn.Module):
             units: Memory units (B, H) before these ticks.
 
         Returns:
-            Scores (B, T, A), of which the largest is chosen or the tanh is taken, and the memory
-            units (B, H) after the ticks.
+            Scores (B, T, A), and the memory units (B, H) after the ticks. The action is the one
+            with the largest score, or, if actions are continuous, the tanh of the scores.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
@@ -286,10 +290,13 @@ class VisionStudent(nn.Module):
             new(episodes, 1, 1),
         )
 
-    def step_head(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
+    def run_lstm_head_tick(
+        self, message: Tensor, memory: LstmHeadState
+    ) -> tuple[Tensor, LstmHeadState]:
         """Run the head with an LSTM for one tick.
 
-        No gradient passes through the choice of patches.
+        It chooses the most important patches and acts on their positions. No gradient passes
+        through this choice.
 
         Args:
             message: Attention messages (B, M, m).
@@ -321,7 +328,7 @@ class VisionStudent(nn.Module):
         return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
     def _apply_linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
-        """Apply a linear layer, whose arrays are given by their names in the model file.
+        """Apply the linear layer whose weights and biases have the given names in a model file.
 
         Args:
             x: Inputs (..., i).
@@ -333,12 +340,15 @@ class VisionStudent(nn.Module):
         )
 
     def _find_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
-        """Return weight and bias of the layer norm with this name, (None, None) if it has none."""
+        """Return weight and bias of the layer norm with this name.
+
+        They are (None, None) if the layer norms of the policy have no weights.
+        """
         if not self.sizes.norm_weights:
             return None, None
         return self.find_parameter(f"{name}.weight"), self.find_parameter(f"{name}.bias")
 
 
 def _make_torch_name(name: str) -> str:
-    """Return the name of a model file's array as a name of a torch parameter, without dots."""
+    """Convert the name of a model file's array to that of a torch parameter, which has no dots."""
     return name.replace(".", "_")
