@@ -44,10 +44,10 @@ class GateCounts:
 
 
 class LastCommand:
-    """The newest command (A,) on the robot's topics, whichever node sent it, and its time.
+    """A record of the newest command (A,) on the robot's topics, whichever node sent it.
 
-    No other object records it. The safety gate limits how far a command may differ from it, and the
-    policy gets it as its previous action. All methods may be called from any thread.
+    The safety gate limits how far the next command may differ from it, and the policy gets it as
+    its previous action. Both read it here only. All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class SafeCommand:
 
     Args:
         command: The command section of the wiring, with the safe value of each actuator.
-        limits: The lowest and the highest values; None: the limits in the wiring.
+        limits: The lowest and the highest values (A,) of the actuators; None: those in the wiring.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
@@ -196,12 +196,12 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the safe command."""
 
     def start(self) -> None:
-        """Prepare for new commands: start from a safe command with the present positions."""
+        """Restart from a safe command that holds the positions measured now, not earlier ones."""
         self.safe_command.forget_positions()
         self.reset()
 
     def reset_to_safe_command(self) -> Values:
-        """Return the safe command (A,) and reset the gate, so that the ramp restarts from it."""
+        """Reset the gate and return the safe command (A,), from which the next ramp starts."""
         self.reset()
         return self._given.copy()
 
@@ -367,9 +367,12 @@ class Watchdog:
         self.tripped = False
 
     def record_command(self, now_s: float) -> None:
-        """Record that another command was sent at `now_s` (steady clock), which ends a trip.
+        """Record that a command other than the watchdog's was sent, which ends a trip.
 
         A trip is the time in which the watchdog sends the safe command because no other is sent.
+
+        Args:
+            now_s: The time of sending in seconds, by the steady clock.
         """
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # this thread may be late too
@@ -379,7 +382,11 @@ class Watchdog:
         self.begun, self.tripped = True, False
 
     def send_if_due(self, now_s: float) -> float:
-        """Send the safe command if it is due. Return the seconds until the next check."""
+        """Send the safe command if it is due. Return the seconds until the next check.
+
+        Args:
+            now_s: The time in seconds, by the steady clock.
+        """
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf

@@ -107,7 +107,7 @@ def has_discrete_action(model: Model) -> bool:
 
 
 def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
-    """Check that the wiring's channels are images or numbers, whichever the model needs.
+    """Check that the wiring's channels are of the kind that the model needs: images or numbers.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
@@ -213,10 +213,10 @@ class ActionOrder:
 
 
 def describe_command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
-    """Return sentences about actuators whose scale or offset differs from the model file's.
+    """Return a sentence for each actuator whose scale or offset differs from the model file's.
 
     Scale and offset convert an action to physical units. Only a model file that was converted from
-    another framework can hold them.
+    another framework can hold them; for others the result is ().
     """
     layout = None if model.network is None else model.network.layout
     if layout is None or not layout.action_scale:
@@ -246,12 +246,15 @@ def get_actuator_names(model: Model) -> Sequence[str]:
 def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelNames:
     """Compare the channel ids of a wiring with those that the model was trained with.
 
-    A wildcard in the wiring counts as able to supply every id that it matches.
+    A model's id that matches a wildcard in the wiring does not count as missing.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
         ids: The ids (N,) of the wiring's channels that are present now.
         model: The model.
+
+    Returns:
+        The differences; there are none if the model names no channels.
     """
     trained: Sequence[str] = model.task.channels
     if not trained:
@@ -334,7 +337,7 @@ def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join names with commas to one text, which lists at most `SHOWN` of them."""
+    """Join names with commas; after the first five (`SHOWN`) say only how many more there are."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more

@@ -93,7 +93,7 @@ class TickTimes:
         self._last_s = begin_s
 
     def skip_gap(self) -> None:
-        """Ignore the time until the next tick, so that it does not count as a missed deadline."""
+        """Ignore the time from the newest tick to the next, which is then no missed deadline."""
         self._last_s = np.inf
 
     def compute_percentile_us(self, share: float) -> float:
@@ -307,15 +307,16 @@ class DiagnosticsReport:
         return self._make_status("wiring", level, text, values)
 
     def _check_commanders(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
-        """Check which nodes publish and receive commands on a topic.
+        """Return which problems the publishers and subscriptions of a command topic have.
 
         Args:
             topic: The command topic.
             type_: The message type of the commands.
 
         Returns:
-            Three values: the number of publishers that command the robot; errors, if there is more
-            than one; and warnings about nodes with another message type or quality of service.
+            Three values: the number of publishers that command the robot; error texts, if there is
+            more than one of them; and warnings about nodes with another message type or quality of
+            service.
         """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
@@ -383,9 +384,10 @@ class DiagnosticsReport:
         return self._make_status(part, level, text, values)
 
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
-        """Return the message rates of a source (subscribed topic), one for each newest report.
+        """Return the newest message rates of a source (subscribed topic), the oldest first.
 
-        Each is measured since the report before. The list is empty at the first report.
+        There is one report a second. Each rate is measured between two successive reports, of which
+        the last is this one, and there are at most three (`RATE_REPORTS`); [] at the first report.
         """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -398,6 +400,8 @@ class DiagnosticsReport:
 
     def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
         """Return the problems of a source (subscribed topic) that does send messages.
+
+        They are rival publishers, a wrong message rate, and time stamps far from arrival times.
 
         Args:
             source: The state of the source.
@@ -517,7 +521,9 @@ are counted."""
 
 
 class Throttle:
-    """A limiter that allows LINES log lines on a subject within WINDOW_S and counts further ones.
+    """A limiter that allows six log lines (LINES) on a subject in ten seconds (WINDOW_S).
+
+    It counts the suppressed lines beyond that.
 
     A subject is any text that groups log lines, such as the name of a source.
     """
@@ -534,7 +540,11 @@ class Throttle:
         return self._lines[subject] <= LINES
 
     def take_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield each subject whose WINDOW_S are over, with its number of suppressed log lines."""
+        """Yield and forget the number of suppressed log lines of each subject.
+
+        Subjects whose ten seconds (WINDOW_S) are not over yet are left out. A pair is a subject and
+        its number.
+        """
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -610,9 +620,10 @@ class EventLog:
         self._log_monitor(now_s)
 
     def _log_monitor(self, now_s: float) -> None:
-        """Log which readings the identity monitor moved to other channels.
+        """Log what has changed in the report of the identity monitor.
 
-        If the monitor's model of the robot explains no assignment of readings, log that.
+        That can be which input slots carry other signals than they are wired to, that the monitor's
+        forward model does not fit this robot, or why the policy does not act yet.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
@@ -647,7 +658,10 @@ class EventLog:
             )
 
     def _log_names(self, now_s: float) -> None:
-        """Log how the channels of wiring and model differ, if wiring or model has changed."""
+        """Log the controller's new notes, such as unknown channels, if wiring or model has changed.
+
+        See `Controller.list_notes`.
+        """
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
@@ -695,7 +709,7 @@ class EventLog:
                 del self._waiting[name]
 
     def _is_flapping(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source (subscribed topic) is lost repeatedly.
+        """Return whether a source (subscribed topic) is lost three times (FLAPS) in ten seconds.
 
         If it is, log that once, in place of a line for each loss.
 

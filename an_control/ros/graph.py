@@ -51,10 +51,10 @@ yet."""
 
 
 def get_owner_name(info: TopicEndpointInfo) -> str:
-    """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
+    """Return the full name of the node that owns a publisher or subscription.
 
-    It is UNKNOWN because DDS can discover a publisher before it knows the name of the publisher's
-    node.
+    DDS can discover a publisher before it knows the node's name; until then the result is the text
+    UNKNOWN.
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN

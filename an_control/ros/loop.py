@@ -178,7 +178,7 @@ class Loop:
         return self.controller.gate.last.values
 
     def activate(self) -> None:
-        """Start to act. The policy keeps its state, which it has built up while it watched."""
+        """Start to act. The policy keeps the state that it has computed in the ticks before."""
         self._record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.reset()
@@ -198,7 +198,10 @@ class Loop:
             self._guard.priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
-        """Switch to proposing commands, or back to sending them. The policy keeps its state."""
+        """Switch shadow mode on or off: only propose commands, or send them to the robot.
+
+        The policy keeps its state. The final command before shadow mode is the safe command.
+        """
         if shadow == self._output.shadow:
             return
         self._record.record_event("shadow", on=shadow, active=self.active)
@@ -234,15 +237,15 @@ class Loop:
             self.controller.gate.reset()
 
     def send_safe_now(self) -> None:
-        """Send the safe command at once, because the e-stop was set."""
+        """Send the safe command at once if the node is active, because the e-stop was set."""
         if self.active:
             self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
     def make_table(self, wiring: Wiring) -> ChannelTable:
-        """Return the channel table for a wiring, to be passed to `rewire`.
+        """Return the channel table for a changed wiring, to be passed to `rewire`.
 
         Raises:
-            ValueError: If this wiring cannot take over; the text says why.
+            ValueError: The wiring cannot replace the present one; the text says why.
         """
         table = self.controller.make_rewired_table(wiring)
         if self._ticker.lockstep:
@@ -251,10 +254,10 @@ class Loop:
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read from this channel table from the next tick on.
+        """Read sensors by another channel table, from the next tick on.
 
         Raises:
-            ValueError: If a topic cannot be subscribed; then nothing is changed.
+            ValueError: A topic cannot be subscribed; then nothing is changed.
         """
         moved = self._inputs.resubscribe_moved_sources(table)
         self._record.record_wiring(table.wiring, self.controller.wiring)
@@ -349,9 +352,9 @@ class Loop:
         safe: Callable[[], np.ndarray] | None = None,
         kind: CommandKind = CommandKind.WATCHDOG,
     ) -> bool:
-        """Send the safe command; return whether it could be sent. Any thread may call it.
+        """Send the safe command; return whether it could be sent. Any thread may call this method.
 
-        In lockstep it has the stamp of the previous command.
+        In lockstep the command has the stamp of the previous command.
 
         Args:
             safe: Computes the safe command; None: that of the gate, without a reset of the gate.
@@ -375,12 +378,12 @@ class LoopGuard:
         logger: The node's logger.
         clock: Gives the time of ticks.
         send_safe: Sends the safe command and returns whether that was possible.
-        period_s: Control period.
+        period_s: The control period in seconds.
         timeout_s: The age in seconds of the newest command at which the watchdog sends the safe
             command; 0: never.
         estop: The e-stop.
-        save: Writes the black box (record of the last seconds) and returns the end of a log line
-            that says where it is.
+        save: Writes the black box (record of the last seconds), for the reason that it is given,
+            and returns the end of a log line that says where the file is.
         thread_priority: Real-time priority of the thread that ticks, 0 = ordinary priority. That of
             the watchdog's thread is higher by one.
     """
@@ -432,13 +435,16 @@ class LoopGuard:
             )
 
     def is_too_long(self, duration_s: float) -> bool:
-        """Return whether a tick or the sending of a command is longer than the watchdog allows."""
+        """Return whether a tick, or sending a command, took longer than the watchdog allows."""
         return 0.0 < self.watchdog.timeout_s < duration_s
 
     def log_slow_sending(self, send_s: float) -> None:
-        """Log that sending a command took too long.
+        """Log an error if the sending of a command took longer than the watchdog allows.
 
         While rclpy sends, it blocks the watchdog too, which therefore cannot report this itself.
+
+        Args:
+            send_s: The seconds that the sending took.
         """
         if self.is_too_long(send_s):
             self.logger.error(
@@ -597,7 +603,10 @@ def _check_has_stamps(table: ChannelTable) -> None:
 
 
 def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
-    """Log the configuration, and do once what would otherwise delay the first ticks."""
+    """Log the configuration, and do slow first-time work that would delay the first ticks.
+
+    That work is Python's first search for the line that logs, and a garbage collection.
+    """
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]

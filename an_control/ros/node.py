@@ -72,7 +72,7 @@ class ModelSwap:
             `load_policy`).
         failed: Called from the background thread with the reason if an accepted model cannot act.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The change of the readings in a tick below which a robot counts as standing still
+        recovery: The mean change of a reading per tick below which a robot counts as standing still
             (see `load_policy`).
         recorder: Records the model file that is going to act; None: nothing is recorded.
     """
@@ -98,7 +98,11 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def explain_refusal(self, path: str) -> str:
-        """Return why a model cannot replace the policy, or "". Only its header is checked."""
+        """Return why a model cannot replace the policy, or "", by the header of its file only.
+
+        A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
+        checked later, by the background thread.
+        """
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
@@ -142,9 +146,10 @@ class ModelSwap:
             raise ValueError(reason)
 
     def _load_requested_models(self) -> None:
-        """Load requested models in turn.
+        """Load the models that `start` requests, one after the other, until `close` is called.
 
-        One thread loads all models, because each new thread would keep some RAM of its own.
+        This runs on the background thread. One thread loads all models, because each new thread
+        would keep some RAM of its own.
         """
         while True:
             with self._changed:
@@ -396,7 +401,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Drop wiring and model."""
+        """Disconnect from all topics, and drop wiring and model."""
         self._disconnect()
         return super().on_cleanup(state)
 
@@ -493,7 +498,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Accept or refuse these parameter changes, all together. They take effect later."""
+        """Accept or refuse these parameter changes, all together.
+
+        Accepted changes take effect later, in `_apply_parameters`.
+        """
         for change in changes:
             if change.name != "model" and self._has_value(change):
                 continue  # the file of an unchanged model parameter may have changed
@@ -509,7 +517,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return SetParametersResult(successful=True)
 
     def _has_value(self, change: Parameter) -> bool:
-        """Return whether the node's parameter already has this value."""
+        """Return whether the node's parameter already has the value that a change would give it."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
@@ -674,7 +682,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _limit_shutdown_time() -> None:
-    """Ensure that the process ends within END_S after the first signal, even if it hangs.
+    """Ensure that the process ends within 5 s (END_S) after the first signal, even if it hangs.
 
     Python runs signal handlers on the main thread, which may hang. But it also writes to a file
     descriptor at once (`signal.set_wakeup_fd`), and a thread waits for that. Until the end of the
@@ -685,7 +693,7 @@ def _limit_shutdown_time() -> None:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
     def wait() -> None:
-        """Wait for a signal, and end the process END_S later."""
+        """Wait for a signal that ends the process, and end the process 5 s (END_S) later."""
         while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
         time.sleep(END_S)

@@ -90,7 +90,7 @@ class NodeStatus:
 
 
 class Operator:
-    """A temporary ROS node that operates policy nodes.
+    """An operator of policy nodes, which calls their services through a temporary ROS node.
 
     Args:
         caller: The temporary node.
@@ -103,8 +103,8 @@ class Operator:
     def find_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
 
-        After the first is found, further nodes are looked for during `SETTLE_S`. The result is []
-        if none is found within `timeout_s`.
+        After the first is found, further nodes are looked for during half a second (`SETTLE_S`).
+        The result is [] if none is found within `timeout_s`.
         """
         until_s, found = time.monotonic() + self._timeout_s, set[str]()
         while time.monotonic() < until_s:
@@ -315,7 +315,9 @@ def reload_wiring(node: str, timeout_s: float) -> str:
 
 
 def _describe_unknown_key(key: str, names: list[str]) -> str:
-    """Say that the node does not have a parameter, and list its similar parameters.
+    """Return the end of an error text about a parameter that a node does not have.
+
+    It names the source or the channel of the parameter, and those that the node has.
 
     Args:
         key: The parameter, such as `sources.imu.topic`.

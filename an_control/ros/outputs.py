@@ -149,10 +149,10 @@ class CommandOutput:
     def send(self, values: np.ndarray, stamp_ns: int | None, kind: CommandKind) -> bool:
         """Send a command (A,) unless it has NaN or infinity. Return whether it was sent.
 
-        The caller holds `lock` from before it computes the command.
+        The caller must hold `lock` from before it computes the command.
 
         Args:
-            values: The command (A,), which is NaN where it is unknown.
+            values: The command (A,), with NaN for an actuator whose safe position is unknown.
             stamp_ns: The stamp of the command. With None the messages keep the previous stamp, and
                 messages without a stamp are not sent, because a simulator in lockstep would take
                 them for the answer to its next step.
@@ -173,7 +173,7 @@ class CommandOutput:
         return True
 
     def _read_carried_values(self) -> np.ndarray:
-        """Return the values (A,) in the messages, which the field types may have rounded."""
+        """Return the command (A,) that the messages hold, rounded to the types of their fields."""
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
     def repeat_command(self) -> None:
@@ -271,7 +271,9 @@ class CommandOutput:
         self._listening = []
 
     def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
-        """Record a command of another node; ignore one that does not fit the actuators.
+        """Record a command of another node; ignore a message that does not fit the actuators.
+
+        With several command topics, a command is recorded once each has had a message.
 
         Args:
             carrier: The object that reads the actuators' values from a message of this type.

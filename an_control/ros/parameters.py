@@ -52,7 +52,7 @@ def read_settings(node: Node) -> Settings:
     """Return the current values of the node's parameters.
 
     Raises:
-        ValueError: A value is not allowed; names the parameter.
+        ValueError: A value is not allowed. The text names the parameter.
     """
     values = {name: node.get_parameter(name).value for name in PARAMETERS}
     for name, value in values.items():
@@ -168,7 +168,7 @@ class WiringParameters:
             changes: Parameters of the node with their new values.
 
         Raises:
-            ValueError: A value is not allowed; names the parameter.
+            ValueError: A value is not allowed. The text names the parameter.
         """
         own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
         if self._declaring or not own:
