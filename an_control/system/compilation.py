@@ -32,7 +32,10 @@ class Compilation:
         self._reported = False
 
     def begin(self) -> None:
-        """Record that the compilation of a function starts, possibly within that of another one."""
+        """Record that the compilation of a function starts, perhaps within that of another one.
+
+        The first one is reported.
+        """
         if not self._reported:
             self._reported = True
             self._report(BEGINS)
@@ -41,7 +44,7 @@ class Compilation:
         self._depth += 1
 
     def end(self) -> None:
-        """Record that the newest compilation that has not ended yet has ended."""
+        """Record the end of the compilation that started last and has not ended yet."""
         self._depth -= 1
         if not self._depth:
             self._seconds += time.monotonic() - self._begin_s

@@ -56,7 +56,10 @@ class BrowserClient:
         self._ready.set()
 
     def enqueue(self, message: bytes) -> None:
-        """Append a message that no later one replaces; beyond MOST_UPDATES drop the oldest."""
+        """Append a message that no later one replaces.
+
+        If more than 64 (MOST_UPDATES) such messages wait, the oldest is dropped.
+        """
         name = f"update {next(self._numbers)}"
         self._updates.append(name)
         if len(self._updates) > MOST_UPDATES:
@@ -211,7 +214,7 @@ class ServiceCalls:
         return {key: value for key, value in found.items() if value is not None}
 
     async def get_parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
-        """Return the values of all parameters whose names begin with one of some prefixes.
+        """Return the values, by name, of all parameters whose names begin with one of the prefixes.
 
         Args:
             node: The full name of the node.

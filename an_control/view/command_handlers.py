@@ -64,21 +64,21 @@ class CommandHandlers:
             self.lockstep, self.model, self.wiring = False, "", ""
 
     async def read_robot_nodes(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters of a robot's nodes; return whether they could be read.
+        """Read and store the parameters of a robot's nodes; return whether they could be read.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node is newly found.
+            new: Whether the policy node was just found, so that its wiring is that of its file.
         """
         async with self._turn:
             return await self._read_node_parameters(graph, new=new)
 
     async def _read_node_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters for `read_robot_nodes`, which lets no command run meanwhile.
+        """Do the work of `read_robot_nodes`, which lets no command run meanwhile.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node is newly found.
+            new: Whether the policy node was just found, so that its wiring is that of its file.
         """
         policy = graph.policy
         try:
@@ -135,6 +135,8 @@ class CommandHandlers:
 
     async def _carry_out_next(self, command: schema.Command) -> str:
         """Carry out a command other than an e-stop; return a description of what was done.
+
+        The caller must let no other such command run meanwhile.
 
         Raises:
             RefusedChangeError: The command is not possible at present.
@@ -232,7 +234,9 @@ class CommandHandlers:
         self.panel.record_change(change, None if undone else back)
 
     async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
-        """Change scrambler and policy node at once; if one fails, revert the other's change.
+        """Change the wiring in the scrambler and in the policy node at the same time.
+
+        If one of the two refuses, the other's change is reverted, and the refusal is raised.
 
         Args:
             change: The change.
@@ -284,8 +288,8 @@ class CommandHandlers:
 def _to_number(value: object) -> float:
     """Return the value of a scrambler's setting as a number for the page.
 
-    For a range the number is its high end; for the shuffle it is the number of steps between two
-    permutations.
+    For a range, such as "0..0.1", the number is its high end. For the shuffle it is the number of
+    steps between two permutations, 0 for none.
     """
     number = str(value).removeprefix("reset+").rpartition("..")[2]
     with suppress(ValueError):

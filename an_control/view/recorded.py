@@ -61,7 +61,7 @@ class Track:
         self._kept: tuple[list[float], list[bytes]] = ([], [])
 
     def append_if_changed(self, at_s: float, message: bytes) -> int:
-        """Append a message, unless it equals the last one; return by how many bytes it grew.
+        """Append a message, unless it equals the last one; return the number of bytes added.
 
         Args:
             at_s: The recorded time in seconds, not before that of the last message.
@@ -136,11 +136,11 @@ class RecordedFrames:
         self.computed = True
 
     def add_message(self, name: str, at_s: float, update: schema.Update | bytes) -> None:
-        """Keep a message that is shown from a recorded time on.
+        """Store a message that the page shows from a recorded time on.
 
         Args:
             name: The kind of message, one of ORDER.
-            at_s: The time in seconds.
+            at_s: The recorded time in seconds.
             update: The update, or the bytes of a picture.
         """
         message = update if isinstance(update, bytes) else schema.encode_update(update)
@@ -176,7 +176,10 @@ class RecordedFrames:
             self.events.append((at_s, text))
 
     def _add_command(self, command: ReplayedCommand) -> None:
-        """Keep what is shown of a command and of the tick before it."""
+        """Store what the page shows of a replayed command and of the tick that made it.
+
+        Only one tick in each 20th of a second is stored, and fewer if they need too much memory.
+        """
         at_s = self.length_s = max(self.length_s, self._compute_seconds_from_start(command.now_ns))
         if not command.is_same_command:
             away = np.abs(command.replayed - command.recorded)
@@ -202,7 +205,7 @@ class RecordedFrames:
             self._largest = 0.0
 
     def _add_robot_state(self, at_s: float) -> None:
-        """Keep the state of the policy, the e-stop, the gate and the monitor."""
+        """Store what the page shows of policy, replay, e-stop and monitor at a recorded time."""
         controller = self._replay.controller
         assert controller is not None
         text, level = "acting", 0
@@ -237,7 +240,7 @@ class RecordedFrames:
         )
 
     def _add_tick(self, at_s: float, readings: Readings) -> None:
-        """Keep the readings of a tick, the attention, and how the robot stands."""
+        """Store what the page shows of a tick: readings, attention, joint positions and pose."""
         controller, ids = self._replay.controller, readings.ids
         assert controller is not None
         if any(one not in self._ids for one in ids):
@@ -273,7 +276,10 @@ class RecordedFrames:
         self.add_message("tick", at_s, tick)
 
     def _add_drawing(self, at_s: float) -> tuple[list[float], list[float]]:
-        """Keep how the robot is drawn; return the positions of its joints, and its pose."""
+        """Store how the page draws the robot; return its joint positions and its pose.
+
+        Each is [] if it is unknown.
+        """
         controller = self._replay.controller
         assert controller is not None
         picture = draw_attention_on_frame(controller.acting.policy, controller.table)
@@ -339,10 +345,10 @@ def describe_event(event: dict[str, Any]) -> str:
 
 
 class RecordedRobot:
-    """A recording that is shown in all connected browsers, at the same time of it.
+    """A recording that is shown in all connected browsers; all show the same recorded time.
 
     Args:
-        frames: What is shown of it.
+        frames: What the page shows of the recording.
         now_s: A function that returns the time of a steady clock.
     """
 
@@ -355,7 +361,7 @@ class RecordedRobot:
         """Number of rows of numbers that the browsers have."""
 
     async def run(self) -> None:
-        """Show the recording RATE_HZ times a second until the task is cancelled."""
+        """Update the browsers 20 times a second (RATE_HZ), until the task is cancelled."""
         last_s = self._now_s()
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
@@ -364,9 +370,12 @@ class RecordedRobot:
             last_s = now_s
 
     def advance(self, seconds: float) -> None:
-        """Move on by this time if the recording plays, and send what has changed.
+        """Show a later time if the recording plays, and send the browsers what has changed.
 
-        At the end of the recording it stops; before its replay has got there, it waits.
+        Playing stops at the end of the recording, and waits where the replay has not got further.
+
+        Args:
+            seconds: The time that has passed, which is multiplied by the speed of playing.
         """
         frames = self.frames
         if self.playing:
@@ -383,7 +392,7 @@ class RecordedRobot:
         self._scored = rows
 
     def _find_shown_messages(self) -> list[tuple[str, bytes]]:
-        """Return the newest message of each kind at the time that is shown."""
+        """Return for each kind of message its name, and the newest message at the time shown."""
         found = [
             (name, track.find_message_at(self.at_s)) for name, track in self.frames.tracks.items()
         ]
@@ -397,7 +406,7 @@ class RecordedRobot:
         ]
 
     def _make_position_updates(self) -> list[schema.Update]:
-        """Return the updates about the place in the recording, and its events up to there."""
+        """Return the updates about the recorded time that is shown, and the events up to it."""
         frames = self.frames
         marks = [one for one in list(frames.events) if one[0] <= self.at_s]
         place = schema.RecordingUpdate(
@@ -411,7 +420,7 @@ class RecordedRobot:
         return [schema.MarksUpdate(marks), place]
 
     def _count_scores(self) -> int:
-        """Return the number of rows of numbers up to the time that is shown."""
+        """Return the number of rows of numbers for the charts, up to the time that is shown."""
         return bisect_right(self.frames.scores, self.at_s, key=lambda row: row[0] or 0.0)
 
     def add_client(self, client: BrowserClient) -> None:
@@ -425,12 +434,12 @@ class RecordedRobot:
         self.clients.add(client)
 
     def _make_score_update(self) -> schema.ScoreUpdate:
-        """Return the update of all rows of numbers up to the time that is shown."""
+        """Return the update with all rows of numbers for the charts, up to the time shown."""
         rows = self._count_scores()
         return schema.ScoreUpdate(self.frames.scores[max(0, rows - KEPT_SCORES) : rows], fresh=True)
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
-        """Move in the recording, or refuse a command to a robot; return the reply."""
+        """Carry out a command to show another time or to play; refuse others. Return the reply."""
         match command:
             case schema.SeekCommand(seconds=seconds):
                 return self._show_time(command.id, seconds, "")
@@ -454,9 +463,9 @@ class RecordedRobot:
         """Show another time of the recording.
 
         Args:
-            number: The number of the command.
-            seconds: The time in seconds.
-            text: The end of the reply.
+            number: The number of the command that asks for it, which the reply repeats.
+            seconds: The recorded time in seconds.
+            text: The end of the reply's text.
         """
         self.at_s = min(seconds, self.frames.length_s)
         self._scored = self._count_scores()

@@ -125,13 +125,13 @@ class RewiringPanel:
 
     @property
     def announced_refusal_reason(self) -> str:
-        """The reason why no change can be announced to the policy; "" if it can."""
+        """The reason why changes cannot be announced to the policy; "" if they can."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
     def unannounced_refusal_reason(self) -> str:
-        """The reason why no change can be made without announcing it; "" if it can."""
+        """The reason why changes cannot be made without announcing them; "" if they can."""
         return NO_SCRAMBLER if self.order is None else ""
 
     @property

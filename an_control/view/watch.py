@@ -36,7 +36,7 @@ KEPT_SCORES, KEPT_MARKS = 1200, 200
 class RobotWatch:
     """The present state of one robot, as its topics show it.
 
-    `iterate_new_updates` takes the new messages and yields the updates for the page.
+    `iterate_new_updates` reads the new messages and yields the updates for the page.
 
     Args:
         listener: The listener to the robot's topics.
@@ -85,7 +85,7 @@ class RobotWatch:
         self._listener.subscribe_to_topics(graph.topics)
 
     def load_wiring_file(self, path: str) -> None:
-        """Look up the robot's drawing again; its own drawing is in the folder of its wiring file.
+        """Set the robot's wiring file, beside which its own drawing is looked for from now on.
 
         Args:
             path: The path of the wiring file.
@@ -94,12 +94,12 @@ class RobotWatch:
 
     @property
     def seconds_since_start(self) -> float:
-        """The seconds since the start, in which the times of scores and marks are given."""
+        """The seconds since this object was made, from which times in the charts count."""
         return self._now_s() - self._start_s
 
     @property
     def is_silent(self) -> bool:
-        """Whether the policy node has sent no diagnostics for SILENT_S."""
+        """Whether the policy node has sent no diagnostics for 2.5 s (SILENT_S)."""
         return self._now_s() - self._heard_s > SILENT_S
 
     def record_mark(self, text: str) -> schema.MarksUpdate:
@@ -112,7 +112,7 @@ class RobotWatch:
         return schema.MarksUpdate(list(self.marks))
 
     def iterate_new_updates(self) -> Iterator[schema.Update | bytes]:
-        """Take the new messages of all topics, and yield updates and pictures for the page."""
+        """Read the new messages of all topics, and yield updates and pictures for the page."""
         self._looks += 1
         slow = self._looks % SLOW == 0
         if self._forgotten:  # the browsers must forget it too
@@ -151,7 +151,7 @@ class RobotWatch:
         yield schema.MarksUpdate(list(self.marks))
 
     def _iterate_diagnostics_updates(self) -> Iterator[schema.Update]:
-        """Take the policy node's diagnostics, and yield the update."""
+        """Read the policy node's new diagnostics; yield an update with them if there are any."""
         start = f"{self.found.policy}: "
         parts = {}
         for message in self._listener.take_new_messages("diagnostics"):
@@ -166,18 +166,18 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
     def _read_new_events(self) -> None:
-        """Record which nodes' parameters have changed, by the topic /parameter_events."""
+        """Add to `changed` the nodes whose parameters changed, by the topic /parameter_events."""
         for message in self._listener.take_new_messages("events"):
             self.changed.add(message.node)
 
     def _read_new_order(self) -> None:
-        """Store the newest order of the scrambler: which signal each input slot carries."""
+        """Read the scrambler's newest message on which signal each of its input slots carries."""
         message = self._listener.take_newest_message("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
     def _iterate_drawing_updates(self) -> Iterator[schema.Update | bytes]:
-        """Take joints, pose and camera; yield the drawing if it has changed, and a new picture."""
+        """Read the newest joint positions, pose and image; yield drawing and image if new."""
         joints = self._listener.take_newest_message("joints")
         pose = self._listener.take_newest_message("pose")
         image = self._listener.take_newest_message("image")
@@ -205,7 +205,7 @@ class RobotWatch:
             yield shown
 
     def _iterate_tick_updates(self) -> Iterator[schema.Update]:
-        """Take and yield the policy's newest tick, after new channel ids if these changed."""
+        """Read and yield the policy's newest tick, after the channel ids if these have changed."""
         progress = self._listener.take_newest_message("progress")
         if progress is not None:
             self._episode = {
@@ -235,7 +235,10 @@ class RobotWatch:
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _iterate_score_updates(self) -> Iterator[schema.Update]:
-        """Yield a row of numbers for the charts every SCORE_S seconds, once there is a robot."""
+        """Yield a row of numbers for the charts, if the previous row is half a second old.
+
+        That time is SCORE_S. Nothing is yielded before the robot's first diagnostics.
+        """
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
@@ -287,7 +290,7 @@ def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -
 
 
 def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
-    """Return a value of a diagnostics status as a number, or None if it is none.
+    """Return a value of a diagnostics status as a number, or None if it is not a number.
 
     Args:
         part: The status, or None.
