@@ -147,9 +147,9 @@ def make_policy(
         ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
             model.
     """
-    setting = resolve_monitor(model, monitor)
+    setting = resolve_monitor_setting(model, monitor)
     if setting == "off" and monitor is None:
-        _check_needs_no_monitor(model)
+        _check_can_act_unmonitored(model)
     policy = _make_unmonitored_policy(model, engine, keep_ticks)
     if least_change := resolve_recovery_threshold(model, recovery):
         policy = RecoveringPolicy(policy, least_change)
@@ -160,7 +160,7 @@ def make_policy(
     monitored = MonitoredPolicy(policy, watching, setting)
     if setting != "match":
         return monitored
-    if excitation := _read_excitation(model):
+    if excitation := _read_model_excitation(model):
         return ExcitingPolicy(monitored, excitation)
     student = _find_student_path(model)
     if student is None:
@@ -179,7 +179,7 @@ def _find_student_path(model: Model) -> Path | None:
     return Path(model.network.file).parent / model.network.layout.hand_over
 
 
-def _check_needs_no_monitor(model: Model) -> None:
+def _check_can_act_unmonitored(model: Model) -> None:
     """Check that a model whose monitor is off can act without one.
 
     It cannot if it names a student or excitation motions, which are used until the monitor has
@@ -197,7 +197,7 @@ def _check_needs_no_monitor(model: Model) -> None:
             )
 
 
-def _read_excitation(model: Model) -> Excitation | None:
+def _read_model_excitation(model: Model) -> Excitation | None:
     """Return the excitation of a model, or None if its file names none.
 
     An excitation is a set of small motions before the policy acts. From their effects the monitor
@@ -208,7 +208,7 @@ def _read_excitation(model: Model) -> Excitation | None:
     return read_excitation(Path(model.network.file).parent / model.network.layout.excitation)
 
 
-def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:
+def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
     """Return the reaction to moved signals: the requested one, or else the model file's default.
 
     Args:
@@ -291,19 +291,19 @@ def warm_up_policy(policy: Policy) -> None:
     policy.reset()
 
 
-def _should_use_numba(name: EngineName | None) -> bool:
+def _should_use_numba(engine: EngineName | None) -> bool:
     """Return whether numba should compute the policy.
 
     Args:
-        name: The requested engine, "numba" or "numpy"; None: numba if it can be used.
+        engine: The requested engine, "numba" or "numpy"; None: numba if it can be used.
 
     Raises:
         ValueError: Numba was requested but cannot be used.
     """
-    if name == "numpy":
+    if engine == "numpy":
         return False
     missing = _describe_numba_problem()
-    if missing and name == "numba":
+    if missing and engine == "numba":
         raise ValueError(f"engine: 'numba' {missing}")
     return not missing
 

@@ -19,11 +19,11 @@ from an_control.control.bring_up import BringUp
 from an_control.control.gate import EStop, SafetyGate
 from an_control.control.wiring_fit import (
     ActionOrder,
+    check_channel_kind,
     check_channels,
     check_fit,
-    check_images,
     compare_channels,
-    describe_differences,
+    describe_channel_differences,
     describe_unread_sources,
     explain_wrong_rate,
     get_trained_ramp_s,
@@ -128,7 +128,7 @@ class ActingPolicy:
         """Convert an action (A,) of the acting model to a command (A,) in physical units."""
         return self._now.order.convert_to_command(action)
 
-    def start_swap(self, model_path: str, policy: Policy) -> None:
+    def start_policy_swap(self, model_path: str, policy: Policy) -> None:
         """Start to replace the acting policy by a new one; any thread may call this.
 
         For one second (`WATCH_S`) the new policy only computes on the readings of each tick. Then
@@ -153,10 +153,10 @@ class ActingPolicy:
             self._next.policy.reset()
         self.wanted = None
 
-    def prepare_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
+    def prepare_policy_for_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
         """Tell the policy which command was really sent, and let a new model compute or take over.
 
-        A new model from `start_swap` computes on these readings. If it has computed for long
+        A new model from `start_policy_swap` computes on these readings. If it has computed for long
         enough, it replaces the old model before the step of this tick.
 
         Args:
@@ -291,7 +291,7 @@ class Controller:
         self.stepped = not cause and self._should_step(readings, stamp_ns)
         if self.stepped:
             self.stepped_ns = stamp_ns
-            if self.acting.prepare_step(readings, self._get_last_command()):
+            if self.acting.prepare_policy_for_step(readings, self._get_last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
             # The monitor, which is a part of the policy, estimates; then the policy decides.
             action = self.acting.policy.step_array(readings.values, readings.ids)
@@ -336,7 +336,7 @@ class Controller:
             bring_up: Whether to move the robot to its start pose first.
         """
         self.table.stop_expecting_absent_channels()
-        self.gate.start()
+        self.gate.restart_at_measured_positions()
         if bring_up:
             self.bring_up.start_motion()
         else:
@@ -374,7 +374,7 @@ class Controller:
                 )
                 raise WiringError(wiring.file, name, Description("a change"), allowed)
         model_path, model = self.acting.model_path, self.acting.policy.model
-        check_images(wiring, model_path, model)
+        check_channel_kind(wiring, model_path, model)
         table = self.table.make_rewired_table(wiring)
         check_channels(wiring, table.ids, model_path, model)
         return table
@@ -411,7 +411,7 @@ class Controller:
         """
         return explain_disabled_monitor(self.acting.policy.model, self._asked_monitor)
 
-    def list_notes(self) -> tuple[str, ...]:
+    def list_configuration_notes(self) -> tuple[str, ...]:
         """Return sentences for the log about the wiring, the model and rewired sensors.
 
         They tell how the channels in the wiring file differ from the model's, which sources
@@ -421,7 +421,7 @@ class Controller:
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
-        said = describe_differences(found, self.acting.model_path, watched=watched)
+        said = describe_channel_differences(found, self.acting.model_path, watched=watched)
         warning = self.explain_disabled_monitor()
         return (
             *said,

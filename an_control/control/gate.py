@@ -195,7 +195,7 @@ class SafetyGate:
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the safe command."""
 
-    def start(self) -> None:
+    def restart_at_measured_positions(self) -> None:
         """Restart from a safe command that holds the positions measured now, not earlier ones."""
         self.safe_command.forget_positions()
         self.reset()
@@ -381,7 +381,7 @@ class Watchdog:
         self._last_s = self._fed_s = now_s
         self.begun, self.tripped = True, False
 
-    def send_if_due(self, now_s: float) -> float:
+    def send_safe_if_due(self, now_s: float) -> float:
         """Send the safe command if it is due. Return the seconds until the next check.
 
         Args:
@@ -406,4 +406,4 @@ class Watchdog:
         self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):
-            wait_s = self.send_if_due(time.monotonic())
+            wait_s = self.send_safe_if_due(time.monotonic())

@@ -59,7 +59,7 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
     Raises:
         WiringError: The wiring does not fit the model.
     """
-    check_images(wiring, model_path, model)
+    check_channel_kind(wiring, model_path, model)
     find_action_indices(wiring, model_path, model)
     check_channels(wiring, ids, model_path, model)
 
@@ -106,7 +106,7 @@ def has_discrete_action(model: Model) -> bool:
     return bool(getattr(model.sizes, "choice", False))
 
 
-def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
+def check_channel_kind(wiring: Wiring, model_path: str, model: Model) -> None:
     """Check that the wiring's channels are of the kind that the model needs: images or numbers.
 
     Args:
@@ -212,7 +212,7 @@ class ActionOrder:
         return action
 
 
-def describe_command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
+def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
     """Return a sentence for each actuator whose scale or offset differs from the model file's.
 
     Scale and offset convert an action to physical units. Only a model file that was converted from
@@ -296,7 +296,9 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         raise WiringError(wiring.file, "channels", without, allowed)
 
 
-def describe_differences(names: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
+def describe_channel_differences(
+    names: ChannelNames, model_path: str, *, watched: bool
+) -> tuple[str, ...]:
     """Return sentences on how a wiring's channels differ from the model's, and what follows.
 
     Args:

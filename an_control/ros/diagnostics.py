@@ -34,7 +34,7 @@ from an_control.ros.graph import (
     describe_unheard_commands,
     describe_wrong_types,
     get_owner_name,
-    select_type,
+    select_endpoints_by_type,
 )
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
@@ -76,7 +76,7 @@ class TickTimes:
         self.count = 0
         self.missed = 0
 
-    def add(self, begin_s: float, end_s: float, age_s: float) -> None:
+    def record_tick(self, begin_s: float, end_s: float, age_s: float) -> None:
         """Record a tick.
 
         Args:
@@ -92,26 +92,26 @@ class TickTimes:
             self.missed += 1
         self._last_s = begin_s
 
-    def skip_gap(self) -> None:
+    def ignore_gap_before_next_tick(self) -> None:
         """Ignore the time from the newest tick to the next, which is then no missed deadline."""
         self._last_s = np.inf
 
-    def compute_percentile_us(self, share: float) -> float:
+    def compute_duration_percentile_us(self, percent: float) -> float:
         """Return a percentile of the newest ticks' durations in microseconds.
 
         Args:
-            share: The percentile, 0 to 100.
+            percent: Which percentile, 0 to 100; 50 is the median.
         """
-        return _compute_percentile(self._durations_s[: self.count], share) * 1e6
+        return _compute_percentile(self._durations_s[: self.count], percent) * 1e6
 
-    def compute_age_percentile_ms(self, share: float) -> float:
+    def compute_age_percentile_ms(self, percent: float) -> float:
         """Return a percentile of the newest readings' ages in milliseconds.
 
         Args:
-            share: The percentile, 0 to 100.
+            percent: Which percentile, 0 to 100; 50 is the median.
         """
         ages_s = self._ages_s[: self.count]
-        return _compute_percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
+        return _compute_percentile(ages_s[np.isfinite(ages_s)], percent) * 1e3
 
 
 class DiagnosticsReport:
@@ -203,7 +203,7 @@ class DiagnosticsReport:
         for name, share in (("p50", 50.0), ("p99", 99.0)):
             values[f"age of readings {name} [ms]"] = f"{ticks.compute_age_percentile_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
-            values[f"tick {name} [us]"] = f"{ticks.compute_percentile_us(share):.1f}"
+            values[f"tick {name} [us]"] = f"{ticks.compute_duration_percentile_us(share):.1f}"
         return self._make_status("policy", level, text, values)
 
     def _make_gate_status(self) -> DiagnosticStatus:
@@ -226,7 +226,7 @@ class DiagnosticsReport:
             return (
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
-        fine, text, values = describe_monitor(report)
+        fine, text, values = describe_monitor_report(report)
         return [self._make_status("monitor", OK if fine else WARN, text, values)]
 
     def _make_watchdog_status(self, active: bool) -> DiagnosticStatus:
@@ -289,7 +289,7 @@ class DiagnosticsReport:
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._check_commanders(message.topic, message.type)
+            one, wrong, unheard = self._inspect_command_topic(message.topic, message.type)
             commanding = max(commanding, one)
             errors += wrong
             warnings += unheard
@@ -306,7 +306,7 @@ class DiagnosticsReport:
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
         return self._make_status("wiring", level, text, values)
 
-    def _check_commanders(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
+    def _inspect_command_topic(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
         """Return which problems the publishers and subscriptions of a command topic have.
 
         Args:
@@ -325,9 +325,11 @@ class DiagnosticsReport:
             for one in self._node.get_subscriptions_info_by_topic(topic)
             if get_owner_name(one) != name
         ]
-        commanding, errors, warnings = len(select_type(publishers, type_)), [], []
+        commanding, errors, warnings = len(select_endpoints_by_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
-            who = ", ".join(sorted(get_owner_name(one) for one in select_type(publishers, type_)))
+            who = ", ".join(
+                sorted(get_owner_name(one) for one in select_endpoints_by_type(publishers, type_))
+            )
             errors.append(
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
@@ -347,7 +349,7 @@ class DiagnosticsReport:
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.find_source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
-        publishers = len(select_type(infos, config.type))
+        publishers = len(select_endpoints_by_type(infos, config.type))
         rates_hz = self._measure_rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
@@ -361,7 +363,7 @@ class DiagnosticsReport:
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            wrong = self._find_problems(source, rates_hz if publishers == 1 else [])
+            wrong = self._find_source_problems(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
             if unread := describe_unread_sources(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
@@ -398,7 +400,7 @@ class DiagnosticsReport:
             for (then_ns, before), (at_ns, messages) in pairwise(counts)
         ]
 
-    def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
+    def _find_source_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
         """Return the problems of a source (subscribed topic) that does send messages.
 
         They are rival publishers, a wrong message rate, and time stamps far from arrival times.
@@ -463,7 +465,7 @@ class DiagnosticsReport:
         )
 
 
-def describe_monitor(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
+def describe_monitor_report(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
     """Return the findings of the identity monitor for the diagnostics.
 
     Returns:
@@ -490,9 +492,9 @@ def describe_monitor(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
     return fine, text, values | carries
 
 
-def _compute_percentile(values: np.ndarray, share: float) -> float:
-    """Return a percentile (`share`, 0 to 100) of `values`, or 0 if there are none."""
-    return float(np.percentile(values, share)) if len(values) else 0.0
+def _compute_percentile(values: np.ndarray, percent: float) -> float:
+    """Return a percentile (`percent`, 0 to 100) of `values`, or 0 if there are none."""
+    return float(np.percentile(values, percent)) if len(values) else 0.0
 
 
 def _is_complete(source: SourceStatus) -> bool:
@@ -539,11 +541,11 @@ class Throttle:
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
-    def take_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
+    def pop_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
         """Yield and forget the number of suppressed log lines of each subject.
 
-        Subjects whose ten seconds (WINDOW_S) are not over yet are left out. A pair is a subject and
-        its number.
+        Each pair is a subject and its number. Subjects whose ten seconds (WINDOW_S) are not over
+        yet are left out.
         """
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
@@ -568,7 +570,7 @@ class EventLog:
         to the channel whose readings they are."""
         self._misfit, self._policy_waits = False, ""
         self.reset(0.0)
-        self._log_names(0.0)
+        self._log_new_notes(0.0)
 
     def reset(self, now_s: float) -> None:
         """Forget what was logged, because the node starts to act (control the robot).
@@ -599,12 +601,12 @@ class EventLog:
             now_s: The time of the steady clock.
             shadow: Whether commands are only proposed and not sent to the robot.
         """
-        for subject, count in self._throttle.take_suppressed_counts(now_s):
+        for subject, count in self._throttle.pop_suppressed_counts(now_s):
             if count:
                 self._log_suppressed(subject, count)
-        self._log_names(now_s)
+        self._log_new_notes(now_s)
         for notice in self._controller.table.take_notices():
-            self._log_source(notice, now_s)
+            self._log_source_notice(notice, now_s)
         if self._waiting:
             self._log_waiting(now_s)
         cause = self._controller.safe_cause
@@ -657,10 +659,10 @@ class EventLog:
                 f"the monitor found {len(changed)} signals in other input slots: {where}"
             )
 
-    def _log_names(self, now_s: float) -> None:
+    def _log_new_notes(self, now_s: float) -> None:
         """Log the controller's new notes, such as unknown channels, if wiring or model has changed.
 
-        See `Controller.list_notes`.
+        See `Controller.list_configuration_notes`.
         """
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
@@ -668,12 +670,12 @@ class EventLog:
         if named[0] is old[0] and named[1] is old[1] and named[2] is old[2]:
             return
         self._named = named
-        self._noted = controller.list_notes()
+        self._noted = controller.list_configuration_notes()
         for note in self._noted:
             if note not in before and self._throttle.count_and_allow_line(NAMES, now_s):
                 self._logger.warning(note)
 
-    def _log_source(self, notice: Notice, now_s: float) -> None:
+    def _log_source_notice(self, notice: Notice, now_s: float) -> None:
         """Log that a source was lost or has come back, unless that is expected or too frequent.
 
         Args:

@@ -61,7 +61,9 @@ def get_owner_name(info: TopicEndpointInfo) -> str:
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 
-def select_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
+def select_endpoints_by_type(
+    infos: Iterable[TopicEndpointInfo], type_: str
+) -> list[TopicEndpointInfo]:
     """Return the publishers or subscriptions in `infos` whose message type is `type_`."""
     return [one for one in infos if one.topic_type == type_]
 
@@ -93,7 +95,7 @@ def describe_unheard_commands(
         type_: The message type of the commands.
         qos: The quality of service with which the commands are published.
     """
-    listeners = select_type(subscriptions, type_)
+    listeners = select_endpoints_by_type(subscriptions, type_)
     deaf = []
     for one in listeners:
         compatible, reason = qos_check_compatible(qos, one.qos_profile)

@@ -37,7 +37,7 @@ class Lockstep:
         self._unstamped: set[str] = set()
         self._acted = False
 
-    def set_sources_and_find_stamp_ns(
+    def set_sources_and_find_ready_stamp_ns(
         self, sources: Iterable[str], moved_sources: Iterable[str]
     ) -> int | None:
         """Wait for messages of these sources from now on. Return the stamp to act on now, or None.
@@ -74,13 +74,13 @@ class Lockstep:
             self._have.add(source)
         return self._find_ready_stamp_ns()
 
-    def is_awaited(self, stamp_ns: int | None) -> bool:
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
         """Return whether the node has still to use a message with this stamp that came earlier."""
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
-    def is_repeated(self, stamp_ns: int | None) -> bool:
+    def is_stamp_repeated(self, stamp_ns: int | None) -> bool:
         """Return whether a new message has the pending stamp after the node has acted on it.
 
         The simulator sends a stamp again only if the command for it was lost.
@@ -96,7 +96,7 @@ class Lockstep:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
-    def record_action(self) -> None:
+    def mark_stamp_as_acted_on(self) -> None:
         """Record that the node acts on the pending stamp, so that it does so only once."""
         self._acted = True
         self._unstamped.clear()

@@ -97,7 +97,7 @@ class Loop:
     ) -> None:
         lockstep = lockstep_wait_s is not None
         if lockstep:
-            _check_has_stamps(controller.table)
+            _check_any_source_has_stamps(controller.table)
         self.controller, self._failed = controller, failed
         self.active = self._broken = False
         self._clock = clock = LoopClock(node)
@@ -236,12 +236,12 @@ class Loop:
             self._output.forget_commands()
             self.controller.gate.reset()
 
-    def send_safe_now(self) -> None:
+    def send_safe_command_now(self) -> None:
         """Send the safe command at once if the node is active, because the e-stop was set."""
         if self.active:
             self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
-    def make_table(self, wiring: Wiring) -> ChannelTable:
+    def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Return the channel table for a changed wiring, to be passed to `rewire`.
 
         Raises:
@@ -249,7 +249,7 @@ class Loop:
         """
         table = self.controller.make_rewired_table(wiring)
         if self._ticker.lockstep:
-            _check_has_stamps(table)
+            _check_any_source_has_stamps(table)
         self._inputs.check_message_types(table)
         return table
 
@@ -263,7 +263,7 @@ class Loop:
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
-        self._inputs.store_earlier_messages(moved, self._ticker.is_awaited)
+        self._inputs.store_earlier_messages(moved, self._ticker.is_stamp_awaited)
 
     def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
@@ -321,7 +321,7 @@ class Loop:
         controller, decided_s = self.controller, time.perf_counter()
         sent_ns = self._clock.stamp_ns() if stamp_ns is None else stamp_ns
         with self._output.lock:
-            if self._guard.is_too_long(decided_s - begin_s):
+            if self._guard.exceeds_watchdog_timeout(decided_s - begin_s):
                 command, kind = controller.gate.reset_to_safe_command(), CommandKind.TOO_LATE
             else:
                 decided_ns = self._clock.now_ns() if stamp_ns is None else None
@@ -434,7 +434,7 @@ class LoopGuard:
                 once=True,
             )
 
-    def is_too_long(self, duration_s: float) -> bool:
+    def exceeds_watchdog_timeout(self, duration_s: float) -> bool:
         """Return whether a tick, or sending a command, took longer than the watchdog allows."""
         return 0.0 < self.watchdog.timeout_s < duration_s
 
@@ -446,7 +446,7 @@ class LoopGuard:
         Args:
             send_s: The seconds that the sending took.
         """
-        if self.is_too_long(send_s):
+        if self.exceeds_watchdog_timeout(send_s):
             self.logger.error(
                 f"the middleware took {send_s:.3f} s to send a command, which delayed all others",
                 throttle_duration_sec=TOLD_S,
@@ -465,7 +465,7 @@ class LoopGuard:
             sent: Whether the safe command could be sent.
         """
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
-        before = sum(count for _, count in self._trips.take_suppressed_counts(now_s))
+        before = sum(count for _, count in self._trips.pop_suppressed_counts(now_s))
         more = f"; {before} more trips since the line before" if before else ""
         if not self._trips.count_and_allow_line("", now_s):
             return
@@ -529,7 +529,7 @@ class LoopReports:
         self._output, self._watchdog, self._lockstep = output, watchdog, lockstep
         self.ticks = TickTimes(controller.step_s, paced=not lockstep)
         self.events = EventLog(node.get_logger(), controller)
-        self._insight = InsightOutput(node, sees=bool(controller.wiring.images))
+        self._insight = InsightOutput(node, has_images=bool(controller.wiring.images))
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.diagnostics = DiagnosticsReport(
             node,
@@ -544,8 +544,8 @@ class LoopReports:
 
     def start(self) -> None:
         """Log the settings, and forget what was reported before, because the loop starts to act."""
-        self.ticks.skip_gap()
-        self._log_settings()
+        self.ticks.ignore_gap_before_next_tick()
+        self._log_unusual_settings()
         self.events.reset(time.monotonic())
 
     def report_tick(
@@ -561,7 +561,7 @@ class LoopReports:
             end_s: The end of the tick, when the command was sent.
         """
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
-        self.ticks.add(begin_s, end_s, age_s + end_s - begin_s)
+        self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
         policy, table = self._controller.acting.policy, self._controller.table
         self._insight.publish(readings, policy, table, sent_ns)
         self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
@@ -577,7 +577,7 @@ class LoopReports:
         self._insight.close()
         self._node.destroy_publisher(self._publisher)
 
-    def _log_settings(self) -> None:
+    def _log_unusual_settings(self) -> None:
         """Log which timeouts are off, and warn of a ramp that the model was not trained with."""
         logger, sources = self._node.get_logger(), self._controller.wiring.sources
         off = [f"source {source.name!r}" for source in sources if not source.max_age_s]
@@ -590,7 +590,7 @@ class LoopReports:
             logger.warning(warning)
 
 
-def _check_has_stamps(table: ChannelTable) -> None:
+def _check_any_source_has_stamps(table: ChannelTable) -> None:
     """Check that at least one source has time stamps. Without any, lockstep waits for ever.
 
     Raises:

@@ -100,7 +100,7 @@ class Operator:
     def __init__(self, caller: Node, timeout_s: float) -> None:
         self._caller, self._timeout_s = caller, timeout_s
 
-    def find_nodes(self) -> list[str]:
+    def find_policy_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
 
         After the first is found, further nodes are looked for during half a second (`SETTLE_S`).
@@ -160,7 +160,7 @@ class Operator:
         if (state, goal) not in STEPS:
             return f"it is {state}, from where it cannot become {goal}"
         for transition in STEPS[state, goal]:
-            if not self._make_transition(node, transition):
+            if not self._request_transition(node, transition):
                 return f"it refused, and is {self.read_state(node)}; its log says why"
         return ""
 
@@ -231,7 +231,7 @@ class Operator:
             raise TimeoutError
         return client
 
-    def _make_transition(self, node: str, transition: int) -> bool:
+    def _request_transition(self, node: str, transition: int) -> bool:
         """Request a lifecycle transition, only once. Return whether it succeeded.
 
         While the answer is awaited the node's state is read too, because the answer may be lost.

@@ -174,10 +174,10 @@ class WiringParameters:
         if self._declaring or not own:
             return None
         changed = wiring.with_changes(own)
-        self._check_topics(changed)
+        self._check_published_topics(changed)
         return changed
 
-    def _check_topics(self, wiring: Wiring) -> None:
+    def _check_published_topics(self, wiring: Wiring) -> None:
         """Check that the node does not publish on a topic that it reads, after ROS remapping.
 
         Raises:

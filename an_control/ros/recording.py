@@ -145,7 +145,7 @@ class LoopRecord:
         stamp_ns: int | None,
         values: np.ndarray,
         *,
-        counts: bool,
+        reaches_robot: bool,
     ) -> None:
         """Record a command. The caller must hold the lock under which commands are sent.
 
@@ -154,12 +154,12 @@ class LoopRecord:
             now_ns: The time of sending.
             stamp_ns: The stamp of the command; None if it has none.
             values: The command (A,).
-            counts: Whether all of it goes to the robot's topics; False if it is only proposed
-                (shadow mode), sent in part, or not sent.
+            reaches_robot: Whether all of it goes to the robot's topics; False if it is only
+                proposed (shadow mode), sent in part, or not sent.
         """
         if self.recorder is not None:
             decided_ns = self.decided_ns if kind == CommandKind.POLICY else None
-            number = self._controller.gate.last.count + 1 if counts else None
+            number = self._controller.gate.last.count + 1 if reaches_robot else None
             self.recorder.record_command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
     def record_wiring(self, wiring: Wiring, previous: Wiring) -> None:

@@ -100,7 +100,7 @@ class Ticker(ABC):
         """
 
     @abstractmethod
-    def is_awaited(self, stamp_ns: int | None) -> bool:
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
         """Return whether a tick has still to use a message with this stamp that came earlier."""
 
     def reset(self) -> None:
@@ -143,13 +143,13 @@ class LockstepTicker(Ticker):
         ready_ns = self._stamps.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._tick(ready_ns)
-        elif self._stamps.is_repeated(stamp_ns):
+        elif self._stamps.is_stamp_repeated(stamp_ns):
             self._repeat()
 
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
         """Record that a tick acts on the newest stamp; ignore a tick without a stamp."""
         if stamp_ns is not None:
-            self._stamps.record_action()
+            self._stamps.mark_stamp_as_acted_on()
 
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
         """Wait for messages of these sources from now on; tick if all have sent the newest stamp.
@@ -159,13 +159,13 @@ class LockstepTicker(Ticker):
             moved_sources: Names of the sources that now read another topic. They must send the
                 stamp again on that topic.
         """
-        ready_ns = self._stamps.set_sources_and_find_stamp_ns(sources, moved_sources)
+        ready_ns = self._stamps.set_sources_and_find_ready_stamp_ns(sources, moved_sources)
         if ready_ns is not None:
             self._tick(ready_ns)
 
-    def is_awaited(self, stamp_ns: int | None) -> bool:
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
         """Return whether a tick has still to use a message with this stamp that came earlier."""
-        return self._stamps.is_awaited(stamp_ns)
+        return self._stamps.is_stamp_awaited(stamp_ns)
 
     def reset(self) -> None:
         """Accept any stamp as new."""
@@ -203,7 +203,7 @@ class RealTimeTicker(Ticker):
         trigger: Trigger,
     ) -> None:
         by = node.get_clock() if clock.simulated else make_steady_clock()
-        super().__init__(node, tick, node.create_timer(step_s, self.tick_in_time, clock=by))
+        super().__init__(node, tick, node.create_timer(step_s, self.tick_when_due, clock=by))
         self._clock, period_ns = clock, int(step_s * 1e9)
         self._schedule = None if trigger == "timer" else TickSchedule(sources, period_ns)
         self._planned_ns = 0
@@ -233,11 +233,11 @@ class RealTimeTicker(Ticker):
         if self._schedule is not None:
             self._schedule.set_sources(sources)
 
-    def is_awaited(self, stamp_ns: int | None) -> bool:
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
         """Return False, because in real time a message that came earlier is late by now."""
         return False
 
-    def tick_in_time(self) -> None:
+    def tick_when_due(self) -> None:
         """Tick now, when the timer is due.
 
         It must have no parameters, because rclpy's events executor would pass arguments for them.

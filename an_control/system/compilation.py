@@ -31,7 +31,7 @@ class Compilation:
         self._begin_s = self._seconds = 0.0
         self._reported = False
 
-    def begin(self) -> None:
+    def record_start(self) -> None:
         """Record that the compilation of a function starts, perhaps within that of another one.
 
         The first one is reported.
@@ -43,7 +43,7 @@ class Compilation:
             self._begin_s = time.monotonic()
         self._depth += 1
 
-    def end(self) -> None:
+    def record_end(self) -> None:
         """Record the end of the compilation that started last and has not ended yet."""
         self._depth -= 1
         if not self._depth:

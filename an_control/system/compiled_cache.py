@@ -150,16 +150,16 @@ class _Reporter(Listener):
         block = find_innermost_compilation() if ours else None
         self._blocks.append(block)
         if block is not None:
-            block.begin()
+            block.record_start()
 
     def on_end(self, compiled: event.Event) -> None:
         """Report that numba has compiled a function; numba calls this."""
         block = self._blocks.pop()
         if block is not None:
-            block.end()
+            block.record_end()
 
 
-def _install_in_numba() -> None:
+def _patch_numba() -> None:
     """Make numba name its cache folders by hash, and report what it compiles.
 
     Functions of packages other than an_control and an_control_sim are cached as before.
@@ -173,4 +173,4 @@ def _install_in_numba() -> None:
 
 
 if COMPILES:
-    _install_in_numba()
+    _patch_numba()

@@ -167,7 +167,7 @@ class ServiceCalls:
         """
         return _explain_refusal(await self._call_service(Trigger, service, Trigger.Request()))
 
-    async def set_bool(self, service: str, value: bool) -> str:
+    async def call_set_bool(self, service: str, value: bool) -> str:
         """Call a service of type std_srvs/SetBool; return why it refused, or "".
 
         Args:
@@ -213,7 +213,9 @@ class ServiceCalls:
         found = dict(zip(names, plain, strict=False))
         return {key: value for key, value in found.items() if value is not None}
 
-    async def get_parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
+    async def get_parameters_with_prefixes(
+        self, node: str, prefixes: Sequence[str]
+    ) -> dict[str, Any]:
         """Return the values, by name, of all parameters whose names begin with one of the prefixes.
 
         Args:

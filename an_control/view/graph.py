@@ -94,7 +94,7 @@ def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
         topics["order"] = TopicSubscription(f"{scrambler}/order", DiagnosticStatus, LATCHED)
     if simulator:
         topics["progress"] = TopicSubscription(f"{simulator}/progress", JointState)
-    topics |= _find_sensors(node, space, policy)
+    topics |= _find_drawing_topics(node, space, policy)
     others = tuple(one for one in policies if one != policy)
     return RobotGraph(policy, scrambler, simulator, others, topics)
 
@@ -115,7 +115,7 @@ def _find_nodes(node: Node) -> dict[str, list[str]]:
     }
 
 
-def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
+def _find_drawing_topics(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
     """Return the topics from which the robot can be drawn, by kind of sensor.
 
     If the policy uses a camera, the image that the policy sees is drawn.

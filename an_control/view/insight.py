@@ -22,7 +22,7 @@ KEPT = 20
 """Number of newest samples of the keys from which the principal axes are computed."""
 
 
-def read_matrix(message: Any) -> NDArray[np.float64] | None:
+def read_matrix_message(message: Any) -> NDArray[np.float64] | None:
     """Return a Float64MultiArray message as an array (rows, columns), or None.
 
     It is None if the message is not a matrix.
@@ -60,7 +60,7 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
-def to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+def scale_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return attention weights as whole hundredths of their maximum, for the page.
 
     Args:

@@ -109,8 +109,8 @@ class LiveRobot:
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
-            self._known = await deeds.read_robot_nodes(found, new=new)
-            watch.load_wiring_file(deeds.wiring)
+            self._known = await deeds.read_robot_parameters(found, new=new)
+            watch.set_wiring_file(deeds.wiring)
 
     def _make_robot_update(self) -> schema.RobotUpdate:
         """Return the update about the robot and its state."""

@@ -24,7 +24,7 @@ from an_control.control.attention_view import (
     select_key_rows,
 )
 from an_control.record.replay import ReplayedCommand, SessionReplay
-from an_control.ros.diagnostics import NO_ATTENTION, describe_monitor
+from an_control.ros.diagnostics import NO_ATTENTION, describe_monitor_report
 from an_control.view import schema
 from an_control.view.clients import PICTURE, BrowserClient, BrowserClients
 from an_control.view.graph import SENSORS
@@ -32,7 +32,7 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_pixels,
-    to_hundredths,
+    scale_to_hundredths,
 )
 from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_finite
 from an_control.wiring import Readings
@@ -80,7 +80,7 @@ class Track:
         place = bisect_right(times, at_s)
         return messages[place - 1] if place else None
 
-    def drop_every_second(self) -> int:
+    def drop_alternate_messages(self) -> int:
         """Drop every second message; return the size of the others in bytes."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
@@ -148,7 +148,7 @@ class RecordedFrames:
         if sum(self._bytes.values()) > MAX_BYTES:
             self._step_s *= 2.0
             for one in FREQUENT:
-                self._bytes[one] = self.tracks[one].drop_every_second()
+                self._bytes[one] = self.tracks[one].drop_alternate_messages()
 
     def _compute_seconds_from_start(self, log_ns: int) -> float:
         """Return the seconds from the beginning of the recording to a time of day in ns."""
@@ -224,7 +224,7 @@ class RecordedFrames:
         reason = controller.estop.reason
         parts.append(schema.DiagnosticsPart("e-stop", 2 if reason else 0, reason or "clear", {}))
         if policy.monitor_report is not None:
-            fine, said, found = describe_monitor(policy.monitor_report)
+            fine, said, found = describe_monitor_report(policy.monitor_report)
             shown = {key: str(value) for key, value in found.items()}
             parts.append(schema.DiagnosticsPart("monitor", 0 if fine else 1, said, shown))
         self.add_message("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
@@ -256,7 +256,7 @@ class RecordedFrames:
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
-                small = to_hundredths(weights)
+                small = scale_to_hundredths(weights)
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
                 self.add_message("matrix", at_s, matrix)
@@ -288,8 +288,8 @@ class RecordedFrames:
             self.add_message(PICTURE, at_s, encode_pixels(picture))
             return [], []
         messages = self._replay.get_newest_messages()
-        joints = _find_message(messages, "joints", lambda one: len(one.position))
-        odometry = _find_message(messages, "pose", lambda _: True)
+        joints = _find_sensor_message(messages, "joints", lambda one: len(one.position))
+        odometry = _find_sensor_message(messages, "pose", lambda _: True)
         pose = list[float]()
         if odometry is not None:
             at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
@@ -304,7 +304,9 @@ class RecordedFrames:
         return round_finite(joints.position[: len(names)], 4), pose
 
 
-def _find_message(messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]) -> Any:
+def _find_sensor_message(
+    messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]
+) -> Any:
     """Return the newest message from which the robot can be drawn, or None.
 
     Args:
@@ -382,16 +384,16 @@ class RecordedRobot:
             self.at_s = min(self.at_s + seconds * self.speed, frames.length_s)
             if frames.computed and self.at_s >= frames.length_s:
                 self.playing = False
-        for name, message in self._find_shown_messages():
+        for name, message in self._list_shown_messages():
             if self._shown.get(name) != message:
                 self._shown[name] = message
                 self.clients.publish_encoded(name, message)
-        rows = self._count_scores()
+        rows = self._count_shown_score_rows()
         if rows > self._scored:
             self.clients.publish(schema.ScoreUpdate(frames.scores[self._scored : rows], False))
         self._scored = rows
 
-    def _find_shown_messages(self) -> list[tuple[str, bytes]]:
+    def _list_shown_messages(self) -> list[tuple[str, bytes]]:
         """Return for each kind of message its name, and the newest message at the time shown."""
         found = [
             (name, track.find_message_at(self.at_s)) for name, track in self.frames.tracks.items()
@@ -419,13 +421,13 @@ class RecordedRobot:
         )
         return [schema.MarksUpdate(marks), place]
 
-    def _count_scores(self) -> int:
+    def _count_shown_score_rows(self) -> int:
         """Return the number of rows of numbers for the charts, up to the time that is shown."""
         return bisect_right(self.frames.scores, self.at_s, key=lambda row: row[0] or 0.0)
 
     def add_client(self, client: BrowserClient) -> None:
         """Send a new browser what is shown now, and all updates from now on."""
-        for name, message in self._find_shown_messages():
+        for name, message in self._list_shown_messages():
             if name != PICTURE:
                 client.enqueue(message)
             else:
@@ -435,7 +437,7 @@ class RecordedRobot:
 
     def _make_score_update(self) -> schema.ScoreUpdate:
         """Return the update with all rows of numbers for the charts, up to the time shown."""
-        rows = self._count_scores()
+        rows = self._count_shown_score_rows()
         return schema.ScoreUpdate(self.frames.scores[max(0, rows - KEPT_SCORES) : rows], fresh=True)
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
@@ -459,16 +461,16 @@ class RecordedRobot:
                 return schema.ReplyUpdate(command.id, True, "playing" if on else "paused")
         return schema.ReplyUpdate(command.id, False, REFUSED)
 
-    def _show_time(self, number: int, seconds: float, text: str) -> schema.ReplyUpdate:
+    def _show_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
         """Show another time of the recording.
 
         Args:
-            number: The number of the command that asks for it, which the reply repeats.
+            command_id: The number of the command that asks for it, which the reply repeats.
             seconds: The recorded time in seconds.
             text: The end of the reply's text.
         """
         self.at_s = min(seconds, self.frames.length_s)
-        self._scored = self._count_scores()
+        self._scored = self._count_shown_score_rows()
         self.clients.publish(self._make_score_update())
         self.advance(0.0)
-        return schema.ReplyUpdate(number, True, f"{self.at_s:.1f} s{text}")
+        return schema.ReplyUpdate(command_id, True, f"{self.at_s:.1f} s{text}")

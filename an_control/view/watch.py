@@ -17,8 +17,8 @@ from an_control.view.insight import (
     compute_attention_strength,
     encode_picture,
     read_channel_ids,
-    read_matrix,
-    to_hundredths,
+    read_matrix_message,
+    scale_to_hundredths,
 )
 from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
@@ -84,7 +84,7 @@ class RobotWatch:
         self.found = graph
         self._listener.subscribe_to_topics(graph.topics)
 
-    def load_wiring_file(self, path: str) -> None:
+    def set_wiring_file(self, path: str) -> None:
         """Set the robot's wiring file, beside which its own drawing is looked for from now on.
 
         Args:
@@ -120,21 +120,21 @@ class RobotWatch:
             yield schema.ChannelsUpdate([])
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
-        self._read_new_events()
-        self._read_new_order()
+        self._read_parameter_events()
+        self._read_new_signal_order()
         attention = self._listener.take_newest_message("attention")
-        values = None if attention is None else read_matrix(attention)
+        values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
             self._strength = dict(zip(read_channel_ids(attention), strength, strict=False))
-        yield from self._iterate_drawing_updates()
+        yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:
-            shown = to_hundredths(values)
+            shown = scale_to_hundredths(values)
             rows, columns = shown.shape
             yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
         if slow and (keys := self._listener.take_newest_message("keys")) is not None:
-            points = read_matrix(keys)
+            points = read_matrix_message(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
                     np.round(self._keys.project_keys(points), 3).ravel().tolist()
@@ -165,18 +165,18 @@ class RobotWatch:
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
-    def _read_new_events(self) -> None:
+    def _read_parameter_events(self) -> None:
         """Add to `changed` the nodes whose parameters changed, by the topic /parameter_events."""
         for message in self._listener.take_new_messages("events"):
             self.changed.add(message.node)
 
-    def _read_new_order(self) -> None:
+    def _read_new_signal_order(self) -> None:
         """Read the scrambler's newest message on which signal each of its input slots carries."""
         message = self._listener.take_newest_message("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
-    def _iterate_drawing_updates(self) -> Iterator[schema.Update | bytes]:
+    def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
         """Read the newest joint positions, pose and image; yield drawing and image if new."""
         joints = self._listener.take_newest_message("joints")
         pose = self._listener.take_newest_message("pose")
@@ -246,7 +246,7 @@ class RobotWatch:
         self._scored_s = now_s
         running = not self.is_silent
         policy = self.parts.get("policy")
-        times = [_read_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
+        times = [_read_diagnostics_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
         expected = self._count_expected_channels()
         present = round(len(self._ids) / max(expected, len(self._ids)), 3) if expected else None
         row = [
@@ -289,7 +289,7 @@ def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -
     return round((newest["return"] - previous["return"]) / steps, 4) if steps > 0 else None
 
 
-def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
+def _read_diagnostics_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
     """Return a value of a diagnostics status as a number, or None if it is not a number.
 
     Args:

@@ -180,7 +180,7 @@ def test_a_track_keeps_what_changes_and_finds_the_newest() -> None:
         b"bc",
         b"bc",
     ]
-    assert track.drop_every_second() == 1 and track.find_message_at(9.0) == b"a"
+    assert track.drop_alternate_messages() == 1 and track.find_message_at(9.0) == b"a"
 
 
 def says(browser: Browser, selector: str, ready: Callable[[str], object]) -> None:
