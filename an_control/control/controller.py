@@ -121,7 +121,10 @@ class ActingPolicy:
         return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def convert_to_action(self, values: np.ndarray) -> np.ndarray:
-        """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
+        """Convert a command (A,) in physical units to the acting model's action (A,).
+
+        A value outside [-1, 1] means that no action produces this command.
+        """
         return self._now.order.convert_to_action(values)
 
     def convert_to_command(self, action: np.ndarray) -> np.ndarray:
@@ -320,7 +323,7 @@ class Controller:
             return self.gate.reset_to_safe_command()
         if not self.bring_up.done:
             assert self.table.measured is not None
-            periods = self.gate.count_periods_since_last(now_ns)
+            periods = self.gate.compute_periods_since_last_command(now_ns)
             target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)

@@ -205,7 +205,7 @@ class SafetyGate:
         self.reset()
         return self._given.copy()
 
-    def count_periods_since_last(self, now_ns: int | None) -> float:
+    def compute_periods_since_last_command(self, now_ns: int | None) -> float:
         """Return the time since the previous command in control periods, at most 1.
 
         Args:
@@ -236,7 +236,7 @@ class SafetyGate:
                 self.counts.not_finite += 1
                 return self.reset_to_safe_command()
             self.counts.limited += 1
-        periods = self.count_periods_since_last(now_ns)
+        periods = self.compute_periods_since_last_command(now_ns)
         self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
         self.authority = 1.0
         if ramped and self._ramped_periods < self._ramp_periods:

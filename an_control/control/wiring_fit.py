@@ -264,7 +264,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
     return ChannelNames(
         tuple(id_ for id_ in ids if id_ not in known),
         tuple(
-            id_ for id_ in trained if id_ not in present and not _matches_wildcard(id_, wildcards)
+            id_
+            for id_ in trained
+            if id_ not in present and not _matches_any_wildcard(id_, wildcards)
         ),
         len(trained),
     )
@@ -325,6 +327,8 @@ def describe_channel_differences(
 def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
+    A topic that feeds the measured positions of actuators gets no note either.
+
     Returns:
         A mapping from the name of the source (the topic's entry in the wiring) to the note.
     """
@@ -345,7 +349,7 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(every[:SHOWN]) + more
 
 
-def _matches_wildcard(id_: str, wildcards: Iterable[str]) -> bool:
+def _matches_any_wildcard(id_: str, wildcards: Iterable[str]) -> bool:
     """Return whether an id matches one of these wildcards, such as ``leg_*.position``."""
     for wildcard in wildcards:
         before, _, after = wildcard.partition("*")

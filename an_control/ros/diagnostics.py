@@ -59,12 +59,12 @@ RATE_REPORTS = 3
 class TickTimes:
     """A record of the newest ticks (control steps): duration, missed deadlines, age of readings.
 
-    A tick misses its deadline if it takes longer than a control period. A tick that a timer starts
-    also misses it if it starts over half a period late.
+    A tick misses its deadline if it takes longer than a control period. In real time it also does
+    if it starts more than one and a half periods after the previous tick.
 
     Args:
         step_s: The control period in seconds.
-        paced: Whether a timer starts the ticks, so that they can start late.
+        paced: Whether ticks come at the control rate, in real time, so that one can start late.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -216,9 +216,9 @@ class DiagnosticsReport:
         )
 
     def _make_monitor_statuses(self) -> list[DiagnosticStatus]:
-        """Return the status of the identity monitor, or [] if it is off.
+        """Return a list of one status, of the identity monitor, which detects rewired sensors.
 
-        The identity monitor detects sensors that are rewired while the robot runs.
+        The list is empty if the monitor is off, unless the model file itself turns it off.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
@@ -525,9 +525,8 @@ are counted."""
 class Throttle:
     """A limiter that allows six log lines (LINES) on a subject in ten seconds (WINDOW_S).
 
-    It counts the suppressed lines beyond that.
-
-    A subject is any text that groups log lines, such as the name of a source.
+    It counts the suppressed lines beyond that. A subject is any text that groups log lines, such as
+    the name of a source.
     """
 
     def __init__(self) -> None:

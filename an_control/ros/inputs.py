@@ -166,9 +166,10 @@ class MessageDelay:
 class Arrivals:
     """A corrector of the arrival times of messages that had to wait in a queue.
 
-    The time for which this process did not tick (compute control steps) is called a gap. If the
-    executor does not say when a message was published, messages that arrive in the control period
-    after a gap count as if they had arrived when the gap started.
+    If the executor says when a message was published, the message's delay is measured by that. If
+    it does not, messages that arrive in the control period after a gap count as if they had arrived
+    when the gap started. A gap is a time of more than two control periods in which this process did
+    not tick (compute control steps).
 
     Args:
         period_ns: The control period.

@@ -69,7 +69,7 @@ class Loop:
         controller: Decides what to command.
         lockstep_wait_s: In lockstep with a simulator, seconds to wait until all sources have sent a
             message with the same stamp; None: real time.
-        failed: Called when a tick raised; must deactivate the node.
+        failed: Called when a tick of the active node raised an error; must deactivate the node.
         watchdog_s: Seconds without a command after which the safe command is sent, 0 = off. None:
             within two control periods in real time, off in lockstep.
         trigger: What starts a tick in real time: a message from every source ("sources"), or a
@@ -178,17 +178,17 @@ class Loop:
         return self.controller.gate.last.values
 
     def activate(self) -> None:
-        """Start to act. The policy keeps the state that it has computed in the ticks before."""
+        """Start to control the robot. The policy keeps its state from the ticks before."""
         self._record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.reset()
-        self._reports.start()
+        self._reports.start_reporting()
         self.active, self._broken = True, False
         self._publish_commands_from_now(shadow=self._output.shadow)
         self._guard.priority.request()
 
     def deactivate(self) -> None:
-        """Stop acting. The safe command is sent as the final command."""
+        """Stop controlling the robot. The safe command is sent as the final command."""
         self.active = False
         self._record.record_event("deactivate")
         try:
@@ -542,7 +542,7 @@ class LoopReports:
             recorder=recorder,
         )
 
-    def start(self) -> None:
+    def start_reporting(self) -> None:
         """Log the settings, and forget what was reported before, because the loop starts to act."""
         self.ticks.ignore_gap_before_next_tick()
         self._log_unusual_settings()

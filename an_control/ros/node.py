@@ -97,7 +97,7 @@ class ModelSwap:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def explain_refusal(self, path: str) -> str:
+    def explain_model_refusal(self, path: str) -> str:
         """Return why a model cannot replace the policy, or "", by the header of its file only.
 
         A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
@@ -505,9 +505,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         for change in changes:
             if change.name != "model" and self._has_parameter_value(change):
                 continue  # the file of an unchanged model parameter may have changed
-            reason = parameters.explain_refusal(change, configured=self._loop is not None)
+            reason = parameters.explain_parameter_refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
-                reason = self._swap.explain_refusal(change.value)
+                reason = self._swap.explain_model_refusal(change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:

@@ -286,7 +286,9 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
         )
         for key in changes:
             if key not in listed.result.names:
-                return f"{node} has no {_describe_unknown_key(key, listed.result.names)}"
+                return (
+                    f"{node} has no {_describe_unknown_wiring_parameter(key, listed.result.names)}"
+                )
         parameters = [Parameter(key, value=value) for key, value in changes.items()]
         answer = call_until_answered(
             caller, lambda: client.set_parameters_atomically(parameters), until_s
@@ -314,7 +316,7 @@ def reload_wiring(node: str, timeout_s: float) -> str:
         return "" if answer.success else str(answer.message or "refused")
 
 
-def _describe_unknown_key(key: str, names: list[str]) -> str:
+def _describe_unknown_wiring_parameter(key: str, names: list[str]) -> str:
     """Return the end of an error text about a parameter that a node does not have.
 
     It names the source or the channel of the parameter, and those that the node has.

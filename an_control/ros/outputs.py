@@ -348,7 +348,8 @@ class InsightOutput:
         """
         if self._channels.get_subscription_count():
             channels = JointState(
-                name=list(readings.ids), position=to_float64_array(_to_scalars(readings))
+                name=list(readings.ids),
+                position=to_float64_array(_reduce_readings_to_scalars(readings)),
             )
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
@@ -376,7 +377,7 @@ class InsightOutput:
         self._node.destroy_publisher(self._channels)
 
 
-def _to_scalars(readings: Readings) -> np.ndarray:
+def _reduce_readings_to_scalars(readings: Readings) -> np.ndarray:
     """Return one number for each channel (N,): its reading, or the mean brightness of its patch."""
     values = readings.values
     return values if values.ndim == 1 else values[:, -1].mean(axis=(1, 2))

@@ -64,7 +64,7 @@ def read_settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def explain_refusal(change: Parameter, *, configured: bool) -> str:
+def explain_parameter_refusal(change: Parameter, *, configured: bool) -> str:
     """Return the reason why a parameter cannot be changed now, or "".
 
     Args:
@@ -142,7 +142,9 @@ class WiringParameters:
                     (
                         key,
                         value,
-                        ParameterDescriptor(description=f"{_describe_key(key)}; set it to rewire"),
+                        ParameterDescriptor(
+                            description=f"{_describe_wiring_parameter(key)}; set it to rewire"
+                        ),
                     )
                     for key, value in wiring.rewirable_settings.items()
                 ],
@@ -227,7 +229,7 @@ class WiringParameters:
 _STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
 
 
-def _describe_key(key: str) -> str:
+def _describe_wiring_parameter(key: str) -> str:
     """Describe a parameter such as `sources.imu.topic` in words: "topic of the source imu"."""
     kind, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")

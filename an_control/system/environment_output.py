@@ -31,7 +31,7 @@ class BrokenEnvironmentError(Exception):
 
 
 class PrintedOutput(NamedTuple):
-    """Output since the previous call of `EnvironmentOutput.take_output`.
+    """Output since the previous call of `EnvironmentOutput.pop_new_output`.
 
     Attributes:
         text: The beginning of the output.
@@ -123,7 +123,7 @@ class EnvironmentOutput(io.TextIOBase):
         """
         self._notes.setdefault(kind or text, (text, False))
 
-    def take_notes(self) -> list[str]:
+    def pop_new_notes(self) -> list[str]:
         """Return the sentences from `add_note` that were not returned before."""
         if self._saved is not None and not self._saved.exists():  # the run never started
             self._notes.pop(PRINTED, None)
@@ -177,19 +177,19 @@ class EnvironmentOutput(io.TextIOBase):
 
     def print_notes(self) -> None:
         """Print to standard error the notes that were not returned or printed before."""
-        for note in self.take_notes():
+        for note in self.pop_new_notes():
             print(note, file=sys.stderr)
 
-    def take_output(self) -> PrintedOutput:
+    def pop_new_output(self) -> PrintedOutput:
         """Return the output of this worker process's environments since the previous call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = PrintedOutput("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
-        self.take_notes()
+        self.pop_new_notes()
         return printed
 
-    def add_output(self, printed: PrintedOutput) -> None:
-        """Add the output and the notes of a worker process, as its `take_output` returned them."""
+    def add_worker_output(self, printed: PrintedOutput) -> None:
+        """Add the output and notes of a worker process, as its `pop_new_output` returned them."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:

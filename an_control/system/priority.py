@@ -54,9 +54,9 @@ def freeze_existing_objects() -> None:
 
 
 def freeze_new_objects() -> None:
-    """Freeze objects made since `freeze_existing_objects`; do nothing if that was never called.
+    """Exclude newer objects from garbage collections too, as `freeze_existing_objects` did before.
 
-    Call it while nothing waits for this process.
+    Do nothing if `freeze_existing_objects` was never called. Call this function while nothing waits for this process.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_existing_objects()

@@ -246,13 +246,13 @@ class CommandHandlers:
         """
         order, rewire = await asyncio.gather(
             self._set_signal_order(change.order),
-            self._rewire(change.parameters),
+            self._rewire_policy_node(change.parameters),
             return_exceptions=True,
         )
         if order is None and rewire is not None:
             await self._set_signal_order(back.order)
         if rewire is None and order is not None:
-            await self._rewire(back.parameters)
+            await self._rewire_policy_node(back.parameters)
         if failed := order or rewire:
             raise failed
 
@@ -275,7 +275,7 @@ class CommandHandlers:
         if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
             raise RefusedChangeError(refusal)
 
-    async def _rewire(self, parameters: Mapping[str, str]) -> None:
+    async def _rewire_policy_node(self, parameters: Mapping[str, str]) -> None:
         """Set parameters of the policy node that rewire its channels.
 
         Raises:

@@ -34,7 +34,7 @@ from an_control.view.insight import (
     encode_pixels,
     scale_to_hundredths,
 )
-from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_finite
+from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_with_nonfinite_as_zero
 from an_control.wiring import Readings
 
 RATE_HZ = 20.0
@@ -266,7 +266,7 @@ class RecordedFrames:
         joints, pose = self._add_drawing(at_s)
         numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
         tick = schema.TickUpdate(
-            values=round_finite(numbers, 3),
+            values=round_with_nonfinite_as_zero(numbers, 3),
             attention=strength,
             joints=joints,
             pose=pose,
@@ -293,7 +293,9 @@ class RecordedFrames:
         pose = list[float]()
         if odometry is not None:
             at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
-            pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+            pose = round_with_nonfinite_as_zero(
+                (at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4
+            )
         if joints is None:
             self.add_message("drawing", at_s, schema.DrawingUpdate("bars", []))
             return [], pose
@@ -301,7 +303,7 @@ class RecordedFrames:
         if names not in self._drawings:
             self._drawings[names] = make_drawing(list(names), self._wiring_file)
         self.add_message("drawing", at_s, self._drawings[names])
-        return round_finite(joints.position[: len(names)], 4), pose
+        return round_with_nonfinite_as_zero(joints.position[: len(names)], 4), pose
 
 
 def _find_sensor_message(
@@ -368,10 +370,10 @@ class RecordedRobot:
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
             now_s = self._now_s()
-            self.advance(now_s - last_s)
+            self.advance_playback(now_s - last_s)
             last_s = now_s
 
-    def advance(self, seconds: float) -> None:
+    def advance_playback(self, seconds: float) -> None:
         """Show a later time if the recording plays, and send the browsers what has changed.
 
         Playing stops at the end of the recording, and waits where the replay has not got further.
@@ -472,5 +474,5 @@ class RecordedRobot:
         self.at_s = min(seconds, self.frames.length_s)
         self._scored = self._count_shown_score_rows()
         self.clients.publish(self._make_score_update())
-        self.advance(0.0)
+        self.advance_playback(0.0)
         return schema.ReplyUpdate(command_id, True, f"{self.at_s:.1f} s{text}")

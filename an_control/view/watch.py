@@ -183,10 +183,12 @@ class RobotWatch:
         image = self._listener.take_newest_message("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
-            self._joints = round_finite(joints.position[: len(names)], 4)
+            self._joints = round_with_nonfinite_as_zero(joints.position[: len(names)], 4)
         if pose is not None:
             at, turn = pose.pose.pose.position, pose.pose.pose.orientation
-            self._pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+            self._pose = round_with_nonfinite_as_zero(
+                (at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4
+            )
         drawing = self._drawing
         if names:
             wanted = list(names), self._wiring
@@ -221,7 +223,7 @@ class RobotWatch:
             yield schema.ChannelsUpdate(self._ids)
         attention = [self._strength[id_] for id_ in self._ids if id_ in self._strength]
         yield schema.TickUpdate(
-            values=round_finite(channels.position, 3),
+            values=round_with_nonfinite_as_zero(channels.position, 3),
             attention=attention if len(attention) == len(self._ids) else [],
             joints=self._joints,
             pose=self._pose,
@@ -302,7 +304,7 @@ def _read_diagnostics_number(part: schema.DiagnosticsPart | None, key: str) -> f
         return None
 
 
-def round_finite(values: Any, digits: int) -> list[float]:
+def round_with_nonfinite_as_zero(values: Any, digits: int) -> list[float]:
     """Return rounded values, with 0 for values that are not finite, which JSON cannot represent."""
     array = np.asarray(values, np.float64)
     return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

@@ -207,9 +207,9 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
 def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
     times = TickTimes(0.02, paced=True)
     for tick in range(5):
-        times.add(0.02 * tick, 0.02 * tick + 0.001, 0.001)
+        times.record_tick(0.02 * tick, 0.02 * tick + 0.001, 0.001)
     times.ignore_gap_before_next_tick()
-    times.add(60.0, 60.001, 0.001)
+    times.record_tick(60.0, 60.001, 0.001)
     assert times.missed == 0
 
 
