@@ -137,18 +137,19 @@ def make_policy(
         engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
         keep_ticks: Number of ticks for which a missing channel's state is kept; None: the ticks of
             one second.
-        recovery: Threshold for a robot that stands still; 0: no recovery, None: the model's value.
+        recovery: The mean change of a reading per tick below which the robot counts as standing
+            still and gets random actions; 0: never; None: the model's value.
 
     Returns:
-        The policy. If a recovery or a monitor is in use, the policy is wrapped in one.
+        The policy, inside a recovery and an identity monitor if these are on.
 
     Raises:
         ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
             model.
     """
-    setting = resolve_monitor(model, monitor)
+    setting = resolve_monitor_setting(model, monitor)
     if setting == "off" and monitor is None:
-        _check_needs_no_monitor(model)
+        _check_can_act_unmonitored(model)
     policy = _make_unmonitored_policy(model, engine, keep_ticks)
     if least_change := resolve_recovery_threshold(model, recovery):
         policy = RecoveringPolicy(policy, least_change)
@@ -159,7 +160,7 @@ def make_policy(
     monitored = MonitoredPolicy(policy, watching, setting)
     if setting != "match":
         return monitored
-    if excitation := _read_excitation(model):
+    if excitation := _read_model_excitation(model):
         return ExcitingPolicy(monitored, excitation)
     student = _find_student_path(model)
     if student is None:
@@ -168,9 +169,9 @@ def make_policy(
 
 
 def _find_student_path(model: Model) -> Path | None:
-    """Return the path of the student's model file, or None if the model itself acts at the start.
+    """Return the path of the model file of the policy's student, or None if it has no student.
 
-    A policy that needs its channels in a fixed order may name such a model (the "student"), which
+    A policy that needs its channels in a fixed order may name a second policy, the student, which
     can take them in any order. The student acts until the monitor has found the order.
     """
     if model.network is None or not model.network.layout.hand_over:
@@ -178,11 +179,14 @@ def _find_student_path(model: Model) -> Path | None:
     return Path(model.network.file).parent / model.network.layout.hand_over
 
 
-def _check_needs_no_monitor(model: Model) -> None:
-    """Check that a model without a monitor does not need one to find the order at the start.
+def _check_can_act_unmonitored(model: Model) -> None:
+    """Check that a model whose monitor is off can act without one.
+
+    It cannot if it names a student or excitation motions, which are used until the monitor has
+    found the order of the channels.
 
     Raises:
-        ValueError: It does; the message names the key that says so.
+        ValueError: The model needs a monitor; the message names the key that says so.
     """
     layout = None if model.network is None else model.network.layout
     for key in ("hand_over", "excitation"):
@@ -193,17 +197,18 @@ def _check_needs_no_monitor(model: Model) -> None:
             )
 
 
-def _read_excitation(model: Model) -> Excitation | None:
-    """Return the motions from which the policy finds the order of its channels, or None.
+def _read_model_excitation(model: Model) -> Excitation | None:
+    """Return the excitation of a model, or None if its file names none.
 
-    A policy that needs its channels in a fixed order may name a file with such motions.
+    An excitation is a set of small motions before the policy acts. From their effects the monitor
+    finds the order of the channels, for a policy that needs them in a fixed order.
     """
     if model.network is None or not model.network.layout.excitation:
         return None
     return read_excitation(Path(model.network.file).parent / model.network.layout.excitation)
 
 
-def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:
+def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
     """Return the reaction to moved signals: the requested one, or else the model file's default.
 
     Args:
@@ -225,9 +230,9 @@ def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:
 
 
 def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
-    """Return why the model file itself turns the monitor off and how to change that, or "".
+    """Return why the model file turns its identity monitor off, and how to change that, or "".
 
-    The text is empty if the user chose a setting or if the model's monitor is on.
+    The text is "" if the user chose a setting, or if the model's monitor is on or does not exist.
 
     Args:
         model: The model.
@@ -286,19 +291,19 @@ def warm_up_policy(policy: Policy) -> None:
     policy.reset()
 
 
-def _should_use_numba(name: EngineName | None) -> bool:
-    """Return whether numba computes the policy.
+def _should_use_numba(engine: EngineName | None) -> bool:
+    """Return whether numba should compute the policy.
 
     Args:
-        name: The requested engine; None: numba if it can be used.
+        engine: The requested engine, "numba" or "numpy"; None: numba if it can be used.
 
     Raises:
         ValueError: Numba was requested but cannot be used.
     """
-    if name == "numpy":
+    if engine == "numpy":
         return False
     missing = _describe_numba_problem()
-    if missing and name == "numba":
+    if missing and engine == "numba":
         raise ValueError(f"engine: 'numba' {missing}")
     return not missing
 

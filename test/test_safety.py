@@ -270,7 +270,7 @@ def check_limits_and_rates(history) -> None:
         elif event in ("start", "safe"):
             sent = gate.reset_to_safe_command()
             if event == "start":
-                gate.start()
+                gate.restart_at_measured_positions()
             np.testing.assert_array_equal(sent, config.make_safe_command())
             gate.last.record(sent, now_ns)
             last, last_ns, known = sent, now_ns, True
@@ -355,5 +355,5 @@ def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
     gate.safe_command.record_positions(np.array([0.3, 0.0]))
     gate.reset_to_safe_command()
     gate.safe_command.record_positions(np.array([1.2, 0.0]))
-    gate.start()
+    gate.restart_at_measured_positions()
     np.testing.assert_array_equal(gate.reset_to_safe_command(), [1.2, -0.5])

@@ -17,16 +17,16 @@ from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
     ActionOrder,
     compare_channels,
-    describe_command_differences,
-    describe_differences,
+    describe_channel_differences,
+    describe_scale_differences,
     describe_unread_sources,
     get_actuator_names,
     join_names,
 )
-from an_control.load import explain_disabled_monitor, resolve_monitor
+from an_control.load import explain_disabled_monitor, resolve_monitor_setting
 from an_control.monitor.forward_model import get_trained_ranges
 from an_control.policy import Model, OrderedSizes, read_model
-from an_control.system.files import read_regular, write_file
+from an_control.system.files import read_regular_file, write_file
 from an_control.wiring import (
     ChannelTable,
     Wiring,
@@ -146,7 +146,7 @@ class CheckCommand:
         findings = Findings()
         findings.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in find_undecided_lines(read_regular(self.wiring).decode())
+            for line, words in find_undecided_lines(read_regular_file(self.wiring).decode())
         ]
         findings.notes += describe_unread_sources(wiring).values()
         if model is None:
@@ -254,14 +254,14 @@ class CheckCommand:
         else:
             if refusal := controller.explain_wrong_rate():
                 findings.problems.append(refusal)
-        findings.problems += describe_command_differences(wiring, str(self.model), model)
+        findings.problems += describe_scale_differences(wiring, str(self.model), model)
         if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
         if warning := explain_disabled_monitor(model, None):
             findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
-        watched = resolve_monitor(model, None) != "off"
-        findings.problems += describe_differences(names, str(self.model), watched=watched)
+        watched = resolve_monitor_setting(model, None) != "off"
+        findings.problems += describe_channel_differences(names, str(self.model), watched=watched)
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
         """Return the recorded messages of the wiring's sources (topics), and notes about the bag.
@@ -409,7 +409,7 @@ class CheckCommand:
         diagnosis = diagnose(recording, ForwardModel(model))
         order = ActionOrder(wiring, str(self.model), model)
         places = None if order.places is None else order.places.tolist()
-        text = read_regular(self.wiring).decode()
+        text = read_regular_file(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
             repair.write_candidate(diagnosis.corrected)

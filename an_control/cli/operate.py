@@ -224,7 +224,7 @@ def _call_on_nodes(
                 f"{node!r} is not the full name of a node, such as /ant/policy"
             ) from error
     with create_operator(timeout_s) as one:
-        names = [node] if node else one.find_nodes()
+        names = [node] if node else one.find_policy_nodes()
         if not names:
             raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_network()}")
         if len(names) > 1 and not every:

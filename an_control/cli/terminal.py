@@ -98,7 +98,7 @@ class RunAtTerminal:
         elif progress.event == "end":
             self._restore_signal_handlers()
         self._display.show_progress(progress)
-        for note in OUTPUT.take_notes():
+        for note in OUTPUT.pop_new_notes():
             self._display.print_note(note)
         return not self._asked
 

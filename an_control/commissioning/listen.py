@@ -24,7 +24,7 @@ from an_control.ros.graph import (
     describe_unheard_commands,
     describe_wrong_types,
     get_owner_name,
-    select_type,
+    select_endpoints_by_type,
 )
 from an_control.ros.inputs import (
     Inputs,
@@ -329,7 +329,7 @@ def _record_publishers(node: Node, source: HeardSource) -> None:
     """Record in `source` which nodes publish its topic, and with which quality of service."""
     source.topic = node.resolve_topic_name(source.config.topic)
     infos = node.get_publishers_info_by_topic(source.config.topic)
-    right = select_type(infos, source.config.type)
+    right = select_endpoints_by_type(infos, source.config.type)
     source.publishers = tuple(sorted(get_owner_name(info) for info in right))
     source.other_types = describe_wrong_types(infos, source.config.type, source.topic)
     if not infos:
@@ -359,7 +359,7 @@ def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, li
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
-    readers = sorted({get_owner_name(one) for one in select_type(infos, type_)})
+    readers = sorted({get_owner_name(one) for one in select_endpoints_by_type(infos, type_)})
     senders = sorted(get_owner_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""

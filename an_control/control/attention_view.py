@@ -28,7 +28,7 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
         The weights, or None if the policy has no attention or did not get one of the ids.
     """
     attention = policy.attention
-    places = None if attention is None else _find_indices(policy, ids)
+    places = None if attention is None else _find_channel_indices(policy, ids)
     return None if attention is None or places is None else attention[:, places]
 
 
@@ -47,7 +47,7 @@ def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     keys = policy.keys
     if keys is None:
         keys = policy.message_contributions
-    places = None if keys is None else _find_indices(policy, ids)
+    places = None if keys is None else _find_channel_indices(policy, ids)
     return None if keys is None or places is None else keys[places]
 
 
@@ -76,7 +76,7 @@ def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray |
     )
 
 
-def _find_indices(policy: Policy, ids: Sequence[str]) -> list[int] | None:
+def _find_channel_indices(policy: Policy, ids: Sequence[str]) -> list[int] | None:
     """Return the indices of `ids` in the policy's `channel_order`, or None if it lacks one of them.
 
     The policy may have got further ids, because its identity monitor fills in estimates for missing

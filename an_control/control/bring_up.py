@@ -50,7 +50,7 @@ class BringUp:
         self._waited_s = 0.0
 
     def cancel(self) -> None:
-        """End the motion to the start pose, wherever the actuators are."""
+        """End the motion to the start pose, even if the actuators have not reached it."""
         self.done = True
 
     def pause(self) -> None:

@@ -19,11 +19,11 @@ from an_control.control.bring_up import BringUp
 from an_control.control.gate import EStop, SafetyGate
 from an_control.control.wiring_fit import (
     ActionOrder,
+    check_channel_kind,
     check_channels,
     check_fit,
-    check_images,
     compare_channels,
-    describe_differences,
+    describe_channel_differences,
     describe_unread_sources,
     explain_wrong_rate,
     get_trained_ramp_s,
@@ -51,13 +51,14 @@ robot stops if its new policy knows nothing of the gait so far."""
 
 
 class LoadedModel(NamedTuple):
-    """A policy, the model file that it comes from, and the order of its actions.
+    """A policy, its model file, and the converter of its actions to commands.
 
     Attributes:
         path: The model file.
         policy: The policy that was loaded from the model file.
-        order: The conversion of the policy's actions to commands.
-        ticks: The number of control steps in which the policy only computes, before it takes over.
+        order: The converter between the policy's actions and the robot's commands.
+        ticks: The number of control steps for which the policy still only computes before it takes
+            over.
     """
 
     path: str
@@ -70,7 +71,8 @@ class ActingPolicy:
     """The policy that controls the robot.
 
     It computes once in each tick (control step) and can be replaced at run time. A new policy first
-    watches: for `WATCH_S` it computes on the same readings, but its actions are not used.
+    watches: for one second (`WATCH_S`) it computes on the same readings, but its actions are not
+    used.
 
     Args:
         wiring: The robot's configuration, which names the actuators.
@@ -109,22 +111,31 @@ class ActingPolicy:
 
     @property
     def ramp_s(self) -> float:
-        """The duration in seconds of the ramp from the safe command to this policy's commands."""
+        """The seconds of the ramp from the safe command to the acting policy's commands.
+
+        They are 0 for a policy that chooses one of several actions, which cannot be blended.
+        """
         model = self.policy.model
         if has_discrete_action(model):
             return 0.0  # choices such as buttons cannot be blended
         return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def convert_to_action(self, values: np.ndarray) -> np.ndarray:
-        """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
+        """Convert a command (A,) in physical units to the acting model's action (A,).
+
+        A value outside [-1, 1] means that no action produces this command.
+        """
         return self._now.order.convert_to_action(values)
 
     def convert_to_command(self, action: np.ndarray) -> np.ndarray:
         """Convert an action (A,) of the acting model to a command (A,) in physical units."""
         return self._now.order.convert_to_command(action)
 
-    def start_swap(self, model_path: str, policy: Policy) -> None:
-        """Replace the policy once the new one has computed for `WATCH_S`; callable from any thread.
+    def start_policy_swap(self, model_path: str, policy: Policy) -> None:
+        """Start to replace the acting policy by a new one; any thread may call this.
+
+        For one second (`WATCH_S`) the new policy only computes on the readings of each tick. Then
+        its actions are used, in place of those of the old policy.
 
         Args:
             model_path: The new model file.
@@ -139,17 +150,17 @@ class ActingPolicy:
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: reset the acting policy, and a new model that does not act yet."""
+        """Start a new episode: reset the acting policy, and a new policy that does not act yet."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()
         self.wanted = None
 
-    def prepare_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Inform the policy of what was sent, and let a new model watch or take over.
+    def prepare_policy_for_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
+        """Tell the policy which command was really sent, and let a new model compute or take over.
 
-        A new model that was given to `start_swap` computes on these readings. If it has watched
-        long enough, it replaces the old model before this tick.
+        A new model from `start_policy_swap` computes on these readings. If it has computed for long
+        enough, it replaces the old model before the step of this tick.
 
         Args:
             readings: The sensor readings of this tick, which no policy has seen yet.
@@ -192,7 +203,9 @@ def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
 
 
 class Controller:
-    """A wiring and a policy that fit each other, and the control step that joins them.
+    """The control step of one robot, from sensor readings to a limited command.
+
+    It loads a wiring and a model, checks that they fit each other, and needs no ROS.
 
     Args:
         wiring_path: The YAML file that connects the robot's topics to the policy.
@@ -200,7 +213,7 @@ class Controller:
         engine: The implementation that computes the policy (see `load_policy`).
         monitor: The reaction to sensors whose readings arrive on other channels without notice (see
             `load_policy`); None: as the model file says.
-        recovery: The change of the readings in a tick below which the robot counts as standing
+        recovery: The mean change of a reading per tick below which the robot counts as standing
             still. It then gets random actions that make it move. 0: never; None: the model's value.
         ramp_s: Seconds in which commands change from the safe command to the policy's, after
             activation and after every safe command; 0: no ramp; None: the duration that the model
@@ -281,7 +294,7 @@ class Controller:
         self.stepped = not cause and self._should_step(readings, stamp_ns)
         if self.stepped:
             self.stepped_ns = stamp_ns
-            if self.acting.prepare_step(readings, self._get_last_command()):
+            if self.acting.prepare_policy_for_step(readings, self._get_last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
             # The monitor, which is a part of the policy, estimates; then the policy decides.
             action = self.acting.policy.step_array(readings.values, readings.ids)
@@ -310,7 +323,7 @@ class Controller:
             return self.gate.reset_to_safe_command()
         if not self.bring_up.done:
             assert self.table.measured is not None
-            periods = self.gate.count_periods_since_last(now_ns)
+            periods = self.gate.compute_periods_since_last_command(now_ns)
             target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)
@@ -319,13 +332,14 @@ class Controller:
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        Channels that match a wildcard (`*`) of the wiring and are present now are expected to stay.
+        Of the channels that match a wildcard (`*`) of the wiring, those that are present now, and
+        no others, are expected from now on.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.
         """
         self.table.stop_expecting_absent_channels()
-        self.gate.start()
+        self.gate.restart_at_measured_positions()
         if bring_up:
             self.bring_up.start_motion()
         else:
@@ -363,15 +377,18 @@ class Controller:
                 )
                 raise WiringError(wiring.file, name, Description("a change"), allowed)
         model_path, model = self.acting.model_path, self.acting.policy.model
-        check_images(wiring, model_path, model)
+        check_channel_kind(wiring, model_path, model)
         table = self.table.make_rewired_table(wiring)
         check_channels(wiring, table.ids, model_path, model)
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read from this channel table from the next tick on.
+        """Read sensors by another channel table, from the next tick on.
 
         The policy keeps its state, which belongs to channel ids and not to positions in the table.
+
+        Args:
+            table: The channel table that `make_rewired_table` returned.
         """
         self.table = table
 
@@ -391,13 +408,13 @@ class Controller:
         return explain_wrong_rate(self.wiring, self.acting.policy.model)
 
     def explain_disabled_monitor(self) -> str:
-        """Return why the identity monitor is off although no setting turns it off, or "".
+        """Return why the model file turns off the identity monitor, which detects rewired sensors.
 
-        The monitor detects that sensors were rewired.
+        The result is "" if the monitor is on, if the user turned it off, or if the model has none.
         """
         return explain_disabled_monitor(self.acting.policy.model, self._asked_monitor)
 
-    def list_notes(self) -> tuple[str, ...]:
+    def list_configuration_notes(self) -> tuple[str, ...]:
         """Return sentences for the log about the wiring, the model and rewired sensors.
 
         They tell how the channels in the wiring file differ from the model's, which sources
@@ -407,7 +424,7 @@ class Controller:
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
-        said = describe_differences(found, self.acting.model_path, watched=watched)
+        said = describe_channel_differences(found, self.acting.model_path, watched=watched)
         warning = self.explain_disabled_monitor()
         return (
             *said,
@@ -419,7 +436,7 @@ class Controller:
         """Return the newest command (A,) on the robot's topics, whichever node sent it.
 
         While that command is unknown return the safe command, or None before the policy's first
-        step.
+        step. Also store the command's number in `seen`.
         """
         sent, self.seen = self.gate.last.values_and_number
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
@@ -427,7 +444,13 @@ class Controller:
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
         """Return whether the policy should make a step on these readings.
 
-        Also count the ticks without a new reading, in `repeats`.
+        In real time it should if a reading is new, or if the policy was trained to step on readings
+        that it has already seen; in lockstep, once for each stamp. Ticks without a step are counted
+        in `repeats`.
+
+        Args:
+            readings: The readings of the tick.
+            stamp_ns: Their common stamp in lockstep with a simulator, else None.
         """
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns

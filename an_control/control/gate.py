@@ -44,10 +44,10 @@ class GateCounts:
 
 
 class LastCommand:
-    """The newest command (A,) on the robot's topics, whichever node sent it, and its time.
+    """A record of the newest command (A,) on the robot's topics, whichever node sent it.
 
-    No other object records it. The safety gate limits how far a command may differ from it, and the
-    policy gets it as its previous action. All methods may be called from any thread.
+    The safety gate limits how far the next command may differ from it, and the policy gets it as
+    its previous action. Both read it here only. All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class SafeCommand:
 
     Args:
         command: The command section of the wiring, with the safe value of each actuator.
-        limits: The lowest and the highest values; None: the limits in the wiring.
+        limits: The lowest and the highest values (A,) of the actuators; None: those in the wiring.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
@@ -195,17 +195,17 @@ class SafetyGate:
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the safe command."""
 
-    def start(self) -> None:
-        """Prepare for new commands: start from a safe command with the present positions."""
+    def restart_at_measured_positions(self) -> None:
+        """Restart from a safe command that holds the positions measured now, not earlier ones."""
         self.safe_command.forget_positions()
         self.reset()
 
     def reset_to_safe_command(self) -> Values:
-        """Return the safe command (A,) and reset the gate, so that the ramp restarts from it."""
+        """Reset the gate and return the safe command (A,), from which the next ramp starts."""
         self.reset()
         return self._given.copy()
 
-    def count_periods_since_last(self, now_ns: int | None) -> float:
+    def compute_periods_since_last_command(self, now_ns: int | None) -> float:
         """Return the time since the previous command in control periods, at most 1.
 
         Args:
@@ -236,7 +236,7 @@ class SafetyGate:
                 self.counts.not_finite += 1
                 return self.reset_to_safe_command()
             self.counts.limited += 1
-        periods = self.count_periods_since_last(now_ns)
+        periods = self.compute_periods_since_last_command(now_ns)
         self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
         self.authority = 1.0
         if ramped and self._ramped_periods < self._ramp_periods:
@@ -367,9 +367,12 @@ class Watchdog:
         self.tripped = False
 
     def record_command(self, now_s: float) -> None:
-        """Record that another command was sent at `now_s` (steady clock), which ends a trip.
+        """Record that a command other than the watchdog's was sent, which ends a trip.
 
         A trip is the time in which the watchdog sends the safe command because no other is sent.
+
+        Args:
+            now_s: The time of sending in seconds, by the steady clock.
         """
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # this thread may be late too
@@ -378,8 +381,12 @@ class Watchdog:
         self._last_s = self._fed_s = now_s
         self.begun, self.tripped = True, False
 
-    def send_if_due(self, now_s: float) -> float:
-        """Send the safe command if it is due. Return the seconds until the next check."""
+    def send_safe_if_due(self, now_s: float) -> float:
+        """Send the safe command if it is due. Return the seconds until the next check.
+
+        Args:
+            now_s: The time in seconds, by the steady clock.
+        """
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf
@@ -399,4 +406,4 @@ class Watchdog:
         self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):
-            wait_s = self.send_if_due(time.monotonic())
+            wait_s = self.send_safe_if_due(time.monotonic())

@@ -59,7 +59,7 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
     Raises:
         WiringError: The wiring does not fit the model.
     """
-    check_images(wiring, model_path, model)
+    check_channel_kind(wiring, model_path, model)
     find_action_indices(wiring, model_path, model)
     check_channels(wiring, ids, model_path, model)
 
@@ -106,8 +106,8 @@ def has_discrete_action(model: Model) -> bool:
     return bool(getattr(model.sizes, "choice", False))
 
 
-def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
-    """Check that the wiring's channels are images or numbers, whichever the model needs.
+def check_channel_kind(wiring: Wiring, model_path: str, model: Model) -> None:
+    """Check that the wiring's channels are of the kind that the model needs: images or numbers.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
@@ -212,11 +212,11 @@ class ActionOrder:
         return action
 
 
-def describe_command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
-    """Return sentences about actuators whose scale or offset differs from the model file's.
+def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
+    """Return a sentence for each actuator whose scale or offset differs from the model file's.
 
     Scale and offset convert an action to physical units. Only a model file that was converted from
-    another framework can hold them.
+    another framework can hold them; for others the result is ().
     """
     layout = None if model.network is None else model.network.layout
     if layout is None or not layout.action_scale:
@@ -246,12 +246,15 @@ def get_actuator_names(model: Model) -> Sequence[str]:
 def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelNames:
     """Compare the channel ids of a wiring with those that the model was trained with.
 
-    A wildcard in the wiring counts as able to supply every id that it matches.
+    A model's id that matches a wildcard in the wiring does not count as missing.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
         ids: The ids (N,) of the wiring's channels that are present now.
         model: The model.
+
+    Returns:
+        The differences; there are none if the model names no channels.
     """
     trained: Sequence[str] = model.task.channels
     if not trained:
@@ -261,7 +264,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
     return ChannelNames(
         tuple(id_ for id_ in ids if id_ not in known),
         tuple(
-            id_ for id_ in trained if id_ not in present and not _matches_wildcard(id_, wildcards)
+            id_
+            for id_ in trained
+            if id_ not in present and not _matches_any_wildcard(id_, wildcards)
         ),
         len(trained),
     )
@@ -293,7 +298,9 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         raise WiringError(wiring.file, "channels", without, allowed)
 
 
-def describe_differences(names: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
+def describe_channel_differences(
+    names: ChannelNames, model_path: str, *, watched: bool
+) -> tuple[str, ...]:
     """Return sentences on how a wiring's channels differ from the model's, and what follows.
 
     Args:
@@ -320,6 +327,8 @@ def describe_differences(names: ChannelNames, model_path: str, *, watched: bool)
 def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
+    A topic that feeds the measured positions of actuators gets no note either.
+
     Returns:
         A mapping from the name of the source (the topic's entry in the wiring) to the note.
     """
@@ -334,13 +343,13 @@ def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join names with commas to one text, which lists at most `SHOWN` of them."""
+    """Join names with commas; after the first five (`SHOWN`) say only how many more there are."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more
 
 
-def _matches_wildcard(id_: str, wildcards: Iterable[str]) -> bool:
+def _matches_any_wildcard(id_: str, wildcards: Iterable[str]) -> bool:
     """Return whether an id matches one of these wildcards, such as ``leg_*.position``."""
     for wildcard in wildcards:
         before, _, after = wildcard.partition("*")

@@ -30,7 +30,7 @@ from an_control.policy.sizes import (
     make_paper_sizes,
 )
 from an_control.policy.task import Task
-from an_control.system.files import describe_read_error, read_regular
+from an_control.system.files import describe_read_error, read_regular_file
 from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
 MAX_PARAMS = 10_000_000
@@ -319,7 +319,7 @@ def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
         ValueError: The file has no valid array of that name.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(read_regular(path))) as archive:
+        with zipfile.ZipFile(io.BytesIO(read_regular_file(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:
                 raise ValueError(f"params has more than {MAX_PARAMS} numbers")
             return np.lib.format.read_array(

@@ -23,7 +23,7 @@ import numpy as np
 
 from an_control.policy.model_file import ModelError
 from an_control.policy.onnx_export import Graph
-from an_control.system.files import describe_read_error, read_regular
+from an_control.system.files import describe_read_error, read_regular_file
 
 try:
     from numpy._core import multiarray
@@ -135,7 +135,7 @@ def _read_content(path: Path) -> bytes:
     Raises:
         ValueError: The file is not a zip, or is too large.
     """
-    content = read_regular(path, MAX_BYTES)
+    content = read_regular_file(path, MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes, the maximum for a policy")
     if not content.startswith(b"PK\x03\x04"):
@@ -371,7 +371,7 @@ def read_normalisation(path: Path) -> VecNormalisation:
         ModelError: The file holds no VecNormalize of plain observations.
     """
     try:
-        content = read_regular(path, MAX_BYTES)
+        content = read_regular_file(path, MAX_BYTES)
         if len(content) > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES} bytes")
         state = _ArraysOnly(io.BytesIO(content)).load().state

@@ -22,7 +22,7 @@ import safetensors.numpy
 
 from an_control.monitor.settings import EXCITATION, ExcitationSettings
 from an_control.system.blas import one_blas_thread
-from an_control.system.files import read_regular, write_file
+from an_control.system.files import read_regular_file, write_file
 
 F32 = np.float32
 FORMAT = 1
@@ -142,7 +142,7 @@ def read_excitation(path: str | os.PathLike[str]) -> Excitation:
             and the reason.
     """
     try:
-        content = read_regular(path, MAX_FILE_BYTES)
+        content = read_regular_file(path, MAX_FILE_BYTES)
         if len(content) > MAX_FILE_BYTES:
             raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, the maximum for an excitation")
         return _parse_excitation(content)

@@ -35,7 +35,7 @@ from an_control.policy.sizes import (
     parse_sizes,
 )
 from an_control.policy.task import Task
-from an_control.system.files import describe_read_error, open_regular, write_file
+from an_control.system.files import describe_read_error, open_regular_file, write_file
 from an_control.wiring.checked_yaml import WiringError
 
 FORMAT = 2
@@ -284,7 +284,7 @@ def _open_model_file(path: Path) -> Iterator[FileIO]:
         path: The path of the file.
     """
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             if _get_file_size(file) > MAX_FILE_BYTES:
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, the maximum for a model")
             yield file

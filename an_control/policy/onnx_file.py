@@ -21,7 +21,7 @@ from an_control.policy.onnx_layout import (
     read_layout,
     read_tensor_names,
 )
-from an_control.system.files import describe_read_error, open_regular
+from an_control.system.files import describe_read_error, open_regular_file
 
 SUFFIX = ".onnx"
 MAX_FILE_BYTES = 256 * 2**20
@@ -132,7 +132,7 @@ def _read_content(path: Path) -> bytes:
     Raises:
         ValueError: The file is too large, or is a zip archive or a pickle.
     """
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, the maximum for a policy")
         content = file.readall()

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import yaml
 
 from an_control.record.layout import ATTACHMENT, BagEntry, BagError
-from an_control.system.files import open_regular, read_regular
+from an_control.system.files import open_regular_file, read_regular_file
 from an_control.wiring.messages import MESSAGE_TYPE
 
 MAX_RECORD_BYTES = 512 * 2**20
@@ -97,13 +97,13 @@ def _list_files(path: Path) -> list[Path]:
                 raise BagError(f"{path}: is a compressed file; unpack it first (zstd -d)")
             if path.suffix not in _SUFFIXES:
                 raise BagError(f"{path}: is not a bag: must be a folder, or a .mcap or .db3 file")
-            open_regular(path).close()
+            open_regular_file(path).close()
             return [path]
         files = _list_files_in_metadata(path) or sorted(
             (one for one in path.iterdir() if one.suffix in _SUFFIXES), key=_make_sort_key
         )
         for file in files:
-            open_regular(file).close()
+            open_regular_file(file).close()
     except OSError as error:
         raise BagError(f"{error.filename or path}: {error.strerror}") from error
     except BagError:
@@ -130,7 +130,7 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
     path = folder / "metadata.yaml"
     if not path.exists():
         return []
-    content = read_regular(path, MAX_METADATA_BYTES)
+    content = read_regular_file(path, MAX_METADATA_BYTES)
     if len(content) > MAX_METADATA_BYTES:
         raise BagError(f"{path}: is larger than {MAX_METADATA_BYTES // 2**20} MiB")
     try:
@@ -167,7 +167,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
     size = path.stat().st_size
     channels: dict[int, _McapChannel] = {}
     schemas: dict[int, str] = {}
-    with BufferedReader(open_regular(path), 2**20) as file:
+    with BufferedReader(open_regular_file(path), 2**20) as file:
         if file.read(8) != _MAGIC:
             raise BagError(f"{path}: is not an MCAP file")
         at = 8

@@ -52,7 +52,7 @@ from an_control.record.layout import (
     encode_event,
     encode_joint_state,
 )
-from an_control.system.files import read_regular
+from an_control.system.files import read_regular_file
 
 if TYPE_CHECKING:
     from an_control.control.controller import Controller
@@ -273,7 +273,7 @@ class NodeRecorder:
             },
             sizes=repr(controller.acting.policy.model.sizes),
         )
-        text = read_regular(controller.wiring.file).decode()
+        text = read_regular_file(controller.wiring.file).decode()
         self.record_event("wiring", file=controller.wiring.file, text=text)
 
     def set_source_indices(self, wiring: Wiring) -> None:
@@ -288,7 +288,7 @@ class NodeRecorder:
         Args:
             path: Path of the model file.
         """
-        content = read_regular(path)
+        content = read_regular_file(path)
         digest = hashlib.sha256(content).hexdigest()
         kept = content if len(content) <= MAX_MODEL_BYTES else None
         found = _ModelFile(path, digest, kept)

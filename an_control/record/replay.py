@@ -482,7 +482,7 @@ class SessionReplay:
                 read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
             )
             warm_up_policy(policy)
-            self.controller.acting.start_swap(str(path), policy)
+            self.controller.acting.start_policy_swap(str(path), policy)
         self._swaps.clear()
 
     def _repeat_failed_tick(self, event: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ from an_control.ros.graph import (
     describe_unheard_commands,
     describe_wrong_types,
     get_owner_name,
-    select_type,
+    select_endpoints_by_type,
 )
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
@@ -59,12 +59,12 @@ RATE_REPORTS = 3
 class TickTimes:
     """A record of the newest ticks (control steps): duration, missed deadlines, age of readings.
 
-    A tick misses its deadline if it takes longer than a control period. A tick that a timer starts
-    also misses it if it starts over half a period late.
+    A tick misses its deadline if it takes longer than a control period. In real time it also does
+    if it starts more than one and a half periods after the previous tick.
 
     Args:
         step_s: The control period in seconds.
-        paced: Whether a timer starts the ticks, so that they can start late.
+        paced: Whether ticks come at the control rate, in real time, so that one can start late.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -76,7 +76,7 @@ class TickTimes:
         self.count = 0
         self.missed = 0
 
-    def add(self, begin_s: float, end_s: float, age_s: float) -> None:
+    def record_tick(self, begin_s: float, end_s: float, age_s: float) -> None:
         """Record a tick.
 
         Args:
@@ -92,26 +92,26 @@ class TickTimes:
             self.missed += 1
         self._last_s = begin_s
 
-    def skip_gap(self) -> None:
-        """Ignore the time until the next tick, so that it does not count as a missed deadline."""
+    def ignore_gap_before_next_tick(self) -> None:
+        """Ignore the time from the newest tick to the next, which is then no missed deadline."""
         self._last_s = np.inf
 
-    def compute_percentile_us(self, share: float) -> float:
+    def compute_duration_percentile_us(self, percent: float) -> float:
         """Return a percentile of the newest ticks' durations in microseconds.
 
         Args:
-            share: The percentile, 0 to 100.
+            percent: Which percentile, 0 to 100; 50 is the median.
         """
-        return _compute_percentile(self._durations_s[: self.count], share) * 1e6
+        return _compute_percentile(self._durations_s[: self.count], percent) * 1e6
 
-    def compute_age_percentile_ms(self, share: float) -> float:
+    def compute_age_percentile_ms(self, percent: float) -> float:
         """Return a percentile of the newest readings' ages in milliseconds.
 
         Args:
-            share: The percentile, 0 to 100.
+            percent: Which percentile, 0 to 100; 50 is the median.
         """
         ages_s = self._ages_s[: self.count]
-        return _compute_percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
+        return _compute_percentile(ages_s[np.isfinite(ages_s)], percent) * 1e3
 
 
 class DiagnosticsReport:
@@ -203,7 +203,7 @@ class DiagnosticsReport:
         for name, share in (("p50", 50.0), ("p99", 99.0)):
             values[f"age of readings {name} [ms]"] = f"{ticks.compute_age_percentile_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
-            values[f"tick {name} [us]"] = f"{ticks.compute_percentile_us(share):.1f}"
+            values[f"tick {name} [us]"] = f"{ticks.compute_duration_percentile_us(share):.1f}"
         return self._make_status("policy", level, text, values)
 
     def _make_gate_status(self) -> DiagnosticStatus:
@@ -216,9 +216,9 @@ class DiagnosticsReport:
         )
 
     def _make_monitor_statuses(self) -> list[DiagnosticStatus]:
-        """Return the status of the identity monitor, or [] if it is off.
+        """Return a list of one status, of the identity monitor, which detects rewired sensors.
 
-        The identity monitor detects sensors that are rewired while the robot runs.
+        The list is empty if the monitor is off, unless the model file itself turns it off.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
@@ -226,7 +226,7 @@ class DiagnosticsReport:
             return (
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
-        fine, text, values = describe_monitor(report)
+        fine, text, values = describe_monitor_report(report)
         return [self._make_status("monitor", OK if fine else WARN, text, values)]
 
     def _make_watchdog_status(self, active: bool) -> DiagnosticStatus:
@@ -289,7 +289,7 @@ class DiagnosticsReport:
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._check_commanders(message.topic, message.type)
+            one, wrong, unheard = self._inspect_command_topic(message.topic, message.type)
             commanding = max(commanding, one)
             errors += wrong
             warnings += unheard
@@ -306,16 +306,17 @@ class DiagnosticsReport:
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
         return self._make_status("wiring", level, text, values)
 
-    def _check_commanders(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
-        """Check which nodes publish and receive commands on a topic.
+    def _inspect_command_topic(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
+        """Return which problems the publishers and subscriptions of a command topic have.
 
         Args:
             topic: The command topic.
             type_: The message type of the commands.
 
         Returns:
-            Three values: the number of publishers that command the robot; errors, if there is more
-            than one; and warnings about nodes with another message type or quality of service.
+            Three values: the number of publishers that command the robot; error texts, if there is
+            more than one of them; and warnings about nodes with another message type or quality of
+            service.
         """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
@@ -324,9 +325,11 @@ class DiagnosticsReport:
             for one in self._node.get_subscriptions_info_by_topic(topic)
             if get_owner_name(one) != name
         ]
-        commanding, errors, warnings = len(select_type(publishers, type_)), [], []
+        commanding, errors, warnings = len(select_endpoints_by_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
-            who = ", ".join(sorted(get_owner_name(one) for one in select_type(publishers, type_)))
+            who = ", ".join(
+                sorted(get_owner_name(one) for one in select_endpoints_by_type(publishers, type_))
+            )
             errors.append(
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
@@ -346,7 +349,7 @@ class DiagnosticsReport:
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.find_source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
-        publishers = len(select_type(infos, config.type))
+        publishers = len(select_endpoints_by_type(infos, config.type))
         rates_hz = self._measure_rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
@@ -360,7 +363,7 @@ class DiagnosticsReport:
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            wrong = self._find_problems(source, rates_hz if publishers == 1 else [])
+            wrong = self._find_source_problems(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
             if unread := describe_unread_sources(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
@@ -383,9 +386,10 @@ class DiagnosticsReport:
         return self._make_status(part, level, text, values)
 
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
-        """Return the message rates of a source (subscribed topic), one for each newest report.
+        """Return the newest message rates of a source (subscribed topic), the oldest first.
 
-        Each is measured since the report before. The list is empty at the first report.
+        There is one report a second. Each rate is measured between two successive reports, of which
+        the last is this one, and there are at most three (`RATE_REPORTS`); [] at the first report.
         """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -396,8 +400,10 @@ class DiagnosticsReport:
             for (then_ns, before), (at_ns, messages) in pairwise(counts)
         ]
 
-    def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
+    def _find_source_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
         """Return the problems of a source (subscribed topic) that does send messages.
+
+        They are rival publishers, a wrong message rate, and time stamps far from arrival times.
 
         Args:
             source: The state of the source.
@@ -459,7 +465,7 @@ class DiagnosticsReport:
         )
 
 
-def describe_monitor(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
+def describe_monitor_report(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
     """Return the findings of the identity monitor for the diagnostics.
 
     Returns:
@@ -486,9 +492,9 @@ def describe_monitor(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
     return fine, text, values | carries
 
 
-def _compute_percentile(values: np.ndarray, share: float) -> float:
-    """Return a percentile (`share`, 0 to 100) of `values`, or 0 if there are none."""
-    return float(np.percentile(values, share)) if len(values) else 0.0
+def _compute_percentile(values: np.ndarray, percent: float) -> float:
+    """Return a percentile (`percent`, 0 to 100) of `values`, or 0 if there are none."""
+    return float(np.percentile(values, percent)) if len(values) else 0.0
 
 
 def _is_complete(source: SourceStatus) -> bool:
@@ -517,9 +523,10 @@ are counted."""
 
 
 class Throttle:
-    """A limiter that allows LINES log lines on a subject within WINDOW_S and counts further ones.
+    """A limiter that allows six log lines (LINES) on a subject in ten seconds (WINDOW_S).
 
-    A subject is any text that groups log lines, such as the name of a source.
+    It counts the suppressed lines beyond that. A subject is any text that groups log lines, such as
+    the name of a source.
     """
 
     def __init__(self) -> None:
@@ -533,8 +540,12 @@ class Throttle:
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
-    def take_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield each subject whose WINDOW_S are over, with its number of suppressed log lines."""
+    def pop_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
+        """Yield and forget the number of suppressed log lines of each subject.
+
+        Each pair is a subject and its number. Subjects whose ten seconds (WINDOW_S) are not over
+        yet are left out.
+        """
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -558,7 +569,7 @@ class EventLog:
         to the channel whose readings they are."""
         self._misfit, self._policy_waits = False, ""
         self.reset(0.0)
-        self._log_names(0.0)
+        self._log_new_notes(0.0)
 
     def reset(self, now_s: float) -> None:
         """Forget what was logged, because the node starts to act (control the robot).
@@ -589,12 +600,12 @@ class EventLog:
             now_s: The time of the steady clock.
             shadow: Whether commands are only proposed and not sent to the robot.
         """
-        for subject, count in self._throttle.take_suppressed_counts(now_s):
+        for subject, count in self._throttle.pop_suppressed_counts(now_s):
             if count:
                 self._log_suppressed(subject, count)
-        self._log_names(now_s)
+        self._log_new_notes(now_s)
         for notice in self._controller.table.take_notices():
-            self._log_source(notice, now_s)
+            self._log_source_notice(notice, now_s)
         if self._waiting:
             self._log_waiting(now_s)
         cause = self._controller.safe_cause
@@ -610,9 +621,10 @@ class EventLog:
         self._log_monitor(now_s)
 
     def _log_monitor(self, now_s: float) -> None:
-        """Log which readings the identity monitor moved to other channels.
+        """Log what has changed in the report of the identity monitor.
 
-        If the monitor's model of the robot explains no assignment of readings, log that.
+        That can be which input slots carry other signals than they are wired to, that the monitor's
+        forward model does not fit this robot, or why the policy does not act yet.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
@@ -646,20 +658,23 @@ class EventLog:
                 f"the monitor found {len(changed)} signals in other input slots: {where}"
             )
 
-    def _log_names(self, now_s: float) -> None:
-        """Log how the channels of wiring and model differ, if wiring or model has changed."""
+    def _log_new_notes(self, now_s: float) -> None:
+        """Log the controller's new notes, such as unknown channels, if wiring or model has changed.
+
+        See `Controller.list_configuration_notes`.
+        """
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
         if named[0] is old[0] and named[1] is old[1] and named[2] is old[2]:
             return
         self._named = named
-        self._noted = controller.list_notes()
+        self._noted = controller.list_configuration_notes()
         for note in self._noted:
             if note not in before and self._throttle.count_and_allow_line(NAMES, now_s):
                 self._logger.warning(note)
 
-    def _log_source(self, notice: Notice, now_s: float) -> None:
+    def _log_source_notice(self, notice: Notice, now_s: float) -> None:
         """Log that a source was lost or has come back, unless that is expected or too frequent.
 
         Args:
@@ -695,7 +710,7 @@ class EventLog:
                 del self._waiting[name]
 
     def _is_flapping(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source (subscribed topic) is lost repeatedly.
+        """Return whether a source (subscribed topic) is lost three times (FLAPS) in ten seconds.
 
         If it is, log that once, in place of a line for each loss.
 

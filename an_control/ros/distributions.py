@@ -97,7 +97,7 @@ def create_deferred_service(
         callback: Takes the request and an empty response. Returns the filled response, or a Future
             that will have the response as its result.
     """
-    if _awaits_services():
+    if _events_executor_awaits_services():
 
         async def await_response(request: Any, response: Any) -> Any:
             """Return the callback's response, after awaiting it if it is a Future."""
@@ -130,7 +130,7 @@ def has_publisher_ids() -> bool:
     return read_rclpy_version() >= (9, 1, 1)
 
 
-def _awaits_services() -> bool:
+def _events_executor_awaits_services() -> bool:
     """Return whether rclpy's events executor awaits a service callback that is a coroutine.
 
     An executor that does not await it sends the coroutine itself, which raises a TypeError.

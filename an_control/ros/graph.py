@@ -51,17 +51,19 @@ yet."""
 
 
 def get_owner_name(info: TopicEndpointInfo) -> str:
-    """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
+    """Return the full name of the node that owns a publisher or subscription.
 
-    It is UNKNOWN because DDS can discover a publisher before it knows the name of the publisher's
-    node.
+    DDS can discover a publisher before it knows the node's name; until then the result is the text
+    UNKNOWN.
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 
-def select_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
+def select_endpoints_by_type(
+    infos: Iterable[TopicEndpointInfo], type_: str
+) -> list[TopicEndpointInfo]:
     """Return the publishers or subscriptions in `infos` whose message type is `type_`."""
     return [one for one in infos if one.topic_type == type_]
 
@@ -93,7 +95,7 @@ def describe_unheard_commands(
         type_: The message type of the commands.
         qos: The quality of service with which the commands are published.
     """
-    listeners = select_type(subscriptions, type_)
+    listeners = select_endpoints_by_type(subscriptions, type_)
     deaf = []
     for one in listeners:
         compatible, reason = qos_check_compatible(qos, one.qos_profile)

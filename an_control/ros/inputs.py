@@ -60,7 +60,10 @@ SHOWN = 8
 
 
 def is_periodic(config: SourceConfig) -> bool:
-    """Return whether a source sends periodically, and not only when its value changes."""
+    """Return whether a source should send periodically, and not only when its value changes.
+
+    This is assumed of a source whose `max_age_s` is above 0 and at most a second (`NEWS_S`).
+    """
     return 0.0 < config.max_age_s <= NEWS_S
 
 
@@ -97,7 +100,7 @@ def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
     """Return a warning if time stamps differ much from arrival times of messages, else "".
 
     Args:
-        config: The source. If it sends latched (kept) messages, old stamps are allowed.
+        config: The source. If it does not send periodically, old stamps are allowed.
         ahead_s: Seconds by which the stamps are later than the arrival times; negative if earlier.
     """
     if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not is_periodic(config)):
@@ -163,9 +166,10 @@ class MessageDelay:
 class Arrivals:
     """A corrector of the arrival times of messages that had to wait in a queue.
 
-    The time for which this process did not tick (compute control steps) is called a gap. If the
-    executor does not say when a message was published, messages that arrive in the control period
-    after a gap count as if they had arrived when the gap started.
+    If the executor says when a message was published, the message's delay is measured by that. If
+    it does not, messages that arrive in the control period after a gap count as if they had arrived
+    when the gap started. A gap is a time of more than two control periods in which this process did
+    not tick (compute control steps).
 
     Args:
         period_ns: The control period.
@@ -300,14 +304,14 @@ class Inputs:
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
     def resubscribe_moved_sources(self, table: ChannelTable) -> set[str]:
-        """Store messages in this channel table from now on.
+        """Subscribe to the topics of a channel table, and store messages in it from now on.
 
         Return the names of the sources that read another topic than before. The subscription of a
-        topic that no source reads any longer is kept for WATCH_S, so that a source that soon
-        returns to it misses no message.
+        topic that no source reads any longer is kept for at least 0.2 s (`WATCH_S`), so that a
+        source that soon returns to it misses no message.
 
         Args:
-            table: The new channel table, which stores the newest readings.
+            table: The channel table, which replaces the present one.
 
         Raises:
             ValueError: A topic cannot be subscribed; then the old table is kept.
@@ -335,12 +339,13 @@ class Inputs:
     def store_earlier_messages(
         self, sources: Iterable[str], awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store the newest earlier message of the topics that these sources now read.
+        """Store, for each source that reads another topic now, that topic's newest earlier message.
+
+        Nothing is stored for a source whose topic had no message, or one that no tick needs.
 
         Args:
-            sources: The names of the sources that read another topic now. Nothing is stored for a
-                source whose topic had no message, or one that is not needed any more.
-            awaited: Returns whether a message with the given stamp is still needed.
+            sources: The names of the sources that read another topic now.
+            awaited: Returns whether a tick still needs a message with the given stamp.
         """
         for source in sources:
             newest = self._newest.get(self.topics[source])
@@ -449,9 +454,10 @@ class Inputs:
             self._node.destroy_subscription(mine.pop(0))
 
     def _resubscribe_on_qos_change(self) -> None:
-        """Subscribe again to topics whose publishers have changed their quality of service.
+        """Subscribe again to topics whose publishers now offer another quality of service.
 
-        Topics that no source has read since the previous look at the ROS graph are unsubscribed.
+        A timer calls this every 0.2 s (`WATCH_S`). It also fetches latched (kept) messages of new
+        publishers, and ends subscriptions that no source has used since the previous call.
         """
         unread = self._subscriptions.keys() - self._readers.keys()
         for topic in unread & self._unread:

@@ -37,10 +37,10 @@ class Lockstep:
         self._unstamped: set[str] = set()
         self._acted = False
 
-    def set_sources_and_find_stamp_ns(
+    def set_sources_and_find_ready_stamp_ns(
         self, sources: Iterable[str], moved_sources: Iterable[str]
     ) -> int | None:
-        """Wait for these sources from now on. Return the stamp to act on now, or None.
+        """Wait for messages of these sources from now on. Return the stamp to act on now, or None.
 
         Args:
             sources: The names of all sources.
@@ -74,16 +74,19 @@ class Lockstep:
             self._have.add(source)
         return self._find_ready_stamp_ns()
 
-    def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp is still needed, although it arrived earlier."""
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+        """Return whether the tick for this stamp is still to come, so that earlier messages count."""
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
-    def is_repeated(self, stamp_ns: int | None) -> bool:
-        """Return whether the node has already acted on the stamp of a new message.
+    def is_stamp_repeated(self, stamp_ns: int | None) -> bool:
+        """Return whether a new message has the pending stamp after the node has acted on it.
 
         The simulator sends a stamp again only if the command for it was lost.
+
+        Args:
+            stamp_ns: The stamp of the new message.
         """
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
@@ -93,13 +96,13 @@ class Lockstep:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
-    def record_action(self) -> None:
-        """Record that a command was sent for the pending stamp."""
+    def mark_stamp_as_acted_on(self) -> None:
+        """Record that the node acts on the pending stamp, so that it does so only once."""
         self._acted = True
         self._unstamped.clear()
 
     def _find_ready_stamp_ns(self) -> int | None:
-        """Return the pending stamp if all sources have it and no command was sent, else None."""
+        """Return the pending stamp if all sources have delivered it and it is not acted on yet."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if self._have | self._unstamped >= self._sources else None

@@ -69,7 +69,7 @@ class Loop:
         controller: Decides what to command.
         lockstep_wait_s: In lockstep with a simulator, seconds to wait until all sources have sent a
             message with the same stamp; None: real time.
-        failed: Called when a tick raised; must deactivate the node.
+        failed: Called when a tick of the active node raised an error; must deactivate the node.
         watchdog_s: Seconds without a command after which the safe command is sent, 0 = off. None:
             within two control periods in real time, off in lockstep.
         trigger: What starts a tick in real time: a message from every source ("sources"), or a
@@ -97,7 +97,7 @@ class Loop:
     ) -> None:
         lockstep = lockstep_wait_s is not None
         if lockstep:
-            _check_has_stamps(controller.table)
+            _check_any_source_has_stamps(controller.table)
         self.controller, self._failed = controller, failed
         self.active = self._broken = False
         self._clock = clock = LoopClock(node)
@@ -178,17 +178,17 @@ class Loop:
         return self.controller.gate.last.values
 
     def activate(self) -> None:
-        """Start to act. The policy keeps its state, which it has built up while it watched."""
+        """Start to control the robot. The policy keeps its state from the ticks before."""
         self._record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.reset()
-        self._reports.start()
+        self._reports.start_reporting()
         self.active, self._broken = True, False
         self._publish_commands_from_now(shadow=self._output.shadow)
         self._guard.priority.request()
 
     def deactivate(self) -> None:
-        """Stop acting. The safe command is sent as the final command."""
+        """Stop controlling the robot. The safe command is sent as the final command."""
         self.active = False
         self._record.record_event("deactivate")
         try:
@@ -198,7 +198,10 @@ class Loop:
             self._guard.priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
-        """Switch to proposing commands, or back to sending them. The policy keeps its state."""
+        """Switch shadow mode on or off: only propose commands, or send them to the robot.
+
+        The policy keeps its state. The final command before shadow mode is the safe command.
+        """
         if shadow == self._output.shadow:
             return
         self._record.record_event("shadow", on=shadow, active=self.active)
@@ -233,34 +236,34 @@ class Loop:
             self._output.forget_commands()
             self.controller.gate.reset()
 
-    def send_safe_now(self) -> None:
-        """Send the safe command at once, because the e-stop was set."""
+    def send_safe_command_now(self) -> None:
+        """Send the safe command at once if the node is active, because the e-stop was set."""
         if self.active:
             self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
-    def make_table(self, wiring: Wiring) -> ChannelTable:
-        """Return the channel table for a wiring, to be passed to `rewire`.
+    def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
+        """Return the channel table for a changed wiring, to be passed to `rewire`.
 
         Raises:
-            ValueError: If this wiring cannot take over; the text says why.
+            ValueError: The wiring cannot replace the present one; the text says why.
         """
         table = self.controller.make_rewired_table(wiring)
         if self._ticker.lockstep:
-            _check_has_stamps(table)
+            _check_any_source_has_stamps(table)
         self._inputs.check_message_types(table)
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read from this channel table from the next tick on.
+        """Read sensors by another channel table, from the next tick on.
 
         Raises:
-            ValueError: If a topic cannot be subscribed; then nothing is changed.
+            ValueError: A topic cannot be subscribed; then nothing is changed.
         """
         moved = self._inputs.resubscribe_moved_sources(table)
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
-        self._inputs.store_earlier_messages(moved, self._ticker.is_awaited)
+        self._inputs.store_earlier_messages(moved, self._ticker.is_stamp_awaited)
 
     def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
@@ -318,7 +321,7 @@ class Loop:
         controller, decided_s = self.controller, time.perf_counter()
         sent_ns = self._clock.stamp_ns() if stamp_ns is None else stamp_ns
         with self._output.lock:
-            if self._guard.is_too_long(decided_s - begin_s):
+            if self._guard.exceeds_watchdog_timeout(decided_s - begin_s):
                 command, kind = controller.gate.reset_to_safe_command(), CommandKind.TOO_LATE
             else:
                 decided_ns = self._clock.now_ns() if stamp_ns is None else None
@@ -349,9 +352,9 @@ class Loop:
         safe: Callable[[], np.ndarray] | None = None,
         kind: CommandKind = CommandKind.WATCHDOG,
     ) -> bool:
-        """Send the safe command; return whether it could be sent. Any thread may call it.
+        """Send the safe command; return whether it could be sent. Any thread may call this method.
 
-        In lockstep it has the stamp of the previous command.
+        In lockstep the command has the stamp of the previous command.
 
         Args:
             safe: Computes the safe command; None: that of the gate, without a reset of the gate.
@@ -375,12 +378,12 @@ class LoopGuard:
         logger: The node's logger.
         clock: Gives the time of ticks.
         send_safe: Sends the safe command and returns whether that was possible.
-        period_s: Control period.
+        period_s: The control period in seconds.
         timeout_s: The age in seconds of the newest command at which the watchdog sends the safe
             command; 0: never.
         estop: The e-stop.
-        save: Writes the black box (record of the last seconds) and returns the end of a log line
-            that says where it is.
+        save: Writes the black box (record of the last seconds), for the reason that it is given,
+            and returns the end of a log line that says where the file is.
         thread_priority: Real-time priority of the thread that ticks, 0 = ordinary priority. That of
             the watchdog's thread is higher by one.
     """
@@ -431,16 +434,19 @@ class LoopGuard:
                 once=True,
             )
 
-    def is_too_long(self, duration_s: float) -> bool:
-        """Return whether a tick or the sending of a command is longer than the watchdog allows."""
+    def exceeds_watchdog_timeout(self, duration_s: float) -> bool:
+        """Return whether a tick, or sending a command, took longer than the watchdog allows."""
         return 0.0 < self.watchdog.timeout_s < duration_s
 
     def log_slow_sending(self, send_s: float) -> None:
-        """Log that sending a command took too long.
+        """Log an error if the sending of a command took longer than the watchdog allows.
 
         While rclpy sends, it blocks the watchdog too, which therefore cannot report this itself.
+
+        Args:
+            send_s: The seconds that the sending took.
         """
-        if self.is_too_long(send_s):
+        if self.exceeds_watchdog_timeout(send_s):
             self.logger.error(
                 f"the middleware took {send_s:.3f} s to send a command, which delayed all others",
                 throttle_duration_sec=TOLD_S,
@@ -459,7 +465,7 @@ class LoopGuard:
             sent: Whether the safe command could be sent.
         """
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
-        before = sum(count for _, count in self._trips.take_suppressed_counts(now_s))
+        before = sum(count for _, count in self._trips.pop_suppressed_counts(now_s))
         more = f"; {before} more trips since the line before" if before else ""
         if not self._trips.count_and_allow_line("", now_s):
             return
@@ -523,7 +529,7 @@ class LoopReports:
         self._output, self._watchdog, self._lockstep = output, watchdog, lockstep
         self.ticks = TickTimes(controller.step_s, paced=not lockstep)
         self.events = EventLog(node.get_logger(), controller)
-        self._insight = InsightOutput(node, sees=bool(controller.wiring.images))
+        self._insight = InsightOutput(node, has_images=bool(controller.wiring.images))
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.diagnostics = DiagnosticsReport(
             node,
@@ -536,10 +542,10 @@ class LoopReports:
             recorder=recorder,
         )
 
-    def start(self) -> None:
+    def start_reporting(self) -> None:
         """Log the settings, and forget what was reported before, because the loop starts to act."""
-        self.ticks.skip_gap()
-        self._log_settings()
+        self.ticks.ignore_gap_before_next_tick()
+        self._log_unusual_settings()
         self.events.reset(time.monotonic())
 
     def report_tick(
@@ -555,7 +561,7 @@ class LoopReports:
             end_s: The end of the tick, when the command was sent.
         """
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
-        self.ticks.add(begin_s, end_s, age_s + end_s - begin_s)
+        self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
         policy, table = self._controller.acting.policy, self._controller.table
         self._insight.publish(readings, policy, table, sent_ns)
         self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
@@ -571,7 +577,7 @@ class LoopReports:
         self._insight.close()
         self._node.destroy_publisher(self._publisher)
 
-    def _log_settings(self) -> None:
+    def _log_unusual_settings(self) -> None:
         """Log which timeouts are off, and warn of a ramp that the model was not trained with."""
         logger, sources = self._node.get_logger(), self._controller.wiring.sources
         off = [f"source {source.name!r}" for source in sources if not source.max_age_s]
@@ -584,7 +590,7 @@ class LoopReports:
             logger.warning(warning)
 
 
-def _check_has_stamps(table: ChannelTable) -> None:
+def _check_any_source_has_stamps(table: ChannelTable) -> None:
     """Check that at least one source has time stamps. Without any, lockstep waits for ever.
 
     Raises:
@@ -597,7 +603,10 @@ def _check_has_stamps(table: ChannelTable) -> None:
 
 
 def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
-    """Log the configuration, and do once what would otherwise delay the first ticks."""
+    """Log the configuration, and do slow first-time work that would delay the first ticks.
+
+    That work is Python's first search for the line that logs, and a garbage collection.
+    """
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ from std_srvs.srv import Trigger
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
 from an_control.control.wiring_fit import explain_wrong_rate
-from an_control.load import EngineName, make_policy, resolve_monitor, warm_up_policy
+from an_control.load import EngineName, make_policy, resolve_monitor_setting, warm_up_policy
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
@@ -49,7 +49,7 @@ from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
 from an_control.system.compilation import report_compilation
-from an_control.system.files import read_regular
+from an_control.system.files import read_regular_file
 from an_control.system.priority import (
     collect_new_garbage,
     freeze_existing_objects,
@@ -72,7 +72,7 @@ class ModelSwap:
             `load_policy`).
         failed: Called from the background thread with the reason if an accepted model cannot act.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The change of the readings in a tick below which a robot counts as standing still
+        recovery: The mean change of a reading per tick below which a robot counts as standing still
             (see `load_policy`).
         recorder: Records the model file that is going to act; None: nothing is recorded.
     """
@@ -97,8 +97,12 @@ class ModelSwap:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def explain_refusal(self, path: str) -> str:
-        """Return why a model cannot replace the policy, or "". Only its header is checked."""
+    def explain_model_refusal(self, path: str) -> str:
+        """Return why a model cannot replace the policy, or "", by the header of its file only.
+
+        A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
+        checked later, by the background thread.
+        """
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
@@ -107,7 +111,7 @@ class ModelSwap:
             return str(error)
         return ""
 
-    def start(self, path: str) -> None:
+    def request_model(self, path: str) -> None:
         """Load this model file in the background. It replaces the policy when it is ready."""
         with self._changed:
             self._newest = path
@@ -136,15 +140,16 @@ class ModelSwap:
             ValueError: The model cannot take over; the text says why.
         """
         self._controller.check_model(path, model)
-        resolve_monitor(model, self._monitor)
+        resolve_monitor_setting(model, self._monitor)
         resolve_recovery_threshold(model, self._recovery)
         if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
             raise ValueError(reason)
 
     def _load_requested_models(self) -> None:
-        """Load requested models in turn.
+        """Load the models that `request_model` gets, one after the other, until `close` is called.
 
-        One thread loads all models, because each new thread would keep some RAM of its own.
+        This runs on the background thread. One thread loads all models, because each new thread
+        would keep some RAM of its own.
         """
         while True:
             with self._changed:
@@ -164,7 +169,7 @@ class ModelSwap:
             if isinstance(built, str):
                 self._controller.acting.new_model = f"refused: {built}"
             else:
-                self._controller.acting.start_swap(path, built)
+                self._controller.acting.start_policy_swap(path, built)
         if isinstance(built, str):
             self._failed(built)
 
@@ -303,7 +308,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
             qos = QoSProfile(depth=10, reliability=reliability)  # a publisher matches one of them
-            self.create_subscription(Bool, "~/estop", self._receive_estop, qos)
+            self.create_subscription(Bool, "~/estop", self._set_estop_by_topic, qos)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load the wiring and the model, and connect to the robot's topics.
@@ -396,7 +401,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Drop wiring and model."""
+        """Disconnect from all topics, and drop wiring and model."""
         self._disconnect()
         return super().on_cleanup(state)
 
@@ -448,7 +453,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             response.success, response.message = False, "not active"
         return response
 
-    def _receive_estop(self, message: Bool) -> None:
+    def _set_estop_by_topic(self, message: Bool) -> None:
         """Set the e-stop if the message holds true; a message with false changes nothing."""
         if message.data:
             self._set_estop("by topic")
@@ -470,7 +475,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._recorder is not None:
                 self._recorder.record_event("estop", reason=self._estop.reason)
             if self._loop is not None:
-                self._loop.send_safe_now()
+                self._loop.send_safe_command_now()
                 where = self._loop.save_black_box(self._estop.reason) if self._loop.active else ""
             self.get_logger().error(f"{self._estop.reason}{where}")
 
@@ -493,13 +498,16 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Accept or refuse these parameter changes, all together. They take effect later."""
+        """Accept or refuse these parameter changes, all together.
+
+        Accepted changes take effect later, in `_apply_parameters`.
+        """
         for change in changes:
-            if change.name != "model" and self._has_value(change):
+            if change.name != "model" and self._has_parameter_value(change):
                 continue  # the file of an unchanged model parameter may have changed
-            reason = parameters.explain_refusal(change, configured=self._loop is not None)
+            reason = parameters.explain_parameter_refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
-                reason = self._swap.explain_refusal(change.value)
+                reason = self._swap.explain_model_refusal(change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:
@@ -508,8 +516,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
-    def _has_value(self, change: Parameter) -> bool:
-        """Return whether the node's parameter already has this value."""
+    def _has_parameter_value(self, change: Parameter) -> bool:
+        """Return whether the node's parameter already has the value that a change would give it."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
@@ -522,7 +530,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._recorder is not None:
                 self._recorder.record_event("parameter", name=change.name, value=change.value)
             if change.name == "model" and self._swap is not None:
-                self._swap.start(change.value)
+                self._swap.request_model(change.value)
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.set_shadow(bool(change.value))
         table, self._checked = self._checked, None
@@ -544,7 +552,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if self._loop is None:
             return None
         wiring = self._wiring_parameters.make_changed_wiring(self._loop.controller.wiring, changes)
-        return None if wiring is None else self._loop.make_table(wiring)
+        return None if wiring is None else self._loop.make_rewired_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
         """Read sensors by this channel table from now on, and log what has changed.
@@ -574,9 +582,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            table = self._loop.make_table(self._wiring_parameters.declare(wiring))
+            table = self._loop.make_rewired_table(self._wiring_parameters.declare(wiring))
             if self._recorder is not None:
-                text = read_regular(wiring.file).decode()
+                text = read_regular_file(wiring.file).decode()
                 self._recorder.record_event("wiring", file=wiring.file, text=text)
             self._rewire(table)
             response.success = True
@@ -674,7 +682,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _limit_shutdown_time() -> None:
-    """Ensure that the process ends within END_S after the first signal, even if it hangs.
+    """Ensure that the process ends within 5 s (END_S) after the first signal, even if it hangs.
 
     Python runs signal handlers on the main thread, which may hang. But it also writes to a file
     descriptor at once (`signal.set_wakeup_fd`), and a thread waits for that. Until the end of the
@@ -684,14 +692,14 @@ def _limit_shutdown_time() -> None:
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
-    def wait() -> None:
-        """Wait for a signal, and end the process END_S later."""
+    def end_after_signal() -> None:
+        """Wait for a signal that ends the process, and end the process 5 s (END_S) later."""
         while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
         time.sleep(END_S)
         os._exit(1)
 
-    threading.Thread(target=wait, name="end", daemon=True).start()
+    threading.Thread(target=end_after_signal, name="end", daemon=True).start()
 
 
 def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:

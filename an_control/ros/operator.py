@@ -90,7 +90,7 @@ class NodeStatus:
 
 
 class Operator:
-    """A temporary ROS node that operates policy nodes.
+    """An operator of policy nodes, which calls their services through a temporary ROS node.
 
     Args:
         caller: The temporary node.
@@ -100,11 +100,11 @@ class Operator:
     def __init__(self, caller: Node, timeout_s: float) -> None:
         self._caller, self._timeout_s = caller, timeout_s
 
-    def find_nodes(self) -> list[str]:
+    def find_policy_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
 
-        After the first is found, further nodes are looked for during `SETTLE_S`. The result is []
-        if none is found within `timeout_s`.
+        After the first is found, further nodes are looked for during half a second (`SETTLE_S`).
+        The result is [] if none is found within `timeout_s`.
         """
         until_s, found = time.monotonic() + self._timeout_s, set[str]()
         while time.monotonic() < until_s:
@@ -160,7 +160,7 @@ class Operator:
         if (state, goal) not in STEPS:
             return f"it is {state}, from where it cannot become {goal}"
         for transition in STEPS[state, goal]:
-            if not self._make_transition(node, transition):
+            if not self._request_transition(node, transition):
                 return f"it refused, and is {self.read_state(node)}; its log says why"
         return ""
 
@@ -231,7 +231,7 @@ class Operator:
             raise TimeoutError
         return client
 
-    def _make_transition(self, node: str, transition: int) -> bool:
+    def _request_transition(self, node: str, transition: int) -> bool:
         """Request a lifecycle transition, only once. Return whether it succeeded.
 
         While the answer is awaited the node's state is read too, because the answer may be lost.
@@ -286,7 +286,9 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
         )
         for key in changes:
             if key not in listed.result.names:
-                return f"{node} has no {_describe_unknown_key(key, listed.result.names)}"
+                return (
+                    f"{node} has no {_describe_unknown_wiring_parameter(key, listed.result.names)}"
+                )
         parameters = [Parameter(key, value=value) for key, value in changes.items()]
         answer = call_until_answered(
             caller, lambda: client.set_parameters_atomically(parameters), until_s
@@ -314,8 +316,10 @@ def reload_wiring(node: str, timeout_s: float) -> str:
         return "" if answer.success else str(answer.message or "refused")
 
 
-def _describe_unknown_key(key: str, names: list[str]) -> str:
-    """Say that the node does not have a parameter, and list its similar parameters.
+def _describe_unknown_wiring_parameter(key: str, names: list[str]) -> str:
+    """Return the end of an error text about a parameter that a node does not have.
+
+    It names the source or the channel of the parameter, and those that the node has.
 
     Args:
         key: The parameter, such as `sources.imu.topic`.

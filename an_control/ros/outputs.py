@@ -52,7 +52,7 @@ RETIRE_S = 0.01
 OnCommand = Callable[..., object]
 """A function that is called with each command: its kind, time, stamp and values (A,).
 
-Its keyword `counts` says whether the command is the newest one on the robot's topics."""
+Its keyword `reaches_robot` says whether the command is the newest one on the robot's topics."""
 
 
 def to_float64_array(values: np.ndarray) -> array[float]:
@@ -149,31 +149,31 @@ class CommandOutput:
     def send(self, values: np.ndarray, stamp_ns: int | None, kind: CommandKind) -> bool:
         """Send a command (A,) unless it has NaN or infinity. Return whether it was sent.
 
-        The caller holds `lock` from before it computes the command.
+        The caller must hold `lock` from before it computes the command.
 
         Args:
-            values: The command (A,), which is NaN where it is unknown.
+            values: The command (A,), with NaN for an actuator whose safe position is unknown.
             stamp_ns: The stamp of the command. With None the messages keep the previous stamp, and
                 messages without a stamp are not sent, because a simulator in lockstep would take
                 them for the answer to its next step.
             kind: The kind of the command, for a recording.
         """
         if not np.isfinite(values).all():
-            self.on_command(kind, self._now_ns(), stamp_ns, values, counts=False)
+            self.on_command(kind, self._now_ns(), stamp_ns, values, reaches_robot=False)
             return False
         for message, span in zip(self._messages, self._slices, strict=True):
             message.fill(values[span], stamp_ns)
         now_ns, stamped_only = self._now_ns(), stamp_ns is None
         self._send_messages(stamped_only=stamped_only)
         whole = not stamped_only or all(one.is_stamped for one in self._messages)
-        counts = bool(whole and self._targets and self._targets is self._publishers)
-        self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
-        if counts:
+        reaches_robot = bool(whole and self._targets and self._targets is self._publishers)
+        self.on_command(kind, now_ns, stamp_ns, values, reaches_robot=reaches_robot)
+        if reaches_robot:
             self._last.record(values if self._exact else self._read_carried_values(), now_ns)
         return True
 
     def _read_carried_values(self) -> np.ndarray:
-        """Return the values (A,) in the messages, which the field types may have rounded."""
+        """Return the command (A,) that the messages hold, rounded to the types of their fields."""
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
     def repeat_command(self) -> None:
@@ -259,7 +259,7 @@ class CommandOutput:
                 self._node.create_subscription(
                     type(message.message),
                     message.topic,
-                    partial(self._receive, message, span),
+                    partial(self._record_command_of_other_node, message, span),
                     LISTENING_QOS,
                 )
             )
@@ -270,8 +270,12 @@ class CommandOutput:
             self._node.destroy_subscription(ear)
         self._listening = []
 
-    def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
-        """Record a command of another node; ignore one that does not fit the actuators.
+    def _record_command_of_other_node(
+        self, carrier: CommandMessage, span: slice, message: Any
+    ) -> None:
+        """Record a command of another node; ignore a message that does not fit the actuators.
+
+        With several command topics, a command is recorded once each has had a message.
 
         Args:
             carrier: The object that reads the actuators' values from a message of this type.
@@ -282,7 +286,7 @@ class CommandOutput:
             self._heard[span] = carrier.read_values(message)
             if np.isfinite(self._heard).all():
                 heard, now_ns = self._heard.copy(), self._now_ns()
-                self.on_command(CommandKind.OTHER, now_ns, None, heard, counts=True)
+                self.on_command(CommandKind.OTHER, now_ns, None, heard, reaches_robot=True)
                 self._last.record(heard, now_ns)
 
 
@@ -315,12 +319,14 @@ class InsightOutput:
 
     Args:
         node: The node that owns the publishers.
-        sees: Whether the channels are patches of camera images.
+        has_images: Whether the channels are patches of camera images.
     """
 
-    def __init__(self, node: Node, *, sees: bool) -> None:
+    def __init__(self, node: Node, *, has_images: bool) -> None:
         self._node = node
-        self._attended = node.create_publisher(Image, "~/attended", COMMAND_QOS) if sees else None
+        self._attended = (
+            node.create_publisher(Image, "~/attended", COMMAND_QOS) if has_images else None
+        )
         self._attention = node.create_publisher(Float64MultiArray, "~/attention", COMMAND_QOS)
         self._keys = node.create_publisher(Float64MultiArray, "~/keys", COMMAND_QOS)
         self._channels = node.create_publisher(JointState, "~/channels", COMMAND_QOS)
@@ -342,7 +348,8 @@ class InsightOutput:
         """
         if self._channels.get_subscription_count():
             channels = JointState(
-                name=list(readings.ids), position=to_float64_array(_to_scalars(readings))
+                name=list(readings.ids),
+                position=to_float64_array(_reduce_readings_to_scalars(readings)),
             )
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
@@ -353,11 +360,11 @@ class InsightOutput:
             if publisher.get_subscription_count():
                 matrix = values(policy, readings.ids)
                 if matrix is not None:
-                    publisher.publish(_make_matrix(matrix, labels, readings.ids, stamp_ns))
+                    publisher.publish(_make_matrix_message(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
             picture = draw_attention_on_frame(policy, table)
             if picture is not None:
-                image = _make_image(picture)
+                image = _make_image_message(picture)
                 set_stamp(image.header.stamp, stamp_ns)
                 self._attended.publish(image)
 
@@ -370,20 +377,20 @@ class InsightOutput:
         self._node.destroy_publisher(self._channels)
 
 
-def _to_scalars(readings: Readings) -> np.ndarray:
+def _reduce_readings_to_scalars(readings: Readings) -> np.ndarray:
     """Return one number for each channel (N,): its reading, or the mean brightness of its patch."""
     values = readings.values
     return values if values.ndim == 1 else values[:, -1].mean(axis=(1, 2))
 
 
-def _make_image(picture: np.ndarray) -> Image:
+def _make_image_message(picture: np.ndarray) -> Image:
     """Convert pixels uint8 (H, W, 3) to an image message with encoding rgb8."""
     height, width, _ = picture.shape
     data = array("B", np.ascontiguousarray(picture, np.uint8).tobytes())
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
-def _make_matrix(
+def _make_matrix_message(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
     """Convert a matrix to a message. One axis of the matrix stands for the channels.

@@ -52,7 +52,7 @@ def read_settings(node: Node) -> Settings:
     """Return the current values of the node's parameters.
 
     Raises:
-        ValueError: A value is not allowed; names the parameter.
+        ValueError: A value is not allowed. The text names the parameter.
     """
     values = {name: node.get_parameter(name).value for name in PARAMETERS}
     for name, value in values.items():
@@ -64,7 +64,7 @@ def read_settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def explain_refusal(change: Parameter, *, configured: bool) -> str:
+def explain_parameter_refusal(change: Parameter, *, configured: bool) -> str:
     """Return the reason why a parameter cannot be changed now, or "".
 
     Args:
@@ -142,7 +142,9 @@ class WiringParameters:
                     (
                         key,
                         value,
-                        ParameterDescriptor(description=f"{_describe_key(key)}; set it to rewire"),
+                        ParameterDescriptor(
+                            description=f"{_describe_wiring_parameter(key)}; set it to rewire"
+                        ),
                     )
                     for key, value in wiring.rewirable_settings.items()
                 ],
@@ -168,16 +170,16 @@ class WiringParameters:
             changes: Parameters of the node with their new values.
 
         Raises:
-            ValueError: A value is not allowed; names the parameter.
+            ValueError: A value is not allowed. The text names the parameter.
         """
         own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
         if self._declaring or not own:
             return None
         changed = wiring.with_changes(own)
-        self._check_topics(changed)
+        self._check_published_topics(changed)
         return changed
 
-    def _check_topics(self, wiring: Wiring) -> None:
+    def _check_published_topics(self, wiring: Wiring) -> None:
         """Check that the node does not publish on a topic that it reads, after ROS remapping.
 
         Raises:
@@ -227,7 +229,7 @@ class WiringParameters:
 _STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
 
 
-def _describe_key(key: str) -> str:
+def _describe_wiring_parameter(key: str) -> str:
     """Describe a parameter such as `sources.imu.topic` in words: "topic of the source imu"."""
     kind, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")

@@ -26,7 +26,7 @@ stop)."""
 
 
 def describe_missing_black_box(node: Node) -> str:
-    """Return why a policy node has no black box although it is to have one, or "".
+    """Return why a policy node has no black box although its parameters ask for one, or "".
 
     A black box is the record of the last seconds before a stop. The text also says what to do.
     """
@@ -105,23 +105,36 @@ class LoopRecord:
         """Whether the recorder was told of the newest tick."""
 
     def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Remember the time of a tick; `tick` records it once it is known whether it sends."""
+        """Store the time and the stamp of a tick that begins, for `record_tick`.
+
+        Args:
+            now_ns: The time of the tick in ns.
+            stamp_ns: The stamp of its readings in lockstep with a simulator, else None.
+        """
         self._tick, self._noted = (now_ns, stamp_ns), False
 
     def record_tick(self, *, sends: bool) -> None:
-        """Record the tick of the newest `begin_tick`, and whether it sends a command."""
+        """Record the tick that was begun with `begin_tick`.
+
+        Args:
+            sends: Whether the node is active, so that the tick sends a command.
+        """
         self._noted = True
         if self.recorder is not None:
             self.recorder.record_tick(*self._tick, sends=sends)
 
     def record_readings(self, readings: Readings) -> None:
-        """Record the readings of the tick, and write out everything about the tick."""
+        """Record the readings of the tick, and give the recorder an occasion to write to disk."""
         if self.recorder is not None:
             self.recorder.record_readings(readings, self._tick[0])
             self.recorder.flush()
 
     def record_failure(self, why: str) -> None:
-        """If the tick has not been recorded yet, record that it failed."""
+        """Record that the newest tick failed, unless `record_tick` has recorded it already.
+
+        Args:
+            why: The reason as text.
+        """
         if not self._noted:
             self.record_event("failed", tick_ns=self._tick[0], stamp_ns=self._tick[1], why=why)
 
@@ -132,30 +145,41 @@ class LoopRecord:
         stamp_ns: int | None,
         values: np.ndarray,
         *,
-        counts: bool,
+        reaches_robot: bool,
     ) -> None:
-        """Record a command. The caller holds the lock under which commands are sent.
+        """Record a command. The caller must hold the lock under which commands are sent.
 
         Args:
             kind: Which part of the node has computed the command.
             now_ns: The time of sending.
             stamp_ns: The stamp of the command; None if it has none.
             values: The command (A,).
-            counts: Whether it is the newest command on the robot's topics.
+            reaches_robot: Whether all of it goes to the robot's topics; False if it is only
+                proposed (shadow mode), sent in part, or not sent.
         """
         if self.recorder is not None:
             decided_ns = self.decided_ns if kind == CommandKind.POLICY else None
-            number = self._controller.gate.last.count + 1 if counts else None
+            number = self._controller.gate.last.count + 1 if reaches_robot else None
             self.recorder.record_command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
     def record_wiring(self, wiring: Wiring, previous: Wiring) -> None:
-        """Record that another wiring is used from now on."""
+        """Record that another wiring is used from now on.
+
+        Args:
+            wiring: The new wiring.
+            previous: The wiring before it.
+        """
         if self.recorder is not None:
             self.record_event("rewire", values=wiring.list_changed_settings(previous))
             self.recorder.set_source_indices(wiring)
 
     def record_event(self, kind: str, **values: Any) -> None:
-        """Record an event that happens now."""
+        """Record an event with the present time.
+
+        Args:
+            kind: The name of the event, such as "activate".
+            **values: Further facts about the event, by name.
+        """
         if self.recorder is not None:
             self.recorder.record_event(kind, self._clock.now_ns(), **values)
 

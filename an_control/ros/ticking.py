@@ -43,11 +43,14 @@ class LoopClock:
         self.simulated = bool(node.get_parameter("use_sim_time").value)
 
     def now_ns(self) -> int:
-        """Return the time that gives the age of readings: ROS time in a simulation, else steady."""
+        """Return the time in ns from which the age of readings counts.
+
+        It is ROS time in a simulation, else the time of a steady clock.
+        """
         return self.stamp_ns() if self.simulated else time.monotonic_ns()
 
     def stamp_ns(self) -> int:
-        """Return the node's ROS time."""
+        """Return the node's ROS time in ns, for the stamps of messages."""
         return int(self._clock.now().nanoseconds)
 
 
@@ -62,12 +65,14 @@ def make_steady_clock() -> Clock:
 
 
 class Ticker(ABC):
-    """A caller of a loop's ticks. It is told of each stored message and of each tick.
+    """An object that calls a loop's ticks (control steps) when messages have come, or by a timer.
+
+    It must be told of each stored message and of each tick.
 
     Args:
         node: Owns the timer.
         tick: Makes a tick.
-        timer: The timer, which calls a tick that no message causes.
+        timer: Calls the ticks that no message causes.
     """
 
     lockstep: bool
@@ -87,11 +92,16 @@ class Ticker(ABC):
 
     @abstractmethod
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Wait for these sources from now on; `moved_sources` read another topic than before."""
+        """Wait for messages of these sources from now on.
+
+        Args:
+            sources: Names of all sources.
+            moved_sources: Names of the sources that now read another topic.
+        """
 
     @abstractmethod
-    def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a tick is still due for this stamp, of which a message came earlier."""
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+        """Return whether the tick for this stamp is still to come, so that earlier messages count."""
 
     def reset(self) -> None:
         """Accept any stamp as new, because the node starts to act or an episode starts."""
@@ -133,36 +143,36 @@ class LockstepTicker(Ticker):
         ready_ns = self._stamps.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._tick(ready_ns)
-        elif self._stamps.is_repeated(stamp_ns):
+        elif self._stamps.is_stamp_repeated(stamp_ns):
             self._repeat()
 
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Record that the node acts on the newest stamp; a tick without a stamp is ignored."""
+        """Record that a tick acts on the newest stamp; ignore a tick without a stamp."""
         if stamp_ns is not None:
-            self._stamps.record_action()
+            self._stamps.mark_stamp_as_acted_on()
 
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Wait for these sources from now on; tick if all have sent the newest stamp.
+        """Wait for messages of these sources from now on; tick if all have sent the newest stamp.
 
         Args:
             sources: Names of all sources.
             moved_sources: Names of the sources that now read another topic. They must send the
                 stamp again on that topic.
         """
-        ready_ns = self._stamps.set_sources_and_find_stamp_ns(sources, moved_sources)
+        ready_ns = self._stamps.set_sources_and_find_ready_stamp_ns(sources, moved_sources)
         if ready_ns is not None:
             self._tick(ready_ns)
 
-    def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a tick is still due for this stamp, of which a message came earlier."""
-        return self._stamps.is_awaited(stamp_ns)
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+        """Return whether the tick for this stamp is still to come, so that earlier messages count."""
+        return self._stamps.is_stamp_awaited(stamp_ns)
 
     def reset(self) -> None:
         """Accept any stamp as new."""
         self._stamps.reset()
 
     def _tick_if_overdue(self) -> None:
-        """Tick on the messages that have come, if the time to wait for others is over."""
+        """Tick on the messages that have come, if the time to wait for further ones is over."""
         overdue_ns = self._stamps.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._tick(overdue_ns)
@@ -193,7 +203,7 @@ class RealTimeTicker(Ticker):
         trigger: Trigger,
     ) -> None:
         by = node.get_clock() if clock.simulated else make_steady_clock()
-        super().__init__(node, tick, node.create_timer(step_s, self.tick_in_time, clock=by))
+        super().__init__(node, tick, node.create_timer(step_s, self.tick_when_due, clock=by))
         self._clock, period_ns = clock, int(step_s * 1e9)
         self._schedule = None if trigger == "timer" else TickSchedule(sources, period_ns)
         self._planned_ns = 0
@@ -223,11 +233,11 @@ class RealTimeTicker(Ticker):
         if self._schedule is not None:
             self._schedule.set_sources(sources)
 
-    def is_awaited(self, stamp_ns: int | None) -> bool:
+    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
         """Return False, because in real time a message that came earlier is late by now."""
         return False
 
-    def tick_in_time(self) -> None:
+    def tick_when_due(self) -> None:
         """Tick now, when the timer is due.
 
         It must have no parameters, because rclpy's events executor would pass arguments for them.
@@ -371,14 +381,11 @@ class TickSchedule:
         self._fresh.clear()
 
     def _shift_due_ns(self, due_ns: int, set_ns: int) -> int:
-        """Return the due time of a tick, shifted towards the arrival of a set.
+        """Return the due time of a tick, shifted towards the arrival of a complete set of messages.
 
         Args:
             due_ns: The time at which the tick is due.
             set_ns: The time at which the set was complete.
-
-        Returns:
-            The shifted due time.
         """
         if self._compute_interval_of_sets_ns() < FOLLOWED * self._period_ns:
             self._sets += 1

@@ -31,8 +31,11 @@ class Compilation:
         self._begin_s = self._seconds = 0.0
         self._reported = False
 
-    def begin(self) -> None:
-        """Record that the compilation of a function starts, possibly within that of another one."""
+    def record_start(self) -> None:
+        """Record that the compilation of a function starts, perhaps within that of another one.
+
+        The first one is reported.
+        """
         if not self._reported:
             self._reported = True
             self._report(BEGINS)
@@ -40,8 +43,8 @@ class Compilation:
             self._begin_s = time.monotonic()
         self._depth += 1
 
-    def end(self) -> None:
-        """Record that the newest compilation that has not ended yet has ended."""
+    def record_end(self) -> None:
+        """Record the end of the compilation that started last and has not ended yet."""
         self._depth -= 1
         if not self._depth:
             self._seconds += time.monotonic() - self._begin_s

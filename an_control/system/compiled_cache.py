@@ -27,7 +27,10 @@ from an_control.system.compilation import Compilation, find_innermost_compilatio
 
 
 def _return_unchanged(*functions: Any, **options: Any) -> Any:
-    """Return the decorated function unchanged, or a decorator that returns it unchanged."""
+    """Return the decorated function unchanged, in place of numba's `njit` if numba is missing.
+
+    If it is called with options only, as in `@njit(cache=True)`, return a decorator that does so.
+    """
     return functions[0] if functions else lambda function: function
 
 
@@ -138,22 +141,25 @@ class _Reporter(Listener):
         self._blocks: list[Compilation | None] = []
 
     def on_start(self, compiled: event.Event) -> None:
-        """Report the start of a compilation, during which numba holds the lock of its compiler."""
+        """Report that numba starts to compile a function; numba calls this.
+
+        Until `on_end` numba holds the lock of its compiler, so that compilations do not overlap.
+        """
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
         block = find_innermost_compilation() if ours else None
         self._blocks.append(block)
         if block is not None:
-            block.begin()
+            block.record_start()
 
     def on_end(self, compiled: event.Event) -> None:
-        """Report the end of a compilation."""
+        """Report that numba has compiled a function; numba calls this."""
         block = self._blocks.pop()
         if block is not None:
-            block.end()
+            block.record_end()
 
 
-def _install_in_numba() -> None:
+def _patch_numba() -> None:
     """Make numba name its cache folders by hash, and report what it compiles.
 
     Functions of packages other than an_control and an_control_sim are cached as before.
@@ -167,4 +173,4 @@ def _install_in_numba() -> None:
 
 
 if COMPILES:
-    _install_in_numba()
+    _patch_numba()

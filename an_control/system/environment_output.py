@@ -31,7 +31,7 @@ class BrokenEnvironmentError(Exception):
 
 
 class PrintedOutput(NamedTuple):
-    """Output since the previous call of `EnvironmentOutput.take_output`.
+    """Output since the previous call of `EnvironmentOutput.pop_new_output`.
 
     Attributes:
         text: The beginning of the output.
@@ -81,7 +81,7 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def suspend_capture(self) -> Iterator[None]:
-        """Show output in this block, even while an environment's code runs.
+        """Let output in this block reach the terminal, even while an environment's code runs.
 
         It is meant for signal handlers, which interrupt such code.
         """
@@ -123,8 +123,8 @@ class EnvironmentOutput(io.TextIOBase):
         """
         self._notes.setdefault(kind or text, (text, False))
 
-    def take_notes(self) -> list[str]:
-        """Return the sentences of `add_note` that were not returned before."""
+    def pop_new_notes(self) -> list[str]:
+        """Return the sentences from `add_note` that were not returned before."""
         if self._saved is not None and not self._saved.exists():  # the run never started
             self._notes.pop(PRINTED, None)
         fresh = [text for text, given in self._notes.values() if not given]
@@ -152,7 +152,7 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def report_at_end(self) -> Iterator[None]:
-        """Print the remaining notes after this block, and how much output is in no file.
+        """Print after this block the notes not printed yet, and how much output is in no file.
 
         Nothing is printed if the block ends with an error of an environment or a refused
         environment, because the message of that exception says more.
@@ -176,27 +176,27 @@ class EnvironmentOutput(io.TextIOBase):
             self._reset()
 
     def print_notes(self) -> None:
-        """Print the notes that were not returned before."""
-        for note in self.take_notes():
+        """Print to standard error the notes that were not returned or printed before."""
+        for note in self.pop_new_notes():
             print(note, file=sys.stderr)
 
-    def take_output(self) -> PrintedOutput:
+    def pop_new_output(self) -> PrintedOutput:
         """Return the output of this worker process's environments since the previous call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = PrintedOutput("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
-        self.take_notes()
+        self.pop_new_notes()
         return printed
 
-    def add_output(self, printed: PrintedOutput) -> None:
-        """Add the output and the notes of a worker process, as its `take_output` returned them."""
+    def add_worker_output(self, printed: PrintedOutput) -> None:
+        """Add the output and notes of a worker process, as its `pop_new_output` returned them."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:
             self.add_note(text, kind)
 
     def _append_to_file(self) -> None:
-        """Append output that is not in the file yet to the file, if a file was set."""
+        """Append output that is not in the file yet, if `save_to_folder` has set a file."""
         if self._file is None or not self._waiting or not self._file.parent.is_dir():
             return
         try:

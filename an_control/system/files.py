@@ -25,7 +25,7 @@ def describe_read_error(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def open_regular(path: str | os.PathLike[str]) -> FileIO:
+def open_regular_file(path: str | os.PathLike[str]) -> FileIO:
     """Open a regular file for reading, unbuffered, without blocking.
 
     Opening a pipe would otherwise wait until another process writes into it.
@@ -44,15 +44,15 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
     return FileIO(descriptor)
 
 
-def read_regular(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
-    """Return the content of a regular file. Errors are those of `open_regular`.
+def read_regular_file(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
+    """Return the content of a regular file. Errors are those of `open_regular_file`.
 
     Args:
         path: The path of the file.
         limit: Read at most `limit` + 1 bytes, so that the caller sees whether the file is longer
             than `limit`; None: read all.
     """
-    with BufferedReader(open_regular(path)) as file:
+    with BufferedReader(open_regular_file(path)) as file:
         return file.read(-1 if limit is None else limit + 1)
 
 

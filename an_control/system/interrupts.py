@@ -18,9 +18,9 @@ INTERRUPTED = 130
 
 
 def exit_on_signal(status: int, *numbers: int) -> None:
-    """End the process at once at a signal.
+    """Make some signals end the process at once, from now on.
 
-    No exception is raised, because running code could swallow it. So use this only while there is
+    They raise no exception, because running code could swallow it. So use this only while there is
     nothing to clean up.
 
     Args:

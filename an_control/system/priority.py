@@ -54,9 +54,9 @@ def freeze_existing_objects() -> None:
 
 
 def freeze_new_objects() -> None:
-    """Freeze objects made since `freeze_existing_objects`; do nothing if that was never called.
+    """Exclude newer objects from garbage collections too, as `freeze_existing_objects` did before.
 
-    Call it while nothing waits for this process.
+    Do nothing if `freeze_existing_objects` was never called. Call this function while nothing waits for this process.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_existing_objects()
@@ -138,8 +138,8 @@ class RealTimePriority:
     def apply_to_thread(self) -> str:
         """Give the calling thread real-time priority. Return why that failed, or "".
 
-        A thread that uses more than MAX_SHARE of a core loses the priority. A reason is returned
-        only once, and nothing more is tried before the next `request`.
+        If a thread uses more than 80 % of a core (MAX_SHARE), all threads lose the priority. A
+        reason is returned only once, and nothing more is tried before the next `request`.
         """
         if not self._wanted:
             return ""
@@ -173,7 +173,7 @@ class RealTimePriority:
             self._reset()
 
     def _reset(self) -> None:
-        """Return all threads to ordinary scheduling."""
+        """Return all threads to ordinary scheduling, until the next `request`."""
         self._wanted = False
         for thread in self._measured:
             drop_real_time_priority(thread)
@@ -181,13 +181,13 @@ class RealTimePriority:
 
 
 def _check_processor_share(share: float) -> None:
-    """Check that a thread with real-time priority does not use too much of a core.
+    """Check that a thread with real-time priority uses at most 80 % of a core (MAX_SHARE).
 
     Args:
         share: The share (0 to 1) of a core that the thread used.
 
     Raises:
-        PermissionError: The share is larger than allowed.
+        PermissionError: The thread used more.
     """
     if share > MAX_SHARE:
         raise PermissionError(

@@ -56,7 +56,10 @@ class BrowserClient:
         self._ready.set()
 
     def enqueue(self, message: bytes) -> None:
-        """Append a message that no later one replaces; beyond MOST_UPDATES drop the oldest."""
+        """Append a message that no later one replaces.
+
+        If more than 64 (MOST_UPDATES) such messages wait, the oldest is dropped.
+        """
         name = f"update {next(self._numbers)}"
         self._updates.append(name)
         if len(self._updates) > MOST_UPDATES:
@@ -164,7 +167,7 @@ class ServiceCalls:
         """
         return _explain_refusal(await self._call_service(Trigger, service, Trigger.Request()))
 
-    async def set_bool(self, service: str, value: bool) -> str:
+    async def call_set_bool(self, service: str, value: bool) -> str:
         """Call a service of type std_srvs/SetBool; return why it refused, or "".
 
         Args:
@@ -210,8 +213,10 @@ class ServiceCalls:
         found = dict(zip(names, plain, strict=False))
         return {key: value for key, value in found.items() if value is not None}
 
-    async def get_parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
-        """Return the values of all parameters whose names begin with one of some prefixes.
+    async def get_parameters_with_prefixes(
+        self, node: str, prefixes: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the values, by name, of all parameters whose names begin with one of the prefixes.
 
         Args:
             node: The full name of the node.

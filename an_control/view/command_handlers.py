@@ -44,7 +44,7 @@ class CommandHandlers:
     def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
         self.panel = RewiringPanel()
         self.policy = ""
-        """The name of the policy node, which can be stopped even before `read_robot_nodes` has
+        """The name of the policy node, which can be stopped even before `read_robot_parameters` has
         succeeded."""
         self.found = RobotGraph()
         """The nodes whose parameters have been read."""
@@ -63,26 +63,26 @@ class CommandHandlers:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
-    async def read_robot_nodes(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters of a robot's nodes; return whether they could be read.
+    async def read_robot_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
+        """Read and store the parameters of a robot's nodes; return whether they could be read.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node is newly found.
+            new: Whether the policy node was just found, so that its wiring is that of its file.
         """
         async with self._turn:
             return await self._read_node_parameters(graph, new=new)
 
     async def _read_node_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters for `read_robot_nodes`, which lets no command run meanwhile.
+        """Do the work of `read_robot_parameters`, which lets no command run meanwhile.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node is newly found.
+            new: Whether the policy node was just found, so that its wiring is that of its file.
         """
         policy = graph.policy
         try:
-            wiring = await self._calls.get_parameters_below(policy, REWIRABLE)
+            wiring = await self._calls.get_parameters_with_prefixes(policy, REWIRABLE)
             shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
             settings, robot = dict[str, object](), dict[str, object]()
             if graph.scrambler:
@@ -97,7 +97,9 @@ class CommandHandlers:
         self.model = str(shape.get("model", "")).rpartition("/")[2]
         # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
         self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
-        self.settings = {name: _to_number(value) for name, value in settings.items()}
+        self.settings = {
+            name: _convert_setting_to_number(value) for name, value in settings.items()
+        }
         texts = {key: str(value) for key, value in wiring.items()}
         self.panel.set_policy_wiring(texts, SCRAMBLED if graph.scrambler else "", new=new)
         return True
@@ -113,7 +115,7 @@ class CommandHandlers:
                 text = await self._set_estop(command)
             else:
                 async with self._turn:
-                    text = await self._carry_out_next(command)
+                    text = await self._carry_out_in_turn(command)
         except (RefusedChangeError, UnansweredCallError) as error:
             return schema.ReplyUpdate(command.id, False, str(error))
         took_ms = round(1e3 * (time.monotonic() - begin_s), 1)
@@ -133,8 +135,10 @@ class CommandHandlers:
             raise RefusedChangeError(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
-    async def _carry_out_next(self, command: schema.Command) -> str:
+    async def _carry_out_in_turn(self, command: schema.Command) -> str:
         """Carry out a command other than an e-stop; return a description of what was done.
+
+        The caller must let no other such command run meanwhile.
 
         Raises:
             RefusedChangeError: The command is not possible at present.
@@ -155,11 +159,11 @@ class CommandHandlers:
             case schema.UndoCommand():
                 await self._apply_change(self.panel.plan_undo(), undone=True)
                 return "undone"
-        change, text = self._find_change(command)
+        change, text = self._plan_change(command)
         await self._apply_change(change)
         return text
 
-    def _find_change(self, command: schema.Command) -> tuple[WiringChange, str]:
+    def _plan_change(self, command: schema.Command) -> tuple[WiringChange, str]:
         """Return the change of the wiring that a command asks for, and its description."""
         panel = self.panel
         match command:
@@ -232,7 +236,9 @@ class CommandHandlers:
         self.panel.record_change(change, None if undone else back)
 
     async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
-        """Change scrambler and policy node at once; if one fails, revert the other's change.
+        """Change the wiring in the scrambler and in the policy node at the same time.
+
+        If one of the two refuses, the other's change is reverted, and the refusal is raised.
 
         Args:
             change: The change.
@@ -240,19 +246,19 @@ class CommandHandlers:
         """
         order, rewire = await asyncio.gather(
             self._set_signal_order(change.order),
-            self._rewire(change.parameters),
+            self._rewire_policy_node(change.parameters),
             return_exceptions=True,
         )
         if order is None and rewire is not None:
             await self._set_signal_order(back.order)
         if rewire is None and order is not None:
-            await self._rewire(back.parameters)
+            await self._rewire_policy_node(back.parameters)
         if failed := order or rewire:
             raise failed
 
     async def _set_paused(self, paused: bool) -> str:
         """Pause or resume the simulator; return why it refused, or ""."""
-        return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
+        return await self._calls.call_set_bool(f"{self.found.simulator}/pause", paused)
 
     async def _set_signal_order(self, order: Mapping[str, str]) -> None:
         """Set which signal each of the scrambler's input slots carries.
@@ -269,7 +275,7 @@ class CommandHandlers:
         if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
             raise RefusedChangeError(refusal)
 
-    async def _rewire(self, parameters: Mapping[str, str]) -> None:
+    async def _rewire_policy_node(self, parameters: Mapping[str, str]) -> None:
         """Set parameters of the policy node that rewire its channels.
 
         Raises:
@@ -281,11 +287,11 @@ class CommandHandlers:
             raise RefusedChangeError(refusal)
 
 
-def _to_number(value: object) -> float:
+def _convert_setting_to_number(value: object) -> float:
     """Return the value of a scrambler's setting as a number for the page.
 
-    For a range the number is its high end; for the shuffle it is the number of steps between two
-    permutations.
+    For a range, such as "0..0.1", the number is its high end. For the shuffle it is the number of
+    steps between two permutations, 0 for none.
     """
     number = str(value).removeprefix("reset+").rpartition("..")[2]
     with suppress(ValueError):

@@ -74,7 +74,7 @@ def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
         shown: The policy node that was found before. It is kept while it exists, so that a user who
             operates a robot is not moved to another one that appears.
     """
-    offers = _find_nodes(node)
+    offers = _find_nodes_by_kind(node)
     policies = offers["policy"]
     mine = [one for one in policies if not robot or _get_namespace(one) == robot.rstrip("/")]
     if not mine:
@@ -94,12 +94,12 @@ def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
         topics["order"] = TopicSubscription(f"{scrambler}/order", DiagnosticStatus, LATCHED)
     if simulator:
         topics["progress"] = TopicSubscription(f"{simulator}/progress", JointState)
-    topics |= _find_sensors(node, space, policy)
+    topics |= _find_drawing_topics(node, space, policy)
     others = tuple(one for one in policies if one != policy)
     return RobotGraph(policy, scrambler, simulator, others, topics)
 
 
-def _find_nodes(node: Node) -> dict[str, list[str]]:
+def _find_nodes_by_kind(node: Node) -> dict[str, list[str]]:
     """Return the full names of the nodes of each kind (policy, scrambler, simulator), sorted."""
     types: dict[str, dict[str, list[str]]] = {}
     for service, offered in node.get_service_names_and_types():
@@ -115,7 +115,7 @@ def _find_nodes(node: Node) -> dict[str, list[str]]:
     }
 
 
-def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
+def _find_drawing_topics(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
     """Return the topics from which the robot can be drawn, by kind of sensor.
 
     If the policy uses a camera, the image that the policy sees is drawn.

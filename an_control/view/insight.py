@@ -22,7 +22,7 @@ KEPT = 20
 """Number of newest samples of the keys from which the principal axes are computed."""
 
 
-def read_matrix(message: Any) -> NDArray[np.float64] | None:
+def read_matrix_message(message: Any) -> NDArray[np.float64] | None:
     """Return a Float64MultiArray message as an array (rows, columns), or None.
 
     It is None if the message is not a matrix.
@@ -35,7 +35,10 @@ def read_matrix(message: Any) -> NDArray[np.float64] | None:
 
 
 def read_channel_ids(message: Any) -> list[str]:
-    """Return the ids of the channels to which the columns or rows of a matrix message belong."""
+    """Return the ids of the channels to which the columns or rows of a matrix message belong.
+
+    The list is empty if the message names no channels.
+    """
     for one in message.layout.dim:
         label, *ids = one.label.split(" ")
         if label == "channel" and len(ids) == one.size:
@@ -44,7 +47,7 @@ def read_channel_ids(message: Any) -> list[str]:
 
 
 def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how strongly each channel is attended to, relative to the strongest one.
+    """Return each channel's mean absolute attention weight, relative to the largest such mean.
 
     Args:
         attention: (M, N) the attention weights, queries by channels.
@@ -57,12 +60,15 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
-def to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+def scale_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return attention weights as whole hundredths of their maximum, for the page.
 
     Args:
-        attention: (queries, channels) the weights; if there are many queries, neighbouring ones are
-            averaged.
+        attention: (queries, channels) the weights.
+
+    Returns:
+        (rows, columns) the hundredths. If there are more than 32 queries or 64 channels, a row or a
+        column is the mean of several neighbours.
     """
     small = _average_rows(_average_rows(attention, MOST_ROWS).T, MOST_COLUMNS).T
     most = float(np.abs(small).max(initial=0.0))
@@ -113,7 +119,9 @@ class KeyProjection:
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
     def _align_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return axes of the same plane that are nearest to the previous axes (Procrustes problem).
+        """Rotate the new axes within their plane, so that they are nearest to the previous axes.
+
+        Without that the picture would jump. This is an orthogonal Procrustes problem.
 
         Args:
             axes: (k, 2) the new axes.

@@ -105,4 +105,4 @@ class Listener:
 
 
 def _ignore_message(message: Any) -> None:
-    """Ignore a message; this callback is never called, because messages are taken."""
+    """Ignore a message; no executor calls this callback, because `Listener` polls for messages."""

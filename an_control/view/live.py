@@ -50,7 +50,7 @@ class LiveRobot:
         await asyncio.gather(self._publish_updates(), self._find_robot_repeatedly())
 
     async def _publish_updates(self) -> None:
-        """Send updates to the browsers RATE_HZ times a second, never waiting for another node."""
+        """Send updates to the browsers 20 times a second (RATE_HZ), without waiting for nodes."""
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
@@ -74,7 +74,10 @@ class LiveRobot:
         self.clients.add(client)
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
-        """Carry out a command of a browser, and inform all browsers of what was rewired."""
+        """Carry out a command of a browser, and return the reply.
+
+        If it succeeds, the charts of all browsers get a mark that says what was done.
+        """
         reply = await self.handlers.carry_out(command)
         if reply.ok:
             self.clients.publish(self.watch.record_mark(reply.text))
@@ -82,13 +85,13 @@ class LiveRobot:
         return reply
 
     async def _find_robot_repeatedly(self) -> None:
-        """Look for the robot's nodes again and again, FIND_S after each search has ended."""
+        """Look for the robot's nodes again and again, 1 s (FIND_S) after each search has ended."""
         while True:
             await self._find_robot_once()
             await asyncio.sleep(FIND_S)
 
     async def _find_robot_once(self) -> None:
-        """Look for the robot's nodes; read their parameters if they are new or were changed."""
+        """Look for the robot's nodes; read their parameters if these may have changed."""
         watch, deeds, before = self.watch, self.handlers, self.watch.found
         found = find_robot(self._node, self._robot, before.policy)
         new = not self._known or found.scrambler != before.scrambler
@@ -106,8 +109,8 @@ class LiveRobot:
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
-            self._known = await deeds.read_robot_nodes(found, new=new)
-            watch.load_wiring_file(deeds.wiring)
+            self._known = await deeds.read_robot_parameters(found, new=new)
+            watch.set_wiring_file(deeds.wiring)
 
     def _make_robot_update(self) -> schema.RobotUpdate:
         """Return the update about the robot and its state."""

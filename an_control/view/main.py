@@ -42,7 +42,7 @@ async def serve(
     stopped = asyncio.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with run_server(port, host, robot) as (server, looking):
+    async with run_live_page_server(port, host, robot) as (server, looking):
         started(server)
         ended = asyncio.ensure_future(stopped.wait())
         await asyncio.wait((looking, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +119,7 @@ async def _run_page_server(
 
 
 @asynccontextmanager
-async def run_server(
+async def run_live_page_server(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
     """Run the live page's web server, and watch a robot, while a `with` block runs.

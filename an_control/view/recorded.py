@@ -24,7 +24,7 @@ from an_control.control.attention_view import (
     select_key_rows,
 )
 from an_control.record.replay import ReplayedCommand, SessionReplay
-from an_control.ros.diagnostics import NO_ATTENTION, describe_monitor
+from an_control.ros.diagnostics import NO_ATTENTION, describe_monitor_report
 from an_control.view import schema
 from an_control.view.clients import PICTURE, BrowserClient, BrowserClients
 from an_control.view.graph import SENSORS
@@ -32,9 +32,9 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_pixels,
-    to_hundredths,
+    scale_to_hundredths,
 )
-from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_finite
+from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_with_nonfinite_as_zero
 from an_control.wiring import Readings
 
 RATE_HZ = 20.0
@@ -61,7 +61,7 @@ class Track:
         self._kept: tuple[list[float], list[bytes]] = ([], [])
 
     def append_if_changed(self, at_s: float, message: bytes) -> int:
-        """Append a message, unless it equals the last one; return by how many bytes it grew.
+        """Append a message, unless it equals the last one; return the number of bytes added.
 
         Args:
             at_s: The recorded time in seconds, not before that of the last message.
@@ -80,7 +80,7 @@ class Track:
         place = bisect_right(times, at_s)
         return messages[place - 1] if place else None
 
-    def drop_every_second(self) -> int:
+    def drop_alternate_messages(self) -> int:
         """Drop every second message; return the size of the others in bytes."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
@@ -136,11 +136,11 @@ class RecordedFrames:
         self.computed = True
 
     def add_message(self, name: str, at_s: float, update: schema.Update | bytes) -> None:
-        """Keep a message that is shown from a recorded time on.
+        """Store a message that the page shows from a recorded time on.
 
         Args:
             name: The kind of message, one of ORDER.
-            at_s: The time in seconds.
+            at_s: The recorded time in seconds.
             update: The update, or the bytes of a picture.
         """
         message = update if isinstance(update, bytes) else schema.encode_update(update)
@@ -148,7 +148,7 @@ class RecordedFrames:
         if sum(self._bytes.values()) > MAX_BYTES:
             self._step_s *= 2.0
             for one in FREQUENT:
-                self._bytes[one] = self.tracks[one].drop_every_second()
+                self._bytes[one] = self.tracks[one].drop_alternate_messages()
 
     def _compute_seconds_from_start(self, log_ns: int) -> float:
         """Return the seconds from the beginning of the recording to a time of day in ns."""
@@ -176,7 +176,10 @@ class RecordedFrames:
             self.events.append((at_s, text))
 
     def _add_command(self, command: ReplayedCommand) -> None:
-        """Keep what is shown of a command and of the tick before it."""
+        """Store what the page shows of a replayed command and of the tick that made it.
+
+        Only one tick in each 20th of a second is stored, and fewer if they need too much memory.
+        """
         at_s = self.length_s = max(self.length_s, self._compute_seconds_from_start(command.now_ns))
         if not command.is_same_command:
             away = np.abs(command.replayed - command.recorded)
@@ -202,7 +205,7 @@ class RecordedFrames:
             self._largest = 0.0
 
     def _add_robot_state(self, at_s: float) -> None:
-        """Keep the state of the policy, the e-stop, the gate and the monitor."""
+        """Store what the page shows of policy, replay, e-stop and monitor at a recorded time."""
         controller = self._replay.controller
         assert controller is not None
         text, level = "acting", 0
@@ -221,7 +224,7 @@ class RecordedFrames:
         reason = controller.estop.reason
         parts.append(schema.DiagnosticsPart("e-stop", 2 if reason else 0, reason or "clear", {}))
         if policy.monitor_report is not None:
-            fine, said, found = describe_monitor(policy.monitor_report)
+            fine, said, found = describe_monitor_report(policy.monitor_report)
             shown = {key: str(value) for key, value in found.items()}
             parts.append(schema.DiagnosticsPart("monitor", 0 if fine else 1, said, shown))
         self.add_message("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
@@ -237,7 +240,7 @@ class RecordedFrames:
         )
 
     def _add_tick(self, at_s: float, readings: Readings) -> None:
-        """Keep the readings of a tick, the attention, and how the robot stands."""
+        """Store what the page shows of a tick: readings, attention, joint positions and pose."""
         controller, ids = self._replay.controller, readings.ids
         assert controller is not None
         if any(one not in self._ids for one in ids):
@@ -253,7 +256,7 @@ class RecordedFrames:
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
-                small = to_hundredths(weights)
+                small = scale_to_hundredths(weights)
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
                 self.add_message("matrix", at_s, matrix)
@@ -263,7 +266,7 @@ class RecordedFrames:
         joints, pose = self._add_drawing(at_s)
         numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
         tick = schema.TickUpdate(
-            values=round_finite(numbers, 3),
+            values=round_with_nonfinite_as_zero(numbers, 3),
             attention=strength,
             joints=joints,
             pose=pose,
@@ -273,7 +276,10 @@ class RecordedFrames:
         self.add_message("tick", at_s, tick)
 
     def _add_drawing(self, at_s: float) -> tuple[list[float], list[float]]:
-        """Keep how the robot is drawn; return the positions of its joints, and its pose."""
+        """Store how the page draws the robot; return its joint positions and its pose.
+
+        Each is [] if it is unknown.
+        """
         controller = self._replay.controller
         assert controller is not None
         picture = draw_attention_on_frame(controller.acting.policy, controller.table)
@@ -282,12 +288,14 @@ class RecordedFrames:
             self.add_message(PICTURE, at_s, encode_pixels(picture))
             return [], []
         messages = self._replay.get_newest_messages()
-        joints = _find_message(messages, "joints", lambda one: len(one.position))
-        odometry = _find_message(messages, "pose", lambda _: True)
+        joints = _find_sensor_message(messages, "joints", lambda one: len(one.position))
+        odometry = _find_sensor_message(messages, "pose", lambda _: True)
         pose = list[float]()
         if odometry is not None:
             at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
-            pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+            pose = round_with_nonfinite_as_zero(
+                (at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4
+            )
         if joints is None:
             self.add_message("drawing", at_s, schema.DrawingUpdate("bars", []))
             return [], pose
@@ -295,10 +303,12 @@ class RecordedFrames:
         if names not in self._drawings:
             self._drawings[names] = make_drawing(list(names), self._wiring_file)
         self.add_message("drawing", at_s, self._drawings[names])
-        return round_finite(joints.position[: len(names)], 4), pose
+        return round_with_nonfinite_as_zero(joints.position[: len(names)], 4), pose
 
 
-def _find_message(messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]) -> Any:
+def _find_sensor_message(
+    messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]
+) -> Any:
     """Return the newest message from which the robot can be drawn, or None.
 
     Args:
@@ -339,10 +349,10 @@ def describe_event(event: dict[str, Any]) -> str:
 
 
 class RecordedRobot:
-    """A recording that is shown in all connected browsers, at the same time of it.
+    """A recording that is shown in all connected browsers; all show the same recorded time.
 
     Args:
-        frames: What is shown of it.
+        frames: What the page shows of the recording.
         now_s: A function that returns the time of a steady clock.
     """
 
@@ -355,35 +365,38 @@ class RecordedRobot:
         """Number of rows of numbers that the browsers have."""
 
     async def run(self) -> None:
-        """Show the recording RATE_HZ times a second until the task is cancelled."""
+        """Update the browsers 20 times a second (RATE_HZ), until the task is cancelled."""
         last_s = self._now_s()
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
             now_s = self._now_s()
-            self.advance(now_s - last_s)
+            self.advance_playback(now_s - last_s)
             last_s = now_s
 
-    def advance(self, seconds: float) -> None:
-        """Move on by this time if the recording plays, and send what has changed.
+    def advance_playback(self, seconds: float) -> None:
+        """Show a later time if the recording plays, and send the browsers what has changed.
 
-        At the end of the recording it stops; before its replay has got there, it waits.
+        Playing stops at the end of the recording, and waits where the replay has not got further.
+
+        Args:
+            seconds: The time that has passed, which is multiplied by the speed of playing.
         """
         frames = self.frames
         if self.playing:
             self.at_s = min(self.at_s + seconds * self.speed, frames.length_s)
             if frames.computed and self.at_s >= frames.length_s:
                 self.playing = False
-        for name, message in self._find_shown_messages():
+        for name, message in self._list_shown_messages():
             if self._shown.get(name) != message:
                 self._shown[name] = message
                 self.clients.publish_encoded(name, message)
-        rows = self._count_scores()
+        rows = self._count_shown_score_rows()
         if rows > self._scored:
             self.clients.publish(schema.ScoreUpdate(frames.scores[self._scored : rows], False))
         self._scored = rows
 
-    def _find_shown_messages(self) -> list[tuple[str, bytes]]:
-        """Return the newest message of each kind at the time that is shown."""
+    def _list_shown_messages(self) -> list[tuple[str, bytes]]:
+        """Return for each kind of message its name, and the newest message at the time shown."""
         found = [
             (name, track.find_message_at(self.at_s)) for name, track in self.frames.tracks.items()
         ]
@@ -397,7 +410,7 @@ class RecordedRobot:
         ]
 
     def _make_position_updates(self) -> list[schema.Update]:
-        """Return the updates about the place in the recording, and its events up to there."""
+        """Return the updates about the recorded time that is shown, and the events up to it."""
         frames = self.frames
         marks = [one for one in list(frames.events) if one[0] <= self.at_s]
         place = schema.RecordingUpdate(
@@ -410,13 +423,13 @@ class RecordedRobot:
         )
         return [schema.MarksUpdate(marks), place]
 
-    def _count_scores(self) -> int:
-        """Return the number of rows of numbers up to the time that is shown."""
+    def _count_shown_score_rows(self) -> int:
+        """Return the number of rows of numbers for the charts, up to the time that is shown."""
         return bisect_right(self.frames.scores, self.at_s, key=lambda row: row[0] or 0.0)
 
     def add_client(self, client: BrowserClient) -> None:
         """Send a new browser what is shown now, and all updates from now on."""
-        for name, message in self._find_shown_messages():
+        for name, message in self._list_shown_messages():
             if name != PICTURE:
                 client.enqueue(message)
             else:
@@ -425,12 +438,12 @@ class RecordedRobot:
         self.clients.add(client)
 
     def _make_score_update(self) -> schema.ScoreUpdate:
-        """Return the update of all rows of numbers up to the time that is shown."""
-        rows = self._count_scores()
+        """Return the update with all rows of numbers for the charts, up to the time shown."""
+        rows = self._count_shown_score_rows()
         return schema.ScoreUpdate(self.frames.scores[max(0, rows - KEPT_SCORES) : rows], fresh=True)
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
-        """Move in the recording, or refuse a command to a robot; return the reply."""
+        """Carry out a command to show another time or to play; refuse others. Return the reply."""
         match command:
             case schema.SeekCommand(seconds=seconds):
                 return self._show_time(command.id, seconds, "")
@@ -450,16 +463,16 @@ class RecordedRobot:
                 return schema.ReplyUpdate(command.id, True, "playing" if on else "paused")
         return schema.ReplyUpdate(command.id, False, REFUSED)
 
-    def _show_time(self, number: int, seconds: float, text: str) -> schema.ReplyUpdate:
+    def _show_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
         """Show another time of the recording.
 
         Args:
-            number: The number of the command.
-            seconds: The time in seconds.
-            text: The end of the reply.
+            command_id: The number of the command that asks for it, which the reply repeats.
+            seconds: The recorded time in seconds.
+            text: The end of the reply's text.
         """
         self.at_s = min(seconds, self.frames.length_s)
-        self._scored = self._count_scores()
+        self._scored = self._count_shown_score_rows()
         self.clients.publish(self._make_score_update())
-        self.advance(0.0)
-        return schema.ReplyUpdate(number, True, f"{self.at_s:.1f} s{text}")
+        self.advance_playback(0.0)
+        return schema.ReplyUpdate(command_id, True, f"{self.at_s:.1f} s{text}")

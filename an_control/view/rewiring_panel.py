@@ -107,7 +107,7 @@ class RewiringPanel:
         """The signals that can be connected, in the order of the wiring."""
         if self.order is None:
             return list(dict.fromkeys(map(_format_field_label, self._first.values())))
-        return self._sort_slots()
+        return self._list_sorted_slots()
 
     @property
     def slot_wirings(self) -> list[SlotWiring]:
@@ -120,18 +120,18 @@ class RewiringPanel:
         channels = {slot: channel for channel, slot in self._map_channels_to_slots().items()}
         return [
             SlotWiring(slot, self.order[slot], channels.get(slot, slot))
-            for slot in self._sort_slots()
+            for slot in self._list_sorted_slots()
         ]
 
     @property
     def announced_refusal_reason(self) -> str:
-        """The reason why no change can be announced to the policy; "" if it can."""
+        """The reason why changes cannot be announced to the policy; "" if they can."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
     def unannounced_refusal_reason(self) -> str:
-        """The reason why no change can be made without announcing it; "" if it can."""
+        """The reason why changes cannot be made without announcing them; "" if they can."""
         return NO_SCRAMBLER if self.order is None else ""
 
     @property
@@ -350,7 +350,7 @@ class RewiringPanel:
         """
         return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
 
-    def _sort_slots(self) -> list[str]:
+    def _list_sorted_slots(self) -> list[str]:
         """Return the scrambler's input slots, first those in the wiring, in the wiring's order."""
         order = self.order or {}
         others = sorted(order, key=_make_sort_key)

@@ -238,9 +238,9 @@ class Skeleton(msgspec.Struct, frozen=True):
 
 
 class DrawingUpdate(_Update):
-    """An update of how the robot is drawn, and of the joints whose positions ticks contain.
+    """An update that says how the page draws the robot.
 
-    The positions are in m or rad.
+    The joints are those whose positions (m or rad) follow in each `TickUpdate`, in this order.
     """
 
     kind: Literal["skeleton", "camera", "dials", "bars"]
@@ -254,7 +254,7 @@ class TickUpdate(_Update):
     """An update of one tick: readings, attention, joint positions, pose, and episode.
 
     Readings and attention (0 to 1) have one number for each channel. The pose is x y z in m and a
-    quaternion x y z w.
+    quaternion x y z w. The episode's numbers have names, such as "return" and "step".
     """
 
     values: list[float]
@@ -278,11 +278,10 @@ class MatrixUpdate(_Update):
 
 
 class ClustersUpdate(_Update):
-    """An update of the channels' attention keys, as points in a plane.
+    """An update of the channels' attention keys, projected onto a plane.
 
-    The axes are the first two principal axes of the keys of the last seconds.
-
-    The list has x and y of the first channel, then of the next one, each from -1 to 1.
+    The axes are the first two principal axes of the keys of the last seconds. `points` has x and y
+    of the first channel, then of the next one, each from -1 to 1.
     """
 
     points: list[float]
@@ -323,7 +322,7 @@ class MarksUpdate(_Update):
 
 
 class RecordingUpdate(_Update):
-    """An update about the time of a recording that is shown."""
+    """An update about which time of a recording is shown, and whether and how fast it plays."""
 
     at_s: float
     length_s: float
@@ -404,8 +403,8 @@ def encode_update(update: Update) -> bytes:
 
 
 def get_message_tag(message: Command | Update) -> str:
-    """Return the tag (short name) of a message.
+    """Return the tag (short name) of a message, such as "connect" for a ConnectCommand.
 
-    Of updates with the same tag only the newest counts.
+    Of updates with the same tag that wait for a browser, only the newest is sent.
     """
     return _make_tag(type(message).__name__)

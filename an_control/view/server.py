@@ -211,7 +211,7 @@ class PageServer:
     def __init__(self, live: ShownRobot, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
         self._host = host
-        self._names = self._list_own_names()
+        self._names = self._list_own_host_names()
         self.port: int = listening.getsockname()[1]
         own = {"server": self}
         files = {"path": str(PAGE), "default_filename": "index.html"}
@@ -255,7 +255,7 @@ class PageServer:
                 return True
         return False
 
-    def _list_own_names(self) -> set[str]:
+    def _list_own_host_names(self) -> set[str]:
         """Return the names by which a browser can address this machine."""
         names = {"localhost", LOOPBACK, "::1", self._host}
         if not self._is_loopback:

@@ -17,8 +17,8 @@ from an_control.view.insight import (
     compute_attention_strength,
     encode_picture,
     read_channel_ids,
-    read_matrix,
-    to_hundredths,
+    read_matrix_message,
+    scale_to_hundredths,
 )
 from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
@@ -36,7 +36,7 @@ KEPT_SCORES, KEPT_MARKS = 1200, 200
 class RobotWatch:
     """The present state of one robot, as its topics show it.
 
-    `iterate_new_updates` takes the new messages and yields the updates for the page.
+    `iterate_new_updates` reads the new messages and yields the updates for the page.
 
     Args:
         listener: The listener to the robot's topics.
@@ -84,8 +84,8 @@ class RobotWatch:
         self.found = graph
         self._listener.subscribe_to_topics(graph.topics)
 
-    def load_wiring_file(self, path: str) -> None:
-        """Look up the robot's drawing again; its own drawing is in the folder of its wiring file.
+    def set_wiring_file(self, path: str) -> None:
+        """Set the robot's wiring file, beside which its own drawing is looked for from now on.
 
         Args:
             path: The path of the wiring file.
@@ -94,12 +94,12 @@ class RobotWatch:
 
     @property
     def seconds_since_start(self) -> float:
-        """The seconds since the start, in which the times of scores and marks are given."""
+        """The seconds since this object was made, from which times in the charts count."""
         return self._now_s() - self._start_s
 
     @property
     def is_silent(self) -> bool:
-        """Whether the policy node has sent no diagnostics for SILENT_S."""
+        """Whether the policy node has sent no diagnostics for 2.5 s (SILENT_S)."""
         return self._now_s() - self._heard_s > SILENT_S
 
     def record_mark(self, text: str) -> schema.MarksUpdate:
@@ -112,7 +112,7 @@ class RobotWatch:
         return schema.MarksUpdate(list(self.marks))
 
     def iterate_new_updates(self) -> Iterator[schema.Update | bytes]:
-        """Take the new messages of all topics, and yield updates and pictures for the page."""
+        """Read the new messages of all topics, and yield updates and pictures for the page."""
         self._looks += 1
         slow = self._looks % SLOW == 0
         if self._forgotten:  # the browsers must forget it too
@@ -120,21 +120,21 @@ class RobotWatch:
             yield schema.ChannelsUpdate([])
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
-        self._read_new_events()
-        self._read_new_order()
+        self._read_parameter_events()
+        self._read_new_signal_order()
         attention = self._listener.take_newest_message("attention")
-        values = None if attention is None else read_matrix(attention)
+        values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
             self._strength = dict(zip(read_channel_ids(attention), strength, strict=False))
-        yield from self._iterate_drawing_updates()
+        yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:
-            shown = to_hundredths(values)
+            shown = scale_to_hundredths(values)
             rows, columns = shown.shape
             yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
         if slow and (keys := self._listener.take_newest_message("keys")) is not None:
-            points = read_matrix(keys)
+            points = read_matrix_message(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
                     np.round(self._keys.project_keys(points), 3).ravel().tolist()
@@ -151,7 +151,7 @@ class RobotWatch:
         yield schema.MarksUpdate(list(self.marks))
 
     def _iterate_diagnostics_updates(self) -> Iterator[schema.Update]:
-        """Take the policy node's diagnostics, and yield the update."""
+        """Read the policy node's new diagnostics; yield an update with them if there are any."""
         start = f"{self.found.policy}: "
         parts = {}
         for message in self._listener.take_new_messages("diagnostics"):
@@ -165,28 +165,30 @@ class RobotWatch:
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
-    def _read_new_events(self) -> None:
-        """Record which nodes' parameters have changed, by the topic /parameter_events."""
+    def _read_parameter_events(self) -> None:
+        """Add to `changed` the nodes whose parameters changed, by the topic /parameter_events."""
         for message in self._listener.take_new_messages("events"):
             self.changed.add(message.node)
 
-    def _read_new_order(self) -> None:
-        """Store the newest order of the scrambler: which signal each input slot carries."""
+    def _read_new_signal_order(self) -> None:
+        """Read the scrambler's newest message on which signal each of its input slots carries."""
         message = self._listener.take_newest_message("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
-    def _iterate_drawing_updates(self) -> Iterator[schema.Update | bytes]:
-        """Take joints, pose and camera; yield the drawing if it has changed, and a new picture."""
+    def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
+        """Read the newest joint positions, pose and image; yield drawing and image if new."""
         joints = self._listener.take_newest_message("joints")
         pose = self._listener.take_newest_message("pose")
         image = self._listener.take_newest_message("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
-            self._joints = round_finite(joints.position[: len(names)], 4)
+            self._joints = round_with_nonfinite_as_zero(joints.position[: len(names)], 4)
         if pose is not None:
             at, turn = pose.pose.pose.position, pose.pose.pose.orientation
-            self._pose = round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+            self._pose = round_with_nonfinite_as_zero(
+                (at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4
+            )
         drawing = self._drawing
         if names:
             wanted = list(names), self._wiring
@@ -205,7 +207,7 @@ class RobotWatch:
             yield shown
 
     def _iterate_tick_updates(self) -> Iterator[schema.Update]:
-        """Take and yield the policy's newest tick, after new channel ids if these changed."""
+        """Read and yield the policy's newest tick, after the channel ids if these have changed."""
         progress = self._listener.take_newest_message("progress")
         if progress is not None:
             self._episode = {
@@ -221,7 +223,7 @@ class RobotWatch:
             yield schema.ChannelsUpdate(self._ids)
         attention = [self._strength[id_] for id_ in self._ids if id_ in self._strength]
         yield schema.TickUpdate(
-            values=round_finite(channels.position, 3),
+            values=round_with_nonfinite_as_zero(channels.position, 3),
             attention=attention if len(attention) == len(self._ids) else [],
             joints=self._joints,
             pose=self._pose,
@@ -235,7 +237,10 @@ class RobotWatch:
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _iterate_score_updates(self) -> Iterator[schema.Update]:
-        """Yield a row of numbers for the charts every SCORE_S seconds, once there is a robot."""
+        """Yield a row of numbers for the charts, if the previous row is half a second old.
+
+        That time is SCORE_S. Nothing is yielded before the robot's first diagnostics.
+        """
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
@@ -243,7 +248,7 @@ class RobotWatch:
         self._scored_s = now_s
         running = not self.is_silent
         policy = self.parts.get("policy")
-        times = [_read_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
+        times = [_read_diagnostics_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
         expected = self._count_expected_channels()
         present = round(len(self._ids) / max(expected, len(self._ids)), 3) if expected else None
         row = [
@@ -286,8 +291,8 @@ def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -
     return round((newest["return"] - previous["return"]) / steps, 4) if steps > 0 else None
 
 
-def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
-    """Return a value of a diagnostics status as a number, or None if it is none.
+def _read_diagnostics_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
+    """Return a value of a diagnostics status as a number, or None if it is not a number.
 
     Args:
         part: The status, or None.
@@ -299,7 +304,7 @@ def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
         return None
 
 
-def round_finite(values: Any, digits: int) -> list[float]:
+def round_with_nonfinite_as_zero(values: Any, digits: int) -> list[float]:
     """Return rounded values, with 0 for values that are not finite, which JSON cannot represent."""
     array = np.asarray(values, np.float64)
     return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from an_control.system.files import describe_read_error, read_regular
+from an_control.system.files import describe_read_error, read_regular_file
 from an_control.wiring.messages import SYNTAX, parse_field
 
 _SHOWN = 80
@@ -102,7 +102,7 @@ def read_yaml(path: str | Path) -> Entry:
         WiringError: The file cannot be read, is larger than `MAX_BYTES`, or is not plain YAML.
     """
     try:
-        data = read_regular(path, MAX_BYTES)
+        data = read_regular_file(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         problem = Problem(f"cannot be read: {describe_read_error(error)}")
         raise WiringError(path, "", problem) from None

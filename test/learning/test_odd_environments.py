@@ -216,7 +216,7 @@ def signals_raise():
 def test_episodes_of_an_environment_without_a_time_limit_are_cut_off_and_this_is_said(capsys):
     with opened("Endless") as env:
         assert len(episode(env)) == DEFAULT_MAX_STEPS
-    (note,) = [one for one in OUTPUT.take_notes() if "Endless" in one]
+    (note,) = [one for one in OUTPUT.pop_new_notes() if "Endless" in one]
     assert "has no time limit" in note and "max_episode_steps=N" in note
 
 
@@ -322,7 +322,7 @@ def test_output_beyond_what_is_kept_is_counted_and_not_kept():
     with output:
         for _ in range(3):
             print("x" * 600_000)
-    assert output.lines == 3 and len(output.take_output().text) == 1_000_000
+    assert output.lines == 3 and len(output.pop_new_output().text) == 1_000_000
 
 
 @pytest.mark.parametrize("verb", ["learn", "train", "train-teacher", "distill"])

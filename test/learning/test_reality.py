@@ -275,6 +275,6 @@ def test_mujocos_warnings_are_kept_with_what_else_is_printed_and_leave_no_file_b
     env.unwrapped.data.qpos[:] = np.nan
     env.step(np.zeros(3, np.float32))
     env.close()
-    assert "MuJoCo: Nan, Inf or huge value" in OUTPUT.take_output().text
+    assert "MuJoCo: Nan, Inf or huge value" in OUTPUT.pop_new_output().text
     assert capsys.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,12 @@ from waves import (
     waves,
 )
 
-from an_control.load import explain_disabled_monitor, load_policy, make_policy, resolve_monitor
+from an_control.load import (
+    explain_disabled_monitor,
+    load_policy,
+    make_policy,
+    resolve_monitor_setting,
+)
 from an_control.monitor.evidence import Candidate
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
@@ -109,7 +114,10 @@ def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_
         path = tmp_path / "model.safetensors"
         write_model(path, validated(monitored_model(), **failed))
         model = read_model(path)
-        assert resolve_monitor(model, None) == "off" and resolve_monitor(model, "match") == "match"
+        assert (
+            resolve_monitor_setting(model, None) == "off"
+            and resolve_monitor_setting(model, "match") == "match"
+        )
         assert not isinstance(load_policy(path), MonitoredPolicy)
         assert isinstance(load_policy(path, "match"), MonitoredPolicy)
         warning = explain_disabled_monitor(model, None)

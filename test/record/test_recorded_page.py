@@ -118,17 +118,17 @@ def test_a_visitor_sees_any_time_of_the_recording_and_what_happened_up_to_it(wal
 def test_a_recording_plays_at_the_asked_speed_and_stops_at_its_end(walked: Path) -> None:
     frames = frames_of(walked)
     robot = RecordedRobot(frames)
-    robot.advance(0.02)
+    robot.advance_playback(0.02)
     assert robot.playing and robot.at_s == pytest.approx(0.02)
     visitor = Visitor(robot)
     assert visitor.ask(schema.PlayCommand(1, on=True, speed=2.0)).ok
-    robot.advance(0.02)
+    robot.advance_playback(0.02)
     assert robot.at_s == pytest.approx(0.06)
     visitor.ask(schema.PlayCommand(2, on=False, speed=2.0))
-    robot.advance(1.0)
+    robot.advance_playback(1.0)
     assert robot.at_s == pytest.approx(0.06)
     visitor.ask(schema.PlayCommand(3, on=True, speed=100.0))
-    robot.advance(60.0)
+    robot.advance_playback(60.0)
     assert robot.at_s == frames.length_s and not robot.playing
     visitor.ask(schema.PlayCommand(4, on=True, speed=1.0))
     assert robot.at_s == 0.0 and robot.playing  # from the beginning again
@@ -137,7 +137,7 @@ def test_a_recording_plays_at_the_asked_speed_and_stops_at_its_end(walked: Path)
 def test_a_page_that_is_ahead_of_the_replay_waits_for_it(walked: Path) -> None:
     robot = RecordedRobot(frames_of(walked, computed=False))
     visitor = Visitor(robot)
-    robot.advance(5.0)
+    robot.advance_playback(5.0)
     visitor.hear()
     assert robot.playing and robot.at_s == 0.0
     assert visitor.newest["robot"]["state"] == "waiting"
@@ -180,7 +180,7 @@ def test_a_track_keeps_what_changes_and_finds_the_newest() -> None:
         b"bc",
         b"bc",
     ]
-    assert track.drop_every_second() == 1 and track.find_message_at(9.0) == b"a"
+    assert track.drop_alternate_messages() == 1 and track.find_message_at(9.0) == b"a"
 
 
 def says(browser: Browser, selector: str, ready: Callable[[str], object]) -> None:

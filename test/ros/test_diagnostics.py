@@ -196,9 +196,9 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
     step_s = STEP_NS / 1e9
     for paced, missed in ((True, 2), (False, 1)):
         ticks = TickTimes(step_s, paced=paced)
-        ticks.add(0.0, 0.001, age_s=0.002)
-        ticks.add(step_s, 2.5 * step_s, age_s=0.003)
-        ticks.add(2.9 * step_s, 3.0 * step_s, age_s=0.004)
+        ticks.record_tick(0.0, 0.001, age_s=0.002)
+        ticks.record_tick(step_s, 2.5 * step_s, age_s=0.003)
+        ticks.record_tick(2.9 * step_s, 3.0 * step_s, age_s=0.004)
         assert ticks.missed == missed
         assert ticks.count == 3
         assert ticks.compute_age_percentile_ms(50.0) == pytest.approx(3.0)
@@ -207,9 +207,9 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
 def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
     times = TickTimes(0.02, paced=True)
     for tick in range(5):
-        times.add(0.02 * tick, 0.02 * tick + 0.001, 0.001)
-    times.skip_gap()
-    times.add(60.0, 60.001, 0.001)
+        times.record_tick(0.02 * tick, 0.02 * tick + 0.001, 0.001)
+    times.ignore_gap_before_next_tick()
+    times.record_tick(60.0, 60.001, 0.001)
     assert times.missed == 0
 
 

@@ -49,7 +49,7 @@ def test_five_hundred_rewires_leave_memory_flat(stand):
 
     def rewire_to(joints: str, tilt: str) -> None:
         topics = {"sources.joints.topic": joints, "sources.tilt.topic": tilt}
-        loop.rewire(loop.make_table(loop.controller.wiring.with_changes(topics)))
+        loop.rewire(loop.make_rewired_table(loop.controller.wiring.with_changes(topics)))
 
     def rewire(number: int) -> None:
         rewire_to(f"joints_{number % 2}", f"tilt_{number % 2}")

@@ -53,7 +53,7 @@ def test_a_timer_that_was_due_before_a_tick_makes_no_second_one(stand):
     loop = stand.node._loop
     stand.until(lambda: loop._reports.ticks.count >= 5, "five ticks")
     count = loop._reports.ticks.count
-    loop._ticker.tick_in_time()  # as the events executor does
+    loop._ticker.tick_when_due()  # as the events executor does
     assert loop._reports.ticks.count == count
     step_on.advance(1.5)
     stand.until(lambda: loop._reports.ticks.count > count, "a tick without readings")

@@ -202,16 +202,16 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
 
         def check_model(self, path, model): ...
 
-        def start_swap(self, path, policy):
+        def start_policy_swap(self, path, policy):
             if path == first:
-                threading.Thread(target=swapping.start, args=[last]).start()
+                threading.Thread(target=swapping.request_model, args=[last]).start()
                 both.wait(0.5)
             given.append(path)
             if path == last:
                 both.set()
 
     swapping = node.ModelSwap(Controlled(), "numpy", None, given.append, check_rate=False)
-    swapping.start(first)
+    swapping.request_model(first)
     assert both.wait(30.0)
     assert given == [first, last]
 

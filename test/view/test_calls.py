@@ -68,7 +68,7 @@ def test_what_may_be_set_twice_is_called_again_and_any_answer_counts(slow):
     """The first answer of a node just found can be lost; one that came late was thrown away."""
     services, calls = slow
     services.late_s = 0.7
-    assert asyncio.run(calls.set_bool("/pause", True)) == ""
+    assert asyncio.run(calls.call_set_bool("/pause", True)) == ""
     until_s = time.monotonic() + 20.0
     while services.called < 2 and time.monotonic() < until_s:
         time.sleep(0.01)

@@ -17,7 +17,7 @@ from program import Program
 from stand import JOINTS, WIRING, tiny_model
 from view.visitor import visiting
 
-from an_control.view.main import run_server
+from an_control.view.main import run_live_page_server
 
 DRAWING = """
 an_control_drawing: 1
@@ -88,7 +88,10 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
     robot.start()
 
     async def run() -> None:
-        async with run_server(0) as (server, looking), visiting(server.address) as visitor:
+        async with (
+            run_live_page_server(0) as (server, looking),
+            visiting(server.address) as visitor,
+        ):
             await visitor.state("waiting")
             with program.started(*arguments) as process:
                 await visitor.state("running")

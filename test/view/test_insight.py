@@ -15,7 +15,7 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_picture,
-    to_hundredths,
+    scale_to_hundredths,
 )
 
 
@@ -43,11 +43,11 @@ def test_a_channel_is_as_strong_as_the_mean_of_its_magnitudes():
 
 
 def test_a_large_attention_is_shown_as_means_and_a_small_one_as_it_is():
-    assert to_hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
-    assert to_hundredths(np.random.default_rng(0).normal(size=(1000, 256))).shape == (
+    assert scale_to_hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
+    assert scale_to_hundredths(np.random.default_rng(0).normal(size=(1000, 256))).shape == (
         MOST_ROWS, MOST_COLUMNS,
     )  # fmt: skip
-    assert not to_hundredths(np.zeros((3, 2))).any()
+    assert not scale_to_hundredths(np.zeros((3, 2))).any()
 
 
 def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():

@@ -18,7 +18,7 @@ from view.visitor import connected, visiting
 
 from an_control.view import schema
 from an_control.view.clients import MOST_UPDATES, BrowserClient
-from an_control.view.main import run_server
+from an_control.view.main import run_live_page_server
 from an_control.view.server import MOST_BYTES, PAGE
 
 
@@ -38,7 +38,7 @@ async def refused(address: str, **headers: str) -> int:
 
 def test_only_who_has_the_token_and_names_this_host_gets_the_page():
     async def run() -> None:
-        async with run_server(0) as (server, _):
+        async with run_live_page_server(0) as (server, _):
             address = server.address
             assert address.startswith("http://127.0.0.1:") and len(server.token) > 20
             root = address.removesuffix(f"{server.token}/")
@@ -59,7 +59,7 @@ def test_the_page_opens_by_any_port_that_leads_to_it_and_its_web_socket_too():
     """Browsers leave out port 80, and a tunnel or a container has a port of its own."""
 
     async def run() -> None:
-        async with run_server(0) as (server, _):
+        async with run_live_page_server(0) as (server, _):
             for host in ("127.0.0.1", "localhost:9000", "LOCALHOST", "[::1]:9000", "[::1]"):
                 assert await status_of(server.address, Host=host) == 200, host
                 headers = {"host": host, "origin": f"http://{host}"}
@@ -72,7 +72,7 @@ def test_the_page_opens_by_any_port_that_leads_to_it_and_its_web_socket_too():
 
 def test_the_web_socket_must_come_from_this_page():
     async def run() -> None:
-        async with run_server(0) as (server, _):
+        async with run_live_page_server(0) as (server, _):
             address = server.address
             assert await refused(address, origin="http://evil.example") == 403
             assert await refused(address, origin="http://127.0.0.1:1") == 403
@@ -88,7 +88,7 @@ def test_the_web_socket_must_come_from_this_page():
 
 def test_the_page_may_load_nothing_from_elsewhere_and_weighs_less_than_two_megabytes():
     async def run() -> None:
-        async with run_server(0) as (server, _):
+        async with run_live_page_server(0) as (server, _):
             weight = 0
             for file in sorted(PAGE.iterdir()):
                 request = HTTPRequest(server.address + file.name, decompress_response=False,
@@ -107,7 +107,7 @@ def test_the_page_may_load_nothing_from_elsewhere_and_weighs_less_than_two_megab
 
 def test_without_a_robot_it_says_so_and_waits_and_commands_are_refused():
     async def run() -> None:
-        async with run_server(0) as (server, _), visiting(server.address) as visitor:
+        async with run_live_page_server(0) as (server, _), visiting(server.address) as visitor:
             await visitor.state("waiting")
             assert "no robot is running here" in visitor.newest["robot"]["text"]
             reply = await visitor.ask("estop")
@@ -118,7 +118,10 @@ def test_without_a_robot_it_says_so_and_waits_and_commands_are_refused():
 
 def test_a_command_that_fails_unexpectedly_is_answered_and_logged(caplog):
     async def run() -> None:
-        async with run_server(0) as (server, looking), visiting(server.address) as visitor:
+        async with (
+            run_live_page_server(0) as (server, looking),
+            visiting(server.address) as visitor,
+        ):
 
             async def fail(command: schema.Command) -> schema.ReplyUpdate:
                 raise KeyError("slot")
@@ -140,7 +143,10 @@ def test_ten_thousand_bad_messages_are_counted_and_the_connection_stays():
            '{"do":"set","id":1,"name":"missing","value":NaN}', b"\xff\xfe", b""]  # fmt: skip
 
     async def run() -> None:
-        async with run_server(0) as (server, looking), visiting(server.address) as visitor:
+        async with (
+            run_live_page_server(0) as (server, looking),
+            visiting(server.address) as visitor,
+        ):
             for _ in range(100):
                 await asyncio.gather(*(visitor.say(rng.choice(bad)) for _ in range(100)))
             await visitor.until(lambda: server.live.clients.refused == 10_000, "all are counted")
@@ -156,7 +162,7 @@ def test_ten_thousand_bad_messages_are_counted_and_the_connection_stays():
 def test_a_message_that_is_far_too_long_ends_its_connection_and_no_other():
     async def run() -> None:
         async with (
-            run_server(0) as (server, looking),
+            run_live_page_server(0) as (server, looking),
             visiting(server.address) as good,
             visiting(server.address) as bad,
         ):
@@ -184,7 +190,7 @@ def test_a_taken_port_is_named():
 
 def test_another_host_must_be_asked_for_and_then_only_its_names_and_numbers_are_let_in():
     async def run() -> None:
-        async with run_server(0, "0.0.0.0") as (server, _):
+        async with run_live_page_server(0, "0.0.0.0") as (server, _):
             port, name = server.port, socket.gethostname()
             local = f"{name.partition('.')[0]}.local"
             for host in ("192.0.2.1", name, name.upper(), local, socket.getfqdn(), "[::1]"):
@@ -232,7 +238,7 @@ def test_of_a_slow_client_only_the_newest_of_everything_waits():
 
 def test_a_client_that_reads_nothing_costs_no_memory():
     async def run() -> None:
-        async with run_server(0) as (server, _):
+        async with run_live_page_server(0) as (server, _):
             raw = socket.create_connection(("127.0.0.1", server.port))
             path = f"/{server.token}/live"
             raw.sendall(

@@ -20,7 +20,9 @@ class Scrambler(ServiceCalls):
     def __init__(self, values: Mapping[str, object]) -> None:
         self._values = values
 
-    async def get_parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, object]:
+    async def get_parameters_with_prefixes(
+        self, node: str, prefixes: Sequence[str]
+    ) -> dict[str, object]:
         return {}
 
     async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
@@ -43,7 +45,7 @@ class Scrambler(ServiceCalls):
 def test_a_slider_shows_what_the_scrambler_was_started_with(given, shown):
     deeds = CommandHandlers(Scrambler(given), None)
     found = RobotGraph(policy="/r/policy", scrambler="/r/simulator")
-    assert asyncio.run(deeds.read_robot_nodes(found, new=True))
+    assert asyncio.run(deeds.read_robot_parameters(found, new=True))
     assert list(deeds.settings.values()) == [shown]
 
 
@@ -65,7 +67,9 @@ def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simul
     nodes = {"/r/policy": policy, "/r/simulator": simulator}
     values = {f"{node} {key}": one[key] for node, one in nodes.items() for key in one}
     deeds = CommandHandlers(Nodes(values), None)
-    assert asyncio.run(deeds.read_robot_nodes(RobotGraph("/r/policy", "/r/simulator"), new=True))
+    assert asyncio.run(
+        deeds.read_robot_parameters(RobotGraph("/r/policy", "/r/simulator"), new=True)
+    )
     assert deeds.wiring == wiring
     assert deeds.settings == {"jitter": 0.1, "missing": 0.0, "shuffle": 0.0}
     asyncio.run(deeds.forget_robot())

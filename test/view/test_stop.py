@@ -20,7 +20,7 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 from view.visitor import Visitor, visiting
 
-from an_control.view.main import run_server
+from an_control.view.main import run_live_page_server
 
 
 class Policy:
@@ -90,7 +90,7 @@ def test_a_policy_node_is_stopped_before_its_parameters_are_known(policy):
     robot = policy("/a", hangs=True)
 
     async def run() -> None:
-        async with run_server(0) as (server, _), visiting(server.address) as visitor:
+        async with run_live_page_server(0) as (server, _), visiting(server.address) as visitor:
             await shows(visitor, "/a")
             await visitor.done("estop")
             refused = await visitor.ask("restore")
@@ -104,7 +104,7 @@ def test_after_a_change_of_robots_the_new_one_is_stopped_and_not_the_one_before(
     first = policy("/b")
 
     async def run() -> Policy:
-        async with run_server(0) as (server, _), visiting(server.address) as visitor:
+        async with run_live_page_server(0) as (server, _), visiting(server.address) as visitor:
             await shows(visitor, "/b")
             await visitor.until(lambda: server.live.handlers.found.policy, "its parameters")
             second = policy("/a", hangs=True)
@@ -128,7 +128,7 @@ def test_of_a_robot_that_has_gone_nothing_stays_on_the_page(policy):
         return visitor.newest.get("diagnostics", {}).get("parts", [])
 
     async def run() -> None:
-        async with run_server(0) as (server, _), visiting(server.address) as visitor:
+        async with run_live_page_server(0) as (server, _), visiting(server.address) as visitor:
             await visitor.state("running")
             await visitor.until(lambda: visitor.wires() and parts(visitor), "the robot")
             await visitor.until(lambda: "tick" in visitor.newest, "a tick")

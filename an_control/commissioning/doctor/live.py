@@ -41,5 +41,10 @@ class LiveRecorder(DrivenRecorder):
         self._inputs.close()
 
     def _record_command(self, number: int, message: Any) -> None:
-        """Take a command message that came now."""
+        """Add a command message to the record, with the present time.
+
+        Args:
+            number: The index of the message's topic among the wiring's command topics.
+            message: The message.
+        """
         self.add_message(number, message, time.monotonic_ns())

@@ -15,7 +15,7 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor
+from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor_setting
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control.system.files import describe_read_error
@@ -243,7 +243,7 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
         one = EvaluationProtocol.parse(given) if isinstance(given, str) else given
         found[str(one)] = replace(one, monitor=one.monitor or options.monitor)
     for one in found.values():
-        resolve_monitor(model, one.monitor)
+        resolve_monitor_setting(model, one.monitor)
         if one.without is not None:
             remove_part(model, one.without)
     return found
@@ -268,7 +268,7 @@ def _collect_warnings(
         for text, one in protocols.items()
         if one.disturbance.shuffle != Shuffle()
         and not one.disturbance.announce
-        and resolve_monitor(model, one.monitor) == "off"
+        and resolve_monitor_setting(model, one.monitor) == "off"
     ]
     if moved and isinstance(model.sizes, OrderedSizes):
         warnings.append(

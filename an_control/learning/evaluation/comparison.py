@@ -17,7 +17,7 @@ import numpy as np
 from an_control.disturbance import describe_walked_distances
 from an_control.learning.evaluation.evaluate import summarise_episode_results
 from an_control.learning.rollout.episode import PlayedEpisode
-from an_control.system.files import read_regular, write_file
+from an_control.system.files import read_regular_file, write_file
 from an_control.system.statistics import format_mean
 
 TABLE_HEAD = (
@@ -256,7 +256,7 @@ def describe_missing_table_marks(path: Path, titles: Iterable[str]) -> str:
     """
     if not path.exists():
         return ""
-    text = read_regular(path).decode()
+    text = read_regular_file(path).decode()
     lacking = [
         BEGIN_MARK.format(title) for title in titles if not _split_text_around_table(text, title)
     ]
@@ -284,7 +284,7 @@ def write_markdown_tables(path: Path, tables: Mapping[str, str]) -> None:
         ]
         write_file(path, "\n".join(marked))
         return
-    content = read_regular(path).decode()
+    content = read_regular_file(path).decode()
     for title, text in tables.items():
         before, after = _split_text_around_table(content, title)
         content = f"{before}{text}\n{after}"
@@ -326,7 +326,7 @@ class KeptResults:
         if not path.exists():
             return
         try:
-            kept = json.loads(read_regular(path))
+            kept = json.loads(read_regular_file(path))
             before = {name: kept["about"][name] for name in about}
             for protocol, episodes in kept["rows"].items():
                 self._rows[protocol] = [_result_from_json(one) for one in episodes]

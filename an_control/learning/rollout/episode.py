@@ -408,7 +408,7 @@ def play_pickled_model(
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
-    return WorkerResult(returns, steps, failure, OUTPUT.take_output())
+    return WorkerResult(returns, steps, failure, OUTPUT.pop_new_output())
 
 
 @lru_cache(maxsize=1)

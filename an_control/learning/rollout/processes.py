@@ -231,7 +231,7 @@ def join_outcomes(
     for task, played in parts:
         span = slice(task.begin, task.begin + len(played.returns))
         returns[task.row, span], steps[task.row, span] = played.returns, played.steps
-        OUTPUT.add_output(played.printed)
+        OUTPUT.add_worker_output(played.printed)
         failure = failure or played.failure
     return Outcomes(returns, steps, failure)
 

@@ -36,7 +36,7 @@ from safetensors.numpy import load, save
 import an_control
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
-from an_control.system.files import describe_read_error, lock_folder, read_regular, write_file
+from an_control.system.files import describe_read_error, lock_folder, read_regular_file, write_file
 from an_control_sim.gym.probe import measure_units
 from an_control_sim.gym.units import UNSCALED, Units
 
@@ -156,7 +156,7 @@ def find_units(folder: Path, environment: str) -> Units:
     """
     if (folder / CHECKPOINT).exists():
         try:
-            config = json.loads(read_regular(folder / "config.json"))
+            config = json.loads(read_regular_file(folder / "config.json"))
             return Units.from_task(Task.from_header(config["task"]))
         except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
             return UNSCALED
@@ -251,7 +251,7 @@ class RunFolder:
         """
         path = self.path / name
         try:
-            return read_regular(path)
+            return read_regular_file(path)
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: {describe_read_error(error)}") from error
 
@@ -402,7 +402,7 @@ class EpisodeRecordings(Generic[E]):
         """Return the episodes that were recorded in the run's step `number`."""
         path = self._make_path(number)
         try:
-            with np.load(io.BytesIO(read_regular(path))) as stored:
+            with np.load(io.BytesIO(read_regular_file(path))) as stored:
                 columns = [self._split_column(stored, name) for name in self._kind._fields]
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{path}: {describe_read_error(error)}") from error

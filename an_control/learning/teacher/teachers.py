@@ -26,7 +26,7 @@ from an_control.load import make_policy
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import get_head_layers
 from an_control.policy.onnx_file import is_onnx
-from an_control.system.files import describe_read_error, read_regular
+from an_control.system.files import describe_read_error, read_regular_file
 from an_control_sim.gym.environments import describe_task, import_module
 from an_control_sim.gym.spaces import encode_choices, make_action_conversion, pick_largest_of_groups
 from an_control_sim.gym.units import UNSCALED, Units
@@ -75,7 +75,7 @@ def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
     if not (folder / CHECKPOINT).exists():
         return known
     try:
-        begun = json.loads(read_regular(folder / "config.json"))
+        begun = json.loads(read_regular_file(folder / "config.json"))
     except (OSError, ValueError):  # which `RunFolder` reports
         return known
     return {name: value for name, value in known.items() if name in begun}

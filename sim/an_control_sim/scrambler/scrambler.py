@@ -508,7 +508,7 @@ class ScramblerNode(QuietNode):
         ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._send_step(ready_ns)
-        elif self._lockstep.is_repeated(stamp_ns):
+        elif self._lockstep.is_stamp_repeated(stamp_ns):
             self._scrambler.publish_disturbed_messages()
 
     def _send_step_if_overdue(self) -> None:
@@ -519,7 +519,7 @@ class ScramblerNode(QuietNode):
 
     def _send_step(self, stamp_ns: int) -> None:
         """Disturb and send the readings of a step in lockstep."""
-        self._lockstep.record_action()
+        self._lockstep.mark_stamp_as_acted_on()
         self._scrambler.disturb_messages_of_step(stamp_ns)
         self._scrambler.publish_disturbed_messages()
 
