@@ -20,14 +20,14 @@ SUITE = "in CI: whole suite"
 ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
 IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
-IMPORT_IF_FOUND = "in CI if available: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
+IMPORT_IF_FOUND = "in CI if CPython 3.14 is there: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
 LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"
 WHOLE = "by hand, 2026-11-27: whole suite"
 ANT = "by hand, 2026-11-27: `sim ant`"
 SOURCES = "untested"
 NOT = "no: "
-UBUNTU = NOT + "apt's is for "
+UBUNTU = NOT + "built for CPython "
 
 KILTED, JAZZY = "Kilted from PyPI, Linux x86-64", "Jazzy from PyPI, Linux x86-64"
 TABLE = {
@@ -35,7 +35,7 @@ TABLE = {
     JAZZY: (ANT, ANT, ROS_TESTS, ANT, "by hand, 2026-11-28: `sim ant`"),
     "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
     "Lyrical by apt": (NOT + "needs CPython 3.12 or newer",) * 2 + (SOURCES,) * 3,
-    "aarch64, ROS 2 by apt": (NOT + "only Humble", NOT + "no ROS 2") + (SOURCES,) * 3,
+    "aarch64, ROS 2 by apt": (NOT + "apt has only Humble", NOT + "no ROS 2") + (SOURCES,) * 3,
 }
 """One row for each ROS 2 and machine, with a cell for each of PYTHONS."""
 
