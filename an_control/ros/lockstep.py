@@ -75,7 +75,7 @@ class Lockstep:
         return self._find_ready_stamp_ns()
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether the tick of this stamp is still to come, so earlier messages count."""
+        """Return whether the tick for this stamp is still to come, and can use earlier messages."""
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)

@@ -101,7 +101,7 @@ class Ticker(ABC):
 
     @abstractmethod
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether the tick of this stamp is still to come, so earlier messages count."""
+        """Return whether the tick for this stamp is still to come, and can use earlier messages."""
 
     def reset(self) -> None:
         """Accept any stamp as new, because the node starts to act or an episode starts."""
@@ -164,7 +164,7 @@ class LockstepTicker(Ticker):
             self._tick(ready_ns)
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether the tick of this stamp is still to come, so earlier messages count."""
+        """Return whether the tick for this stamp is still to come, and can use earlier messages."""
         return self._stamps.is_stamp_awaited(stamp_ns)
 
     def reset(self) -> None:

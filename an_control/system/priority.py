@@ -56,8 +56,7 @@ def freeze_existing_objects() -> None:
 def freeze_new_objects() -> None:
     """Exclude newer objects from garbage collections too, as `freeze_existing_objects` did before.
 
-    Do nothing if `freeze_existing_objects` was never called. Call this function while nothing waits
-    for this process.
+    Do nothing if that was never called. Call this function while nothing waits for the process.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_existing_objects()

@@ -41,10 +41,5 @@ class LiveRecorder(DrivenRecorder):
         self._inputs.close()
 
     def _record_command(self, number: int, message: Any) -> None:
-        """Add a command message to the record, with the present time.
-
-        Args:
-            number: The index of the message's topic among the wiring's command topics.
-            message: The message.
-        """
+        """Take a command message that came now."""
         self.add_message(number, message, time.monotonic_ns())
