@@ -17,7 +17,12 @@ from typing import Any
 
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
-from an_control.cli.common import InputError, WorkError, check_writable_outputs, find_models
+from an_control.cli.common import (
+    InputError,
+    WorkError,
+    check_writable_outputs,
+    replace_model_names_by_paths,
+)
 from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usage, parse_arguments
 from an_control.cli.verbs import load_verb_class, print_shell_completion
 from an_control.learning.runs.progress import RunStoppedError
@@ -61,7 +66,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
 
     def run() -> int:
         """Parse the arguments, check the paths, run the verb and return its exit status."""
-        work = find_models(parse_arguments(verb(), prog, arguments))
+        work = replace_model_names_by_paths(parse_arguments(verb(), prog, arguments))
         check_writable_outputs(work)
         with allow_interrupts(), report_compilation(print_message):
             status: int = work.run()

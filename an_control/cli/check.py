@@ -159,7 +159,7 @@ class CheckCommand:
         if self.bag is not None:
             heard, said = self._read_bag(wiring, self.bag)
             findings.notes += said
-            recorder = self._record_bag(wiring, model, findings)
+            recorder = self._make_recorder_from_bag(wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
         _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
@@ -324,7 +324,7 @@ class CheckCommand:
         except WiringError:  # is a problem already
             return None
 
-    def _record_bag(
+    def _make_recorder_from_bag(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> DrivenRecorder | None:
         """Return what the bag holds for the diagnosis, or None if impossible.
@@ -341,14 +341,16 @@ class CheckCommand:
             return None
         from rclpy.serialization import deserialize_message
 
-        from an_control.commissioning.doctor.bag import record_bag
+        from an_control.commissioning.doctor.bag import make_recorder_from_bag
         from an_control.record.layout import BagError
         from an_control.record.reader import Bag
 
         assert self.bag is not None
         path, bag = str(self.model), Bag(self.bag)
         try:
-            return record_bag(wiring, path, model, bag, self.namespace, deserialize_message)
+            return make_recorder_from_bag(
+                wiring, path, model, bag, self.namespace, deserialize_message
+            )
         except WiringError:  # is a problem already
             return None
         except BagError as error:
@@ -412,8 +414,8 @@ class CheckCommand:
         text = read_regular(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
-            repair.write_candidate(diagnosis.corrected)
-        findings.doctor = report.make_rows(diagnosis)
+            repair.write_corrections(diagnosis.corrected)
+        findings.doctor = report.make_finding_rows(diagnosis)
         findings.diff = repair.diff
         findings.problems += report.list_problems(diagnosis)
         findings.notes += report.list_notes(diagnosis, repair)

@@ -53,7 +53,8 @@ class Input(Enum):
 OutputFile = Annotated[Path, Output.FILE]
 OutputFolder = Annotated[Path, Output.FOLDER]
 ModelFile = Annotated[Path, Input.MODEL]
-"""The path of a model file, or the name of a shipped model, which `find_models` replaces."""
+"""The path of a model file, or the name of a shipped model, which `replace_model_names_by_paths`
+replaces."""
 
 
 def require_packages(extra: str, *packages: str) -> None:
@@ -100,7 +101,7 @@ def check_writable_outputs(verb: Any) -> None:
             raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
-def find_models(verb: Command) -> Command:
+def replace_model_names_by_paths(verb: Command) -> Command:
     """Return the verb with the paths of shipped models in place of their names, such as ``ant``.
 
     Args:

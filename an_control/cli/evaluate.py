@@ -125,12 +125,12 @@ class EvaluateCommand:
         """Return the options of the function `evaluate` that correspond to the command line."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
-            self._check_table()
+            self._check_options_beside_table()
         protocols = self.table or (self._make_protocol(),)
         given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
-    def _check_table(self) -> None:
+    def _check_options_beside_table(self) -> None:
         """Check that no option is given beside ``--table`` that a protocol's text must contain.
 
         Raises:

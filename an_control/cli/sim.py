@@ -135,7 +135,7 @@ class SimCommand:
             raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
-        files = self._choose_files()
+        files = self._choose_simulation_files()
         model, wiring = files.model, files.wiring
         controller = Controller(
             str(wiring), str(model), "numpy", monitor=self.monitor, recovery=self.recovery
@@ -150,7 +150,7 @@ class SimCommand:
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
-            _check_used_options(disturbance)
+            _check_required_options(disturbance)
         silent = self._check_files_fit(files.simulation, controller.wiring, disturbance)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
@@ -158,7 +158,7 @@ class SimCommand:
             print(f"{files.simulation} publishes nothing for: {', '.join(silent)}", flush=True)
         return self._run_simulation(files, name, disturbance, schedule)
 
-    def _choose_files(self) -> _SimulationFiles:
+    def _choose_simulation_files(self) -> _SimulationFiles:
         """Return the paths of the three files; those that are not given are the task's own files.
 
         Raises:
@@ -254,7 +254,7 @@ class SimCommand:
                 return 1
             died = stack.enter_context(self._start_policy_node(name, seen, files.model))
             if self.view:
-                page = stack.enter_context(_run_page(name, self.view_port))
+                page = stack.enter_context(_run_live_page(name, self.view_port))
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(show_progress(self.episodes))
@@ -406,7 +406,7 @@ def _check_disturbance(
     make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
-def _check_used_options(disturbance: DisturbanceSettings) -> None:
+def _check_required_options(disturbance: DisturbanceSettings) -> None:
     """Check that no disturbance option is given without the other option that it needs.
 
     Raises:
@@ -444,7 +444,7 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
 
 
 @contextmanager
-def _run_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run the live page as a process until the block ends; the simulation also runs without it.
 
     Args:

@@ -17,7 +17,7 @@ from an_control.commissioning.listen import (
     HeardSource,
     ListenResult,
     ReadingRange,
-    record_readings,
+    update_reading_ranges,
 )
 from an_control.commissioning.survey import (
     COMMANDS,
@@ -26,7 +26,7 @@ from an_control.commissioning.survey import (
     Survey,
     SurveyedTopic,
     is_robot_topic,
-    record_message,
+    update_topic_statistics,
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
 from an_control.record.reader import Bag, is_same_topic
@@ -172,7 +172,7 @@ def listen_to_bag(
         begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
         next_ns = next_ns or begin_ns + step_ns
         while now_ns >= next_ns and reads < MAX_READS:
-            record_readings(table, ranges, next_ns)
+            update_reading_ranges(table, ranges, next_ns)
             reads += 1
             next_ns = max(next_ns + step_ns, now_ns - 100 * step_ns)
         for name in readers[entry.topic]:
@@ -184,13 +184,13 @@ def listen_to_bag(
             one.publishers = (SENDER,)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
-            _record_message_times(one, entry.log_ns, stamp_ns)
+            _append_message_times(one, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store_message(name, message, stamp_ns, entry.log_ns)
     if not readers:
         raise BagError(f"{bag.path}: holds no message")
-    record_readings(table, ranges, now_ns)
+    update_reading_ranges(table, ranges, now_ns)
     for one in heard.values():
         if not one.topic:
             one.topic = one.config.topic
@@ -217,7 +217,7 @@ def listen_to_bag(
     return listened, [*bag.notes, *notes]
 
 
-def _record_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
     """Record the times of a message of a source.
 
     Args:
@@ -269,7 +269,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
             continue
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
         message = messages.deserialize(entry)
-        record_message(
+        update_topic_statistics(
             topic, message, make_stamp_reader(cls)(message) is not None, entry.log_ns / 1e9
         )
     for node in nodes:

@@ -180,13 +180,13 @@ def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
-            channel = _draft_beams(channel, topic)
+            channel = _draft_laser_beams(channel, topic)
         turning = topic.turning.get(path)
         hint = turning.describe_angle_hint(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
-def _draft_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
+def _draft_laser_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
     """Return a laser scanner's channel with a value for beams that hit nothing.
 
     Args:
@@ -283,13 +283,13 @@ def _draft_commands(
 def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[SurveyedTopic]:
     """Return the joint topics whose names have most in common with a command topic's name."""
 
-    def count_shared_names(topic: SurveyedTopic) -> int:
+    def count_equal_leading_parts(topic: SurveyedTopic) -> int:
         parts = zip(topic.name.split("/"), command.split("/"), strict=False)
         return len(list(takewhile(lambda pair: pair[0] == pair[1], parts)))
 
     joints = [one for one in topics if one.joints]
-    most = max(map(count_shared_names, joints), default=0)
-    return [one for one in joints if count_shared_names(one) == most]
+    most = max(map(count_equal_leading_parts, joints), default=0)
+    return [one for one in joints if count_equal_leading_parts(one) == most]
 
 
 def _list_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:

@@ -220,7 +220,12 @@ def _listen_with_node(
     ranges: dict[str, ReadingRange] = {}
     history: list[tuple[float, dict[str, float]]] = []
     inputs = Inputs(
-        node, table, time.monotonic_ns, partial(_record_message, node, heard), 1, informed=True
+        node,
+        table,
+        time.monotonic_ns,
+        partial(_append_message_times, node, heard),
+        1,
+        informed=True,
     )
     if recorder is not None:
         recorder.subscribe_to_robot(node)
@@ -230,9 +235,9 @@ def _listen_with_node(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            record_readings(table, ranges, time.monotonic_ns(), history)
+            update_reading_ranges(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
-        _record_publishers(node, one)
+        _update_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.explain_missing_channels(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
@@ -273,7 +278,7 @@ def wait_for_publishers(
         executor.spin_once(timeout_sec=SLICE_S)
 
 
-def _record_message(
+def _append_message_times(
     node: Node, heard: dict[str, HeardSource], source: str, stamp_ns: int | None
 ) -> None:
     """Record the arrival time, stamp and delay of a message.
@@ -292,7 +297,7 @@ def _record_message(
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def record_readings(
+def update_reading_ranges(
     table: ChannelTable,
     ranges: dict[str, ReadingRange],
     now_ns: int,
@@ -325,7 +330,7 @@ def record_readings(
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
-def _record_publishers(node: Node, source: HeardSource) -> None:
+def _update_publishers(node: Node, source: HeardSource) -> None:
     """Record in `source` which nodes publish its topic, and with which quality of service."""
     source.topic = node.resolve_topic_name(source.config.topic)
     infos = node.get_publishers_info_by_topic(source.config.topic)

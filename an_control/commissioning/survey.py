@@ -227,13 +227,15 @@ def _subscribe_to_topic(node: Node, topic: SurveyedTopic, cls: Any) -> None:
 
     def record_topic_message(message: Any) -> None:
         """Record a message of the topic."""
-        record_message(topic, message, stamp_of(message) is not None, time.monotonic())
+        update_topic_statistics(topic, message, stamp_of(message) is not None, time.monotonic())
 
     qos = find_publishers_qos(node, topic.name, 10)
     node.create_subscription(cls, topic.name, record_topic_message, qos)
 
 
-def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float) -> None:
+def update_topic_statistics(
+    topic: SurveyedTopic, message: Any, stamped: bool, now_s: float
+) -> None:
     """Update a topic's statistics with a message that arrived now.
 
     Args:
