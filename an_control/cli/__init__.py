@@ -38,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb of the command line and return the exit status.
 
     Args:
-        arguments: The verb and its arguments, such as ["sim", "ant"]; None takes them from
-            `sys.argv`.
+        arguments: The verb and its arguments, such as ["sim", "ant"]; None for those in `sys.argv`.
 
     Returns:
         0 if the work is done, 1 if it failed, 2 for bad input, or 128 plus a signal's number.
@@ -131,13 +130,15 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        if not _discard_unread_output():
+        if not _discard_output_if_unread():
             raise
         return 128 + signal.SIGPIPE
 
 
-def _discard_unread_output() -> bool:
-    """Redirect standard output to /dev/null if it is a pipe whose reader has ended, such as `head`.
+def _discard_output_if_unread() -> bool:
+    """Redirect standard output to /dev/null if it is a pipe that nobody reads any more.
+
+    A reader such as `head` may have ended.
 
     Returns:
         Whether standard output was redirected.

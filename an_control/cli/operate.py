@@ -100,7 +100,7 @@ class EstopCommand:
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
-        return _run_with_nodes("estop", self.node, self.timeout_s, stop_node, every=True)
+        return _run_with_nodes("estop", self.node, self.timeout_s, stop_node, all_nodes=True)
 
 
 @dataclass(frozen=True)
@@ -199,16 +199,20 @@ def _run_with_nodes(
     timeout_s: float,
     work: Callable[[Operator, str], int],
     *,
-    every: bool = False,
+    all_nodes: bool = False,
 ) -> int:
-    """Do `work` with a policy node and return its exit status, the highest one of several nodes.
+    """Call `work` for one or several policy nodes, and return the highest of its exit statuses.
 
     Args:
         verb: Name of the verb, for messages.
-        node: Full name of the node; "" for the one that runs.
+        node: Full name of the node; "" for the only node that runs.
         timeout_s: Time in seconds to wait for the node.
-        work: Gets the operator and the node's name.
-        every: Whether "" means all policy nodes, if several run.
+        work: Function that gets the operator and a node's name, and returns an exit status.
+        all_nodes: Whether "" stands for all policy nodes, if several run.
+
+    Raises:
+        InputError: The name is not valid, or several nodes run and none is named.
+        WorkError: No node is found.
     """
     if not 0.0 < timeout_s <= 3600.0:
         raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
@@ -229,7 +233,7 @@ def _run_with_nodes(
         names = [node] if node else one.find_nodes()
         if not names:
             raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_ros_network()}")
-        if len(names) > 1 and not every:
+        if len(names) > 1 and not all_nodes:
             raise InputError(f"give a node's name; {', '.join(names)} run")
         statuses = []
         for name in names:
@@ -243,30 +247,30 @@ def _run_with_nodes(
 
 
 def _describe_ros_network() -> str:
-    """Return where nodes are looked for, as text."""
+    """Return the part of the ROS network in which nodes are looked for, as text."""
     from an_control.ros.temporary_node import describe_network
 
     return describe_network()
 
 
-def _print_request_result(verb: str, node: str, refusal: str, done: str) -> int:
-    """Print the result of a request and return the exit status.
+def _print_request_result(verb: str, node: str, refusal: str, success_text: str) -> int:
+    """Print whether a node did what was requested, and return the exit status.
 
     Args:
         verb: The command-line verb, which starts an error line.
         node: Full name of the node.
         refusal: Why the node refused; "" if it did not.
-        done: The text to print if the node did what was asked.
+        success_text: The text to print if the node did not refuse.
     """
     if refusal:
         print(f"an-control {verb}: {node}: {refusal}", file=sys.stderr)
         return 1
-    print(f"{node}: {done}")
+    print(f"{node}: {success_text}")
     return 0
 
 
 def _make_status_table(status: NodeStatus) -> Any:
-    """Return a node's status as a table."""
+    """Return a node's status as a table that can be printed."""
     table = Table(box=SIMPLE)
     for column in ("part", "state", "says", "figures"):
         table.add_column(column, overflow="fold")

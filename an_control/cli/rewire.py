@@ -61,10 +61,13 @@ class RewireCommand:
 
 
 def _parse_rewiring(change: str) -> tuple[str, str]:
-    """Return the name and new value of the node's parameter for one change.
+    """Parse one change of the wiring to the parameter of the policy node that makes the change.
 
     Args:
         change: SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
+
+    Returns:
+        The name of the parameter, and its new value.
 
     Raises:
         InputError: The text has none of these three forms.
