@@ -17,7 +17,12 @@ from typing import Any
 
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
-from an_control.cli.common import InputError, WorkError, check_writable_outputs, find_models
+from an_control.cli.common import (
+    InputError,
+    WorkError,
+    check_writable_outputs,
+    replace_model_names_by_paths,
+)
 from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usage, parse_arguments
 from an_control.cli.verbs import load_verb_class, print_shell_completion
 from an_control.learning.runs.progress import RunStoppedError
@@ -33,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb of the command line and return the exit status.
 
     Args:
-        arguments: The verb and its arguments, such as ["sim", "ant"]; None takes them from
-            `sys.argv`.
+        arguments: The verb and its arguments, such as ["sim", "ant"]; None for those in `sys.argv`.
 
     Returns:
         0 if the work is done, 1 if it failed, 2 for bad input, or 128 plus a signal's number.
@@ -61,7 +65,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
 
     def run() -> int:
         """Parse the arguments, check the paths, run the verb and return its exit status."""
-        work = find_models(parse_arguments(verb(), prog, arguments))
+        work = replace_model_names_by_paths(parse_arguments(verb(), prog, arguments))
         check_writable_outputs(work)
         with allow_interrupts(), report_compilation(print_message):
             status: int = work.run()
@@ -126,13 +130,15 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        if not _discard_unread_output():
+        if not _discard_output_if_unread():
             raise
         return 128 + signal.SIGPIPE
 
 
-def _discard_unread_output() -> bool:
-    """Redirect standard output to /dev/null if it is a pipe whose reader has ended, such as `head`.
+def _discard_output_if_unread() -> bool:
+    """Redirect standard output to /dev/null if it is a pipe that nobody reads any more.
+
+    A reader such as `head` may have ended.
 
     Returns:
         Whether standard output was redirected.

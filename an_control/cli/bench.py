@@ -271,9 +271,7 @@ def _format_cell(value: Any) -> str:
 
 
 def _print_time_growth(ratios: dict[str, float]) -> None:
-    """Print how the time for one more channel grows if there are many channels instead of few.
-
-    One line is printed for each name.
+    """Print, for each engine or part, how much more time a channel takes if there are many.
 
     Args:
         ratios: A mapping from the name of an engine or part to a ratio: the time for one more

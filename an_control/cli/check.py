@@ -159,7 +159,7 @@ class CheckCommand:
         if self.bag is not None:
             heard, said = self._read_bag(wiring, self.bag)
             findings.notes += said
-            recorder = self._record_bag(wiring, model, findings)
+            recorder = self._make_recorder_from_bag(wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
         _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
@@ -184,34 +184,34 @@ class CheckCommand:
         return 1 if findings.problems else 0
 
     def _add_check_summary(
-        self, model: Model | None, heard: ListenResult | None, examined: bool, findings: Findings
+        self, model: Model | None, listened: ListenResult | None, examined: bool, findings: Findings
     ) -> None:
-        """Add what was looked at and what was not, and which channels did not change.
+        """Add to `findings` what was looked at, what was not, and which channels did not change.
 
         Args:
             model: The model, None if none is given.
-            heard: What was heard of the robot, None if nobody listened.
+            listened: What was received from the robot or a bag, None if nothing was listened to.
             examined: Whether the doctor examined a recording.
             findings: Receives the lists and notes.
         """
         ranged = model is not None and bool(get_trained_ranges(model))
         parts = [
             ("names and rate of the model", model is not None, "--model"),
-            ("types, rates and ages of the messages", heard is not None, "--live or --bag"),
-            ("units", heard is not None and ranged,
+            ("types, rates and ages of the messages", listened is not None, "--live or --bag"),
+            ("units", listened is not None and ranged,
              "they need --live or --bag, and a model with the ranges of its training"),
             ("signs, offsets and swapped wires", examined,
              "they need a model with a monitor, and a driven robot: --live, --bag or --sim"),
         ]  # fmt: skip
         findings.looked_at = [what for what, done, _ in parts if done]
         findings.not_looked_at = [f"{what} ({need})" for what, done, need in parts if not done]
-        if heard is not None and model is not None and not ranged:
+        if listened is not None and model is not None and not ranged:
             findings.notes.append(
                 f"units are not checked: {self.model} holds no ranges of its training"
                 " (an-control train-monitor adds them)"
             )
-        still = [] if heard is None else [
-            id_ for id_, one in heard.ranges.items() if one.count > 1 and one.low == one.high
+        still = [] if listened is None else [
+            id_ for id_, one in listened.ranges.items() if one.count > 1 and one.low == one.high
         ]  # fmt: skip
         if still:
             findings.notes.append(
@@ -220,7 +220,7 @@ class CheckCommand:
             )
 
     def _find_command_problems(self, wiring: Wiring) -> list[str]:
-        """Return why the command messages that the wiring describes cannot be made.
+        """Return the error of a wiring whose command messages cannot be made.
 
         The policy node refuses such a wiring, whichever model it runs.
 
@@ -308,7 +308,7 @@ class CheckCommand:
     def _make_recorder(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
-        """Return a recorder of the robot's messages for the diagnosis; None if there can be none.
+        """Return a recorder of a running robot for the diagnosis, or None if it is impossible.
 
         Args:
             wiring: The robot's wiring.
@@ -324,10 +324,10 @@ class CheckCommand:
         except WiringError:  # is a problem already
             return None
 
-    def _record_bag(
+    def _make_recorder_from_bag(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> DrivenRecorder | None:
-        """Return what the bag holds for the diagnosis, or None if impossible.
+        """Return a recorder that holds the bag's content for the diagnosis, or None if impossible.
 
         Args:
             wiring: The robot's wiring.
@@ -341,26 +341,28 @@ class CheckCommand:
             return None
         from rclpy.serialization import deserialize_message
 
-        from an_control.commissioning.doctor.bag import record_bag
+        from an_control.commissioning.doctor.bag import make_recorder_from_bag
         from an_control.record.layout import BagError
         from an_control.record.reader import Bag
 
         assert self.bag is not None
         path, bag = str(self.model), Bag(self.bag)
         try:
-            return record_bag(wiring, path, model, bag, self.namespace, deserialize_message)
+            return make_recorder_from_bag(
+                wiring, path, model, bag, self.namespace, deserialize_message
+            )
         except WiringError:  # is a problem already
             return None
         except BagError as error:
             raise InputError(f"--bag {error}") from error
 
     def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
-        """Return whether the model can diagnose a recording; add a note if it has no monitor.
+        """Return whether recordings can be diagnosed with this wiring and model.
 
         Args:
-            wiring: The robot's wiring; one of a camera cannot be diagnosed.
-            model: The model.
-            findings: Receives the note.
+            wiring: The robot's wiring; one with a camera cannot be diagnosed.
+            model: The model, which must have a monitor.
+            findings: Receives a note if the model has none.
         """
         if wiring.images:
             return False
@@ -384,7 +386,7 @@ class CheckCommand:
     def _diagnose_recording(
         self, wiring: Wiring, model: Model, recording: Recording, findings: Findings
     ) -> bool:
-        """Find what in the wiring does not fit a recording, and add it to `findings`.
+        """Find the mistakes in the wiring that a recording shows, and add them to `findings`.
 
         With ``--fix`` the corrected wiring is written.
 
@@ -412,8 +414,8 @@ class CheckCommand:
         text = read_regular_file(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
-            repair.write_candidate(diagnosis.corrected)
-        findings.doctor = report.make_rows(diagnosis)
+            repair.write_corrections(diagnosis.corrected)
+        findings.doctor = report.make_finding_rows(diagnosis)
         findings.diff = repair.diff
         findings.problems += report.list_problems(diagnosis)
         findings.notes += report.list_notes(diagnosis, repair)
@@ -582,7 +584,7 @@ def _print_findings(findings: Findings) -> None:
     for title, rows in (
         ("sources", [{key: row[key] for key in WHERE} for row in findings.sources]),
         ("messages", [{key: row[key] for key in ARRIVED} for row in findings.sources]),
-        ("channels", [_merge_range_ends(row) for row in findings.channels]),
+        ("channels", [_join_range_ends(row) for row in findings.channels]),
         ("actuators", findings.actuators),
         ("doctor", findings.doctor),
     ):
@@ -601,8 +603,8 @@ def _print_findings(findings: Findings) -> None:
             print(f"not looked at: {'; '.join(findings.not_looked_at)}")
 
 
-def _merge_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table row in which the two ends of each range share one cell.
+def _join_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a table row in which the two ends of each range are one text.
 
     Args:
         channel: Row of the table of channels, by column.

@@ -37,7 +37,7 @@ class WorkError(RuntimeError):
 class Output(Enum):
     """Marker in the type of an option that names a path to which a verb writes.
 
-    It says whether the verb writes a file or a folder there.
+    The marker's value says whether the verb writes a file or a folder there.
     """
 
     FILE = "file"
@@ -45,7 +45,7 @@ class Output(Enum):
 
 
 class Input(Enum):
-    """A marker in the type of a verb's field: the field is the path of something that is read."""
+    """Marker in the type of an option that names the path of something that a verb reads."""
 
     MODEL = "model file"
 
@@ -53,7 +53,8 @@ class Input(Enum):
 OutputFile = Annotated[Path, Output.FILE]
 OutputFolder = Annotated[Path, Output.FOLDER]
 ModelFile = Annotated[Path, Input.MODEL]
-"""The path of a model file, or the name of a shipped model, which `find_models` replaces."""
+"""The path of a model file, or the name of a shipped model, which `replace_model_names_by_paths`
+replaces."""
 
 
 def require_packages(extra: str, *packages: str) -> None:
@@ -75,9 +76,9 @@ def require_packages(extra: str, *packages: str) -> None:
 
 
 def check_writable_outputs(verb: Any) -> None:
-    """Check that all results of a verb can be written.
+    """Check that a verb can write all its results.
 
-    This is called before the work of the verb, because that may take hours.
+    This is called before the verb does its work, because the work may take hours.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `OutputFile` and `OutputFolder` are
@@ -100,12 +101,14 @@ def check_writable_outputs(verb: Any) -> None:
             raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
-def find_models(verb: Command) -> Command:
-    """Return the verb with the paths of shipped models in place of their names, such as ``ant``.
+def replace_model_names_by_paths(verb: Command) -> Command:
+    """Return the verb with the names of shipped models, such as ``ant``, replaced by their paths.
+
+    A file that has the name is preferred to the shipped model. A path that is neither stays as it
+    is.
 
     Args:
-        verb: Instance of a verb's dataclass; its fields of type `ModelFile` are looked up. A file
-            of that name is preferred. A path that is neither stays as it is.
+        verb: Instance of a verb's dataclass; its fields of type `ModelFile` are replaced.
     """
     hints = get_type_hints(type(verb), include_extras=True)
     found = {}
@@ -119,7 +122,7 @@ def find_models(verb: Command) -> Command:
 
 
 def _is_model_file(hint: Any) -> bool:
-    """Return whether a type contains the marker of `ModelFile`."""
+    """Return whether an option's type says that the option names a model file."""
     return any(part is Input.MODEL or _is_model_file(part) for part in get_args(hint))
 
 

@@ -125,13 +125,13 @@ class EvaluateCommand:
         """Return the options of the function `evaluate` that correspond to the command line."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
-            self._check_table()
+            self._check_options_beside_table()
         protocols = self.table or (self._make_protocol(),)
         given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
-    def _check_table(self) -> None:
-        """Check that no option is given beside ``--table`` that a protocol's text must contain.
+    def _check_options_beside_table(self) -> None:
+        """Check that ``--table`` is given without options that its protocols must contain instead.
 
         Raises:
             InputError: Such an option is given; the text of the error shows how to write it in a
@@ -140,7 +140,7 @@ class EvaluateCommand:
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
         given |= {
-            one.name: getattr(self, one.name) for one in others if self._differs_from_default(one)
+            one.name: getattr(self, one.name) for one in others if self._is_option_changed(one)
         }
         if given:
             name, value = next(iter(given.items()))
@@ -156,8 +156,8 @@ class EvaluateCommand:
             self.disturbance.to_settings(), self.memory, self.until, self.monitor
         )
 
-    def _differs_from_default(self, option: Field[Any]) -> bool:
-        """Return whether an option differs from its default.
+    def _is_option_changed(self, option: Field[Any]) -> bool:
+        """Return whether an option has another value than its default.
 
         Args:
             option: Dataclass field of the option.
@@ -211,9 +211,7 @@ class EvaluateCommand:
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
         given += [
-            one.name
-            for one in fields(self)
-            if one.name in others and self._differs_from_default(one)
+            one.name for one in fields(self) if one.name in others and self._is_option_changed(one)
         ]
         if given:
             raise InputError(f"{format_flag(given[0])}: not for --identification")

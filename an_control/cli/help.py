@@ -116,7 +116,7 @@ def describe_unknown_verb(word: str) -> str:
 
 
 def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
-    """Return an instance of a verb's dataclass with the values of the command line.
+    """Parse a verb's arguments and return them as an instance of the verb's dataclass.
 
     Args:
         verb: Dataclass of the verb.
@@ -137,16 +137,15 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
 def add_help_texts(verb: type[Command]) -> type[Command]:
     """Return a subclass of a verb's dataclass from which tyro makes a plain help text.
 
-    If the default of an option only means that the option is not given, the help text shows neither
-    this default nor the value `None`. A flag that is off by default has no opposite flag
-    ``--no-...``.
+    A default that only means that the option is not given, such as None, is not shown. A flag that
+    is off by default has no opposite flag ``--no-...``.
 
     Args:
         verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.
     """
     conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
-    texts = _collect_field_docstrings(verb)
+    texts = _collect_docstrings_of_all_fields(verb)
     annotations: dict[str, Any] = {}
     for field in fields(verb):  # type: ignore[arg-type]
         hint = hints[field.name]
@@ -160,14 +159,14 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
         about = tyro.conf.arg(
             help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
-            metavar=field.name.upper() if _is_free_text(hint) else None,
+            metavar=field.name.upper() if _takes_any_word(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]
     return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})
 
 
-def _is_free_text(hint: Any) -> bool:
-    """Return whether an argument is positional and allows any word, not only those of a fixed list.
+def _takes_any_word(hint: Any) -> bool:
+    """Return whether an argument is positional and allows any word, not only some fixed ones.
 
     Args:
         hint: Type of the argument's dataclass field.
@@ -178,19 +177,22 @@ def _is_free_text(hint: Any) -> bool:
     return all(get_origin(one) is not Literal for one in (kind, *get_args(kind)))
 
 
-def _collect_field_docstrings(verb: type) -> dict[str, str]:
-    """Return the docstrings of a dataclass's fields by name, each on one line.
+def _collect_docstrings_of_all_fields(verb: type) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields by name, inherited fields included.
 
-    Fields that are inherited from other dataclasses are included.
+    Each docstring is on one line.
     """
     texts: dict[str, str] = {}
     for base in reversed([one for one in verb.__mro__ if is_dataclass(one)]):
-        texts |= _read_field_docstrings(base)
+        texts |= _read_docstrings_of_own_fields(base)
     return texts
 
 
-def _read_field_docstrings(verb: type) -> dict[str, str]:
-    """Return the docstrings of the fields that a class itself defines, by name, from its source."""
+def _read_docstrings_of_own_fields(verb: type) -> dict[str, str]:
+    """Return the docstrings of the fields that a class itself defines, by name.
+
+    They are read from the source of the class.
+    """
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(verb))).body
     assert isinstance(tree, ast.ClassDef)
     return {

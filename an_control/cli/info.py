@@ -15,7 +15,7 @@ from an_control.policy.onnx_file import ForeignNetwork
 NO_ATTENTION = "none: this policy needs its channels in order; a monitor in front can find them"
 
 
-def _describe_network(network: ForeignNetwork) -> dict[str, Any]:
+def _describe_onnx_network(network: ForeignNetwork) -> dict[str, Any]:
     """Return facts about the network in an ONNX file of another tool, by name, for printing.
 
     Args:
@@ -57,7 +57,7 @@ class InfoCommand:
             "arrays": {name: list(array.shape) for name, array in model.arrays.items()},
         }
         if model.network is not None:
-            shown["network"] = _describe_network(model.network)
+            shown["network"] = _describe_onnx_network(model.network)
         if isinstance(model.sizes, OrderedSizes):
             shown["attention"] = NO_ATTENTION
         for title, value in shown.items():

@@ -44,9 +44,9 @@ class LearnCommand(LearnOptions):
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
                 result = learn(self, terminal.report_progress)
         except BrokenEnvironmentError as failure:
-            raise BrokenEnvironmentError(f"{failure}{self._kept_models_text}") from failure
+            raise BrokenEnvironmentError(f"{failure}{self._existing_models_text}") from failure
         except (InputError, WorkError) as error:
-            raise InputError(f"{error}{self._kept_models_text}") from error
+            raise InputError(f"{error}{self._existing_models_text}") from error
         except (KeyboardInterrupt, RunStoppedError):
             with suppress(OSError):  # where nothing was made yet
                 self.out.rmdir()
@@ -58,8 +58,8 @@ class LearnCommand(LearnOptions):
         return 0
 
     @property
-    def _kept_models_text(self) -> str:
-        """End of an error text, which names the model files that exist; "" if there are none."""
+    def _existing_models_text(self) -> str:
+        """End of an error text that names the model files which exist already; "" if none does."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""

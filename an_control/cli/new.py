@@ -114,7 +114,7 @@ class NewCommand:
         self._write_files(texts)
         _print_names(draft.channels, draft.actuators)
         print(f"\nan-control sim --simulation {simulation} --wiring {wiring} --model MODEL")
-        self._write_json_report(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
+        self._write_draft_json(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
         return 0
 
     def _draft_from_robot(self, path: Path) -> int:
@@ -164,7 +164,7 @@ class NewCommand:
         live = "--live" if self.bag is None else f"--bag {self.bag}"
         live += f" --namespace {self.namespace}" if self.namespace else ""
         print(f"\nset the limits and safe values, then: an-control check {path} {live}")
-        self._write_json_report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
+        self._write_draft_json(texts, channels, actuators, {"rate_hz": draft.rate_hz})
         return 0
 
     def _survey_robot_topics(self) -> Survey:
@@ -196,7 +196,7 @@ class NewCommand:
             write_file(path, text)
             print(f"wrote {path}")
 
-    def _write_json_report(
+    def _write_draft_json(
         self,
         files: Mapping[Path, str],
         channels: Sequence[str],
@@ -229,11 +229,7 @@ def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
 
 
 def _check_wiring(path: Path) -> None:
-    """Check that the drafted wiring file can be loaded.
-
-    Raises:
-        WiringError: The wiring cannot be used without changes.
-    """
+    """Raise WiringError unless the drafted wiring file can be loaded."""
     ChannelTable(load_wiring(path))
 
 

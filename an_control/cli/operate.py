@@ -55,7 +55,7 @@ class StatusCommand:
 
     def run(self) -> int:
         """Show the status and return the exit status."""
-        return _call_on_nodes("status", self.node, self.timeout_s, self._show_status)
+        return _run_with_nodes("status", self.node, self.timeout_s, self._show_status)
 
     def _show_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
@@ -65,13 +65,13 @@ class StatusCommand:
         try:
             if self.once or not console.is_terminal:
                 for status in statuses:
-                    console.print(_make_table(status))
+                    console.print(_make_status_table(status))
                     if self.once:
                         break
             else:
                 with Live(console=console, auto_refresh=False) as live:
                     for status in statuses:
-                        live.update(_make_table(status), refresh=True)
+                        live.update(_make_status_table(status), refresh=True)
         except KeyboardInterrupt:
             pass
         if status is None:
@@ -96,11 +96,11 @@ class EstopCommand:
         """Latch the e-stop and return the exit status."""
 
         def stop_node(operator: Operator, node: str) -> int:
-            return _print_outcome(
+            return _print_request_result(
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
-        return _call_on_nodes("estop", self.node, self.timeout_s, stop_node, every=True)
+        return _run_with_nodes("estop", self.node, self.timeout_s, stop_node, all_nodes=True)
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class ResetCommand:
         def reset_node(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
-            return _print_outcome("reset", node, operator.call_trigger(node, service), done)
+            return _print_request_result("reset", node, operator.call_trigger(node, service), done)
 
-        return _call_on_nodes("reset", self.node, self.timeout_s, reset_node)
+        return _run_with_nodes("reset", self.node, self.timeout_s, reset_node)
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class ShadowCommand:
         )
 
         def switch_shadow_mode(operator: Operator, node: str) -> int:
-            return _print_outcome("shadow", node, operator.set_shadow(node, on), done)
+            return _print_request_result("shadow", node, operator.set_shadow(node, on), done)
 
-        return _call_on_nodes("shadow", self.node, self.timeout_s, switch_shadow_mode)
+        return _run_with_nodes("shadow", self.node, self.timeout_s, switch_shadow_mode)
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,11 @@ class ActivateCommand:
         """Activate the node and return the exit status."""
 
         def activate_node(operator: Operator, node: str) -> int:
-            return _print_outcome("activate", node, operator.change_state(node, "active"), "active")
+            return _print_request_result(
+                "activate", node, operator.change_state(node, "active"), "active"
+            )
 
-        return _call_on_nodes("activate", self.node, self.timeout_s, activate_node)
+        return _run_with_nodes("activate", self.node, self.timeout_s, activate_node)
 
 
 @dataclass(frozen=True)
@@ -184,29 +186,33 @@ class DeactivateCommand:
         """Deactivate the node and return the exit status."""
 
         def deactivate_node(operator: Operator, node: str) -> int:
-            return _print_outcome(
+            return _print_request_result(
                 "deactivate", node, operator.change_state(node, "inactive"), "inactive"
             )
 
-        return _call_on_nodes("deactivate", self.node, self.timeout_s, deactivate_node)
+        return _run_with_nodes("deactivate", self.node, self.timeout_s, deactivate_node)
 
 
-def _call_on_nodes(
+def _run_with_nodes(
     verb: str,
     node: str,
     timeout_s: float,
     work: Callable[[Operator, str], int],
     *,
-    every: bool = False,
+    all_nodes: bool = False,
 ) -> int:
-    """Do `work` with a policy node and return its exit status, the highest one of several nodes.
+    """Call `work` for one or several policy nodes, and return the highest of its exit statuses.
 
     Args:
         verb: Name of the verb, for messages.
-        node: Full name of the node; "" for the one that runs.
+        node: Full name of the node; "" for the only node that runs.
         timeout_s: Time in seconds to wait for the node.
-        work: Gets the operator and the node's name.
-        every: Whether "" means all policy nodes, if several run.
+        work: Function that gets the operator and a node's name, and returns an exit status.
+        all_nodes: Whether "" stands for all policy nodes, if several run.
+
+    Raises:
+        InputError: The name is not valid, or several nodes run and none is named.
+        WorkError: No node is found.
     """
     if not 0.0 < timeout_s <= 3600.0:
         raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
@@ -226,45 +232,45 @@ def _call_on_nodes(
     with create_operator(timeout_s) as one:
         names = [node] if node else one.find_policy_nodes()
         if not names:
-            raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_network()}")
-        if len(names) > 1 and not every:
+            raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_ros_network()}")
+        if len(names) > 1 and not all_nodes:
             raise InputError(f"give a node's name; {', '.join(names)} run")
         statuses = []
         for name in names:
             try:
                 statuses.append(work(one, name))
             except TimeoutError:
-                said = f"{name} did not answer within {timeout_s:g} s; {_describe_network()}"
+                said = f"{name} did not answer within {timeout_s:g} s; {_describe_ros_network()}"
                 print(f"an-control {verb}: {said}", file=sys.stderr)
                 statuses.append(1)
         return max(statuses)
 
 
-def _describe_network() -> str:
-    """Return where nodes are looked for, as text."""
+def _describe_ros_network() -> str:
+    """Return the part of the ROS network in which nodes are looked for, as text."""
     from an_control.ros.temporary_node import describe_network
 
     return describe_network()
 
 
-def _print_outcome(verb: str, node: str, refusal: str, done: str) -> int:
-    """Print the result of a request and return the exit status.
+def _print_request_result(verb: str, node: str, refusal: str, success_text: str) -> int:
+    """Print whether a node did what was requested, and return the exit status.
 
     Args:
         verb: The command-line verb, which starts an error line.
         node: Full name of the node.
         refusal: Why the node refused; "" if it did not.
-        done: The text to print if the node did what was asked.
+        success_text: The text to print if the node did not refuse.
     """
     if refusal:
         print(f"an-control {verb}: {node}: {refusal}", file=sys.stderr)
         return 1
-    print(f"{node}: {done}")
+    print(f"{node}: {success_text}")
     return 0
 
 
-def _make_table(status: NodeStatus) -> Any:
-    """Return a node's status as a table."""
+def _make_status_table(status: NodeStatus) -> Any:
+    """Return a node's status as a table that can be printed."""
     table = Table(box=SIMPLE)
     for column in ("part", "state", "says", "figures"):
         table.add_column(column, overflow="fold")

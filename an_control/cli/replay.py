@@ -92,14 +92,14 @@ class ReplayCommand:
         return self._print_result(replay.summary, comparison, time.monotonic() - begin_s)
 
     def _show_on_page(
-        self, replay: SessionReplay, comparison: Comparison, report: Callable[[], None]
+        self, replay: SessionReplay, comparison: Comparison, report_end: Callable[[], None]
     ) -> None:
-        """Replay the recording on the live page until it is stopped.
+        """Replay the recording on the live page until the user stops it.
 
         Args:
             replay: The replay.
-            comparison: Gets each command.
-            report: Called once the whole recording has been replayed.
+            comparison: Receives each command, to compare it with the recorded one.
+            report_end: Called once the whole recording has been replayed.
         """
         from an_control.view.main import serve_recording
         from an_control.view.recorded import RecordedFrames
@@ -110,24 +110,26 @@ class ReplayCommand:
 
         frames = RecordedFrames(replay, comparison.add_command)
         try:
-            asyncio.run(serve_recording(frames, self.page_port, print_address, report))
+            asyncio.run(serve_recording(frames, self.page_port, print_address, report_end))
         except OSError as error:
             raise InputError(
                 f"--page-port {self.page_port}: cannot listen there ({error.strerror or error})"
             ) from error
 
-    def _print_result(self, summary: ReplaySummary, comparison: Comparison, took_s: float) -> int:
-        """Print and write the result of the replay, and return the exit status.
+    def _print_result(
+        self, summary: ReplaySummary, comparison: Comparison, duration_s: float
+    ) -> int:
+        """Print the result of the replay, write the files that are asked for, return the status.
 
         Args:
             summary: The result.
-            comparison: The differences of the commands.
-            took_s: Seconds that the replay took.
+            comparison: The differences between the commands and the recorded ones.
+            duration_s: Seconds that the replay took.
         """
-        speed = summary.recorded_s / took_s if took_s else 0.0
+        speed = summary.recorded_s / duration_s if duration_s else 0.0
         print(
             f"{summary.ticks} ticks and {summary.commands} commands of {summary.recorded_s:.1f} s,"
-            f" replayed in {took_s:.1f} s: {speed:.1f} times real time"
+            f" replayed in {duration_s:.1f} s: {speed:.1f} times real time"
         )
         changes = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.events.items()))
         print(f"changes of state: {changes or 'none'}")
@@ -155,7 +157,7 @@ class ReplayCommand:
                 "different": summary.different,
                 "first_tick": None if first is None else first.tick,
                 "recorded_s": summary.recorded_s,
-                "replay_s": took_s,
+                "replay_s": duration_s,
                 "events": dict(summary.events),
                 "notes": summary.notes,
                 "actuators": rows,

@@ -31,7 +31,7 @@ class RewireCommand:
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
         require_packages("ros", "rclpy")
-        parsed = [_parse_source_and_topic(change) for change in self.changes]
+        parsed = [_parse_rewiring(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
@@ -60,11 +60,14 @@ class RewireCommand:
         return 0
 
 
-def _parse_source_and_topic(change: str) -> tuple[str, str]:
-    """Return the name and new value of the node's parameter for one change.
+def _parse_rewiring(change: str) -> tuple[str, str]:
+    """Parse one change of the wiring to the parameter of the policy node that makes the change.
 
     Args:
         change: SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
+
+    Returns:
+        The name of the parameter, and its new value.
 
     Raises:
         InputError: The text has none of these three forms.

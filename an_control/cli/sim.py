@@ -135,7 +135,7 @@ class SimCommand:
             raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
-        files = self._choose_files()
+        files = self._choose_simulation_files()
         model, wiring = files.model, files.wiring
         controller = Controller(
             str(wiring), str(model), "numpy", monitor=self.monitor, recovery=self.recovery
@@ -146,11 +146,11 @@ class SimCommand:
         try:
             disturbance = self.disturbance.to_settings()
             schedule = () if self.schedule is None else load_schedule(self.schedule)
-            _check_disturbance(wiring, disturbance, schedule)
+            _check_disturbances_possible(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
-            _check_used_options(disturbance)
+            _check_required_options(disturbance)
         silent = self._check_files_fit(files.simulation, controller.wiring, disturbance)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
@@ -158,8 +158,8 @@ class SimCommand:
             print(f"{files.simulation} publishes nothing for: {', '.join(silent)}", flush=True)
         return self._run_simulation(files, name, disturbance, schedule)
 
-    def _choose_files(self) -> _SimulationFiles:
-        """Return the paths of the three files; those that are not given are the task's own files.
+    def _choose_simulation_files(self) -> _SimulationFiles:
+        """Return the paths of simulation, wiring and model, by default the task's own files.
 
         Raises:
             InputError: A file is not given, and no task is given.
@@ -182,7 +182,7 @@ class SimCommand:
     def _check_files_fit(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """Check that simulation and wiring fit each other.
+        """Check that simulation and wiring fit each other, and return the sources without messages.
 
         Args:
             simulation: Path of the simulation file.
@@ -252,9 +252,9 @@ class SimCommand:
             except BridgeError as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
-            died = stack.enter_context(self._start_policy_node(name, seen, files.model))
+            died = stack.enter_context(self._make_policy_node_context(name, seen, files.model))
             if self.view:
-                page = stack.enter_context(_run_page(name, self.view_port))
+                page = stack.enter_context(_run_live_page(name, self.view_port))
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(show_progress(self.episodes))
@@ -306,9 +306,9 @@ class SimCommand:
         )
 
     def _report_result(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
-        """Print and write the results of the finished episodes, and return the exit status.
+        """Print the results of the finished episodes, write them as JSON, and return the status.
 
-        This is also done if the run failed.
+        If the run failed, the failure is printed too.
 
         Args:
             name: Name of the robot.
@@ -319,18 +319,19 @@ class SimCommand:
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.format_lines()))
         if summary.episodes:
-            write_json(self.json, self._make_json_result(name, model, summary))
+            write_json(self.json, self._make_result_for_json(name, model, summary))
         if failure:
             print(f"an-control sim: {failure}", file=sys.stderr)
             return 1
         return 0 if len(summary.episodes) == self.episodes else INTERRUPTED
 
-    def _start_policy_node(
+    def _make_policy_node_context(
         self, name: str, wiring: Path, model: Path
     ) -> AbstractContextManager[list[int]]:
         """Return a context in which the policy node runs.
 
-        The context yields a list, to which the exit status is added if the node ends too early.
+        On entry the context gives a list, to which the exit status is added if the node ends too
+        early.
 
         Args:
             name: Name of the robot, which becomes the ROS namespace.
@@ -355,7 +356,7 @@ class SimCommand:
         )
         return _run_policy_node(name, values)
 
-    def _make_json_result(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
+    def _make_result_for_json(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
         """Return the result of the run for ``--json``, by name.
 
         Args:
@@ -388,10 +389,10 @@ def _find_shipped_model(task: str) -> Path:
         raise InputError(f"no model ships for {task}: give one with --model") from error
 
 
-def _check_disturbance(
+def _check_disturbances_possible(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
-    """Check that the disturbances are possible for the messages of a robot.
+    """Raise ValueError if a disturbance is impossible for the messages of a robot.
 
     Args:
         wiring: Path of the robot's wiring.
@@ -406,11 +407,11 @@ def _check_disturbance(
     make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
-def _check_used_options(disturbance: DisturbanceSettings) -> None:
-    """Check that no disturbance option is given without the other option that it needs.
+def _check_required_options(disturbance: DisturbanceSettings) -> None:
+    """Check that each disturbance option is given together with the option that it needs.
 
     Raises:
-        InputError: Such an option is given; the text names both options.
+        InputError: An option lacks the other one; the text names both.
     """
     for one in disturbance.changed_settings:
         if one.modifies and TABLE[one.modifies] not in disturbance.changed_settings:
@@ -419,10 +420,11 @@ def _check_used_options(disturbance: DisturbanceSettings) -> None:
 
 
 def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
-    """Return a recorder of the simulator's picture, or of a robot's camera with the attention.
+    """Return a recorder of the video that ``--video`` asks for.
 
-    It records at the rate at which pictures arrive, so that the robot moves at its true speed in
-    the video.
+    It shows the simulator's picture; for a robot with a camera it shows the camera's images and
+    what the policy attends to in them. It records at the rate at which pictures arrive, so that the
+    robot moves at its true speed in the video.
 
     Args:
         node: ROS node that subscribes to the pictures.
@@ -444,8 +446,8 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
 
 
 @contextmanager
-def _run_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the live page as a process until the block ends; the simulation also runs without it.
+def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the live page in another process until the block of this context ends.
 
     Args:
         namespace: ROS namespace of the robot.
@@ -460,11 +462,11 @@ def _run_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
-    """Run the policy node as a process until the block ends.
+    """Run the policy node in another process until the block of this context ends.
 
-    If the node ends too early, its exit status is put into the list that the context yields, and
-    this process stops as after SIGTERM. The node also ends if this process is killed, if util-linux
-    is installed.
+    If the node ends earlier, its exit status is added to the list that the context gives, and this
+    process gets a SIGTERM. The node also ends if this process is killed, if util-linux is
+    installed.
 
     Args:
         namespace: ROS namespace of the robot.
@@ -509,14 +511,13 @@ USUAL_STEPS = 1000
 
 @contextmanager
 def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """Show a progress line while the block of the context runs.
+    """Show a progress line until the block of this context ends.
 
     Args:
         episodes: Number of episodes to run.
 
     Yields:
-        The function to pass to `simulate`, which calls it with the state of the run after each
-        step.
+        A function to pass to `simulate`, which calls it after each step with the state of the run.
     """
     columns = (
         TextColumn("{task.description}"),

@@ -103,10 +103,10 @@ class RunAtTerminal:
         return not self._asked
 
     def _install_signal_handlers(self, unit: str) -> None:
-        """Handle SIGINT and SIGTERM until `_restore_signal_handlers` is called.
+        """Install handlers of SIGINT and SIGTERM that stop the run.
 
         Args:
-            unit: What one step of the run is called, such as "round", for the message to the user.
+            unit: Name of one step of the run, such as "round", for the message to the user.
         """
         self._unit = unit
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -118,7 +118,7 @@ class RunAtTerminal:
             signal.signal(*self._handlers.popitem())
 
     def _handle_signal(self, *_: object) -> None:
-        """Handle a signal: stop after the present step, or at once for the second signal."""
+        """Let the first signal stop the run after its present step, and the second one at once."""
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
@@ -198,7 +198,10 @@ class ProgressLine:
         """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Show a report of the run. The metrics of a step are shown only if a new line is due."""
+        """Show a report of the run.
+
+        Not every step is shown if the output is not a terminal.
+        """
         if progress.event == "note":
             self.print_note(progress.note)
         elif progress.event == "begin":
@@ -221,7 +224,7 @@ class ProgressLine:
             print(f"{progress.folder}: {of} were done before")
         self._clock = Clock(progress)
         if not progress.finished:
-            self._print_line(self._clock.format_step_and_time_left(progress), last=False)
+            self._print_line(self._clock.format_step_and_time_left(progress), stays=False)
 
     def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step, unless the previous line was printed too recently."""
@@ -236,19 +239,19 @@ class ProgressLine:
             f"{self._clock.format_step_and_time_left(progress)}  {figures}", progress.finished
         )
 
-    def _print_line(self, text: str, last: bool) -> None:
-        """Print the progress line.
+    def _print_line(self, text: str, stays: bool) -> None:
+        """Print the progress line over the previous one.
 
         Args:
             text: Content of the line, cut to the width of the terminal.
-            last: Whether the cursor moves to the next line, so that this line stays.
+            stays: Whether the line stays, and the next one is printed below it.
         """
         if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
         width = shutil.get_terminal_size().columns - 1
-        self._open = not last
-        print(f"{chr(13)}{text[:width]:{width}}", end="\n" if last else "", flush=True)
+        self._open = not stays
+        print(f"{chr(13)}{text[:width]:{width}}", end="\n" if stays else "", flush=True)
 
 
 class PartBars:
@@ -290,7 +293,7 @@ class PartBars:
         self._bars.stop()
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Show a report, which is the start or the end of a part, or the progress of the part."""
+        """Show a report on a part: its start, its progress or its end."""
         if progress.event == "note":
             self.print_note(progress.note)
         elif progress.unit == "part" and progress.event == "begin":
@@ -320,19 +323,21 @@ class PartBars:
         """Print a sentence for the user."""
         self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
-    def _update_bar(self, part: str, share: float, about: str) -> None:
-        """Update the bar of a part; without a terminal print a line if one is due.
+    def _update_bar(self, part: str, share: float, text: str) -> None:
+        """Set the bar of a part to its finished share.
+
+        If the output is not a terminal, print a line instead, unless one was printed too recently.
 
         Args:
             part: Name of the part.
             share: Finished share (0..1) of the part.
-            about: Text to the right of the bar.
+            text: Text to the right of the bar.
         """
-        self._bars.update(self._tasks[part], completed=share, about=about)
+        self._bars.update(self._tasks[part], completed=share, about=text)
         now = time.monotonic()
         if not self._live and now - self._said_s > self._every_s:
             self._said_s = now
-            self.print_note(f"{part} {share:.0%}  {about}".rstrip())
+            self.print_note(f"{part} {share:.0%}  {text}".rstrip())
 
 
 def format_metrics(line: Mapping[str, Any]) -> str:

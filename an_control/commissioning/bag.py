@@ -17,7 +17,7 @@ from an_control.commissioning.listen import (
     HeardSource,
     ListenResult,
     ReadingRange,
-    record_readings,
+    update_reading_ranges,
 )
 from an_control.commissioning.survey import (
     COMMANDS,
@@ -26,7 +26,7 @@ from an_control.commissioning.survey import (
     Survey,
     SurveyedTopic,
     is_robot_topic,
-    record_message,
+    update_topic_statistics,
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
 from an_control.record.reader import Bag, is_same_topic
@@ -61,12 +61,15 @@ class BagSource(HeardSource):
 
     @property
     def delay_s(self) -> float | None:
-        """Median seconds from stamp to recording; None if the stamps are of another clock."""
+        """Median delay in seconds from a message's stamp to its recording.
+
+        None if the messages have no stamps, or stamps of another clock.
+        """
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
     def describe_problem(self, seconds: float, control_hz: float) -> str:
-        """Return the problems of this source as text, or "".
+        """Return what is wrong with this source, as text; "" if nothing is.
 
         Args:
             seconds: The length of the recording.
@@ -80,7 +83,7 @@ class BagSource(HeardSource):
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
         return "; ".join(filter(None, [found, jumps]))
 
-    def describe_name_order_changes(self) -> list[str]:
+    def describe_changing_name_order(self) -> list[str]:
         """Return a list with a note if the order of names in the messages changes, else [].
 
         Such a change is not a problem, because each element is read by name.
@@ -96,7 +99,7 @@ class BagSource(HeardSource):
 
 
 class _BagMessages:
-    """A reader that deserializes the messages of a bag."""
+    """Reader of the ROS messages in a bag, which deserializes them."""
 
     def __init__(self, bag: Bag, deserialize: Deserialize) -> None:
         self._bag, self._deserialize = bag, deserialize
@@ -105,7 +108,7 @@ class _BagMessages:
         """The message type of each topic."""
 
     def iterate_entries(self) -> Iterator[BagEntry]:
-        """Yield the bag's entries that are messages."""
+        """Yield the entries of the bag that are messages, without attached files."""
         for entry in self._bag.iterate_entries():
             if entry.type != ATTACHMENT:
                 if len(self.types) < MAX_TOPICS:
@@ -139,7 +142,7 @@ class _BagMessages:
 def listen_to_bag(
     wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
 ) -> tuple[ListenResult, list[str]]:
-    """Read a wiring's sources from a bag.
+    """Collect from a bag what `listen_to_sources` observes on a running robot.
 
     Args:
         wiring: The robot's wiring: the YAML file that connects topics to the policy's channels.
@@ -148,7 +151,7 @@ def listen_to_bag(
         deserialize: Makes a ROS message from bytes and a message class.
 
     Returns:
-        The figures of all sources and channels, and notes as sentences.
+        What was observed of all sources and channels, and notes as sentences.
 
     Raises:
         WiringError: The wiring does not fit its message types.
@@ -172,7 +175,7 @@ def listen_to_bag(
         begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
         next_ns = next_ns or begin_ns + step_ns
         while now_ns >= next_ns and reads < MAX_READS:
-            record_readings(table, ranges, next_ns)
+            update_reading_ranges(table, ranges, next_ns)
             reads += 1
             next_ns = max(next_ns + step_ns, now_ns - 100 * step_ns)
         for name in readers[entry.topic]:
@@ -184,13 +187,13 @@ def listen_to_bag(
             one.publishers = (SENDER,)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
-            _record_message_times(one, entry.log_ns, stamp_ns)
+            _append_message_times(one, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store_message(name, message, stamp_ns, entry.log_ns)
     if not readers:
         raise BagError(f"{bag.path}: holds no message")
-    record_readings(table, ranges, now_ns)
+    update_reading_ranges(table, ranges, now_ns)
     for one in heard.values():
         if not one.topic:
             one.topic = one.config.topic
@@ -213,16 +216,16 @@ def listen_to_bag(
         commands=commands,
         wrong_commands=(),
     )
-    notes = [note for one in heard.values() for note in one.describe_name_order_changes()]
+    notes = [note for one in heard.values() for note in one.describe_changing_name_order()]
     return listened, [*bag.notes, *notes]
 
 
-def _record_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
-    """Record the times of a message of a source.
+def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+    """Append the times of a message to those of its source, and count a jump of the stamps.
 
     Args:
-        source: The source.
-        log_ns: When the message was recorded.
+        source: The source, which is changed.
+        log_ns: The time at which the message was recorded.
         stamp_ns: The stamp in the message, or None if it has none.
     """
     if len(source.times_s) >= KEPT:
@@ -269,7 +272,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
             continue
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
         message = messages.deserialize(entry)
-        record_message(
+        update_topic_statistics(
             topic, message, make_stamp_reader(cls)(message) is not None, entry.log_ns / 1e9
         )
     for node in nodes:

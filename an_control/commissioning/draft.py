@@ -57,11 +57,11 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
         robot: The name of the robot.
         survey: The topics of the robot.
         namespace: The robot's namespace, which is left out of topic names.
-        model: A model that will control the robot; the draft gets the channel ids and the control
-            rate of this model. None for names after the robot's topics.
+        model: A model that will control the robot, which gives the channel ids and the control rate
+            of the draft. If it is None, the ids are made from the robot's topics.
 
     Raises:
-        ValueError: No topic with numbers was found.
+        ValueError: No topic with numbers was found, or none is like a channel of the model.
     """
     topics = [one for one in survey.topics if one.ranges]
     if not topics:
@@ -83,7 +83,7 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
     if not channels:
         channels, constant = [(one.config, one.comment) for one in heard], []
     (command, actuators), *more = _draft_commands(topics, survey.subscribed, namespace)
-    rate_hz, aside = _choose_control_rate_hz(topics), _describe_unused_topics(survey, constant)
+    rate_hz, aside = _find_control_rate_hz(topics), _describe_unused_topics(survey, constant)
     about: tuple[str, ...] = (
         f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
         "Rename the ids to those of your model (an-control check compares them), scale and",
@@ -122,15 +122,18 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
     )
 
 
-def _choose_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
-    """Choose the control rate in Hz: the rate of the joint topics, else of the fastest topic."""
+def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
+    """Return the highest message rate in Hz of the joint topics, as the draft's control rate.
+
+    Without joint topics, all topics count.
+    """
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
     return float(f"{max(every, default=RATE_HZ):.3g}")
 
 
 def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
-    """Choose a short and distinct name for each topic."""
+    """Return a short name for each topic, by the topic's full name; no two names are alike."""
     names: dict[str, str] = {}
     for topic in topics:
         parts = [re.sub(r"\W", "_", part) for part in topic.name.strip("/").split("/")]
@@ -164,7 +167,7 @@ def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[Sour
 def _remove_namespace(topic: str, namespace: str) -> str:
     """Return a topic's name without the robot's namespace.
 
-    Such a wiring fits all robots of this kind, in any namespace.
+    A wiring with such names fits all robots of this kind, in any namespace.
     """
     prefix = f"/{namespace.strip('/')}/"
     return topic.removeprefix(prefix) if namespace.strip("/") else topic
@@ -180,14 +183,17 @@ def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
-            channel = _draft_beams(channel, topic)
+            channel = _draft_laser_beams(channel, topic)
         turning = topic.turning.get(path)
         hint = turning.describe_angle_hint(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
-def _draft_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
-    """Return a laser scanner's channel with a value for beams that hit nothing.
+def _draft_laser_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
+    """Return a laser scanner's channel with the limits of the scanner's range.
+
+    A beam that hits nothing then reads the upper limit, and readings outside the limits are not
+    valid.
 
     Args:
         channel: The drafted entry of the channel, which is returned unchanged if the topic's
@@ -218,7 +224,9 @@ def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
 
 
 def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
-    """Return the channels, with the source's name added to ids that occur more than once.
+    """Return the drafted channels with distinct ids.
+
+    An id that occurs more than once is preceded by the name of its source.
 
     Args:
         channels: The drafted entries of all channels, with comments.
@@ -233,13 +241,13 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
 
 
 def _draft_commands(
-    topics: Sequence[SurveyedTopic], taken: Sequence[SubscribedTopic], namespace: str
+    topics: Sequence[SurveyedTopic], subscribed_topics: Sequence[SubscribedTopic], namespace: str
 ) -> list[CommandDraft]:
     """Draft the command messages: one for joints and one for a mobile base, or a placeholder.
 
     Args:
         topics: The sensor topics, which name the joints.
-        taken: The topics that other nodes subscribe to.
+        subscribed_topics: The topics that other nodes subscribe to, which may take commands.
         namespace: The robot's namespace, which is left out of topic names.
 
     Returns:
@@ -251,7 +259,7 @@ def _draft_commands(
     base_first = not any(one.joints for one in topics)
     kinds = [JOINT_COMMANDS, BASE_COMMANDS]
     for kind in reversed(kinds) if base_first else kinds:
-        one = next((one for type_ in kind for one in taken if one.type == type_), None)
+        one = next((one for type_ in kind for one in subscribed_topics if one.type == type_), None)
         if one is None:
             continue
         heard = f"heard by {', '.join(one.subscribers)}"
@@ -269,38 +277,48 @@ def _draft_commands(
         else:
             near = _select_joint_topics(topics, one.name)
             field = "field", _choose_command_field(near, one.type), "SET THIS: what it commands"
-            names = _list_joint_names(near) or ["actuator"]
+            names = _collect_joint_names(near) or ["actuator"]
             found.append(((*lines, field), [_draft_actuator_with_comment(name) for name in names]))
     if found:
         return found
     topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
     lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
     field = "field", _choose_command_field(topics, lines[1][1]), "position, velocity or effort"
-    names = _list_joint_names(topics) or ["actuator"]
+    names = _collect_joint_names(topics) or ["actuator"]
     return [((*lines, field), [_draft_actuator_with_comment(name) for name in names])]
 
 
-def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[SurveyedTopic]:
-    """Return the joint topics whose names have most in common with a command topic's name."""
+def _select_joint_topics(
+    topics: Sequence[SurveyedTopic], command_topic: str
+) -> list[SurveyedTopic]:
+    """Return the joint topics whose names are most like that of a command topic.
 
-    def count_shared_names(topic: SurveyedTopic) -> int:
-        parts = zip(topic.name.split("/"), command.split("/"), strict=False)
+    Names are alike if they begin with the same parts between slashes.
+
+    Args:
+        topics: The sensor topics; those that list joint names are joint topics.
+        command_topic: The full name of the command topic.
+    """
+
+    def count_equal_leading_parts(topic: SurveyedTopic) -> int:
+        parts = zip(topic.name.split("/"), command_topic.split("/"), strict=False)
         return len(list(takewhile(lambda pair: pair[0] == pair[1], parts)))
 
     joints = [one for one in topics if one.joints]
-    most = max(map(count_shared_names, joints), default=0)
-    return [one for one in joints if count_shared_names(one) == most]
+    most = max(map(count_equal_leading_parts, joints), default=0)
+    return [one for one in joints if count_equal_leading_parts(one) == most]
 
 
-def _list_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
+def _collect_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
     """Return the names of all joints of these topics."""
     return list(dict.fromkeys(name for one in topics for name in one.joints))
 
 
 def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
-    """Return the field for the values of a command.
+    """Return the message field in which the values of a joint command are sent.
 
-    It is the one that the joint topics measure, such as position, else effort.
+    A `JointState` has several: its position if the robot measures positions and no efforts, else
+    its effort. For other types the field is fixed.
 
     Args:
         topics: The topics with joints.
@@ -324,12 +342,12 @@ def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[A
     return one, "SET scale, limits and safe"
 
 
-def _describe_unused_topics(survey: Survey, constant: Sequence[str]) -> list[str]:
+def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> list[str]:
     """Return comments on topics and numbers that the drafted wiring does not use.
 
     Args:
         survey: The topics of the robot.
-        constant: Descriptions of numbers that did not change while they were observed.
+        constant_numbers: Descriptions of numbers that did not change while they were observed.
     """
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
@@ -337,19 +355,19 @@ def _describe_unused_topics(survey: Survey, constant: Sequence[str]) -> list[str
         if one.type in IMAGES
     ]
     aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]
-    if constant:
+    if constant_numbers:
         aside += [UNCHANGED]
-        aside += [f"  {one}" for one in constant]
+        aside += [f"  {one}" for one in constant_numbers]
     return aside
 
 
 def _describe_match(match: Match, model: Model, survey: Survey) -> list[str]:
-    """Return comments on the model's channels and the robot's fields that have no match.
+    """Return comments on the model's channels without a field, and on fields without a channel.
 
     Args:
         match: The matches between channels and fields.
-        model: The model.
-        survey: The topics of the robot.
+        model: The model, whose actuators are listed too.
+        survey: The topics of the robot, of which the possible command topics are listed too.
     """
     aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
     aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]

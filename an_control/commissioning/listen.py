@@ -87,11 +87,11 @@ class HeardSource:
 
     @property
     def delay_s(self) -> float | None:
-        """Median seconds from stamp to arrival; None without stamps."""
+        """Median delay in seconds from a message's stamp to its arrival; None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
     def describe_problem(self, seconds: float, control_hz: float) -> str:
-        """Return the problems of this source as text, or "".
+        """Return what is wrong with this source, as text; "" if nothing is.
 
         Args:
             seconds: How long the robot was observed.
@@ -133,8 +133,9 @@ class ReadingRange:
         low: The lowest reading.
         high: The highest reading.
         clipped: The number of readings at or beyond the clip bounds of the wiring.
-        turning: The detector of an angle that jumps by a full turn.
-        turns: What to read instead of such an angle, as text; "" if there is no problem.
+        turning: The detector that finds out whether the channel is an angle that jumps by a full
+            turn, or that grows over more than one.
+        turns: Advice on what to read instead of such an angle, as text; "" if the channel is none.
     """
 
     count: int = 0
@@ -153,8 +154,8 @@ class ListenResult:
         seconds: How long the robot was observed.
         sources: The messages of each source.
         ranges: The range of each channel's readings by its id, without the patches of cameras.
-        reads: How often the readings were taken.
-        missing: For each reason the ids of the channels that are missing at the end.
+        reads: How many times all channels were read.
+        missing: The ids of the channels that are missing at the end, by the reason.
         control_hz: The control rate of the policy.
         commands: For each command topic a text that names its subscribers and its present
             publishers.
@@ -182,7 +183,7 @@ def listen_to_sources(
         wiring: The robot's wiring: which topics feed which channels of the policy.
         namespace: The robot's namespace.
         seconds: How long to listen.
-        recorder: Records the robot meanwhile; None: nothing is recorded.
+        recorder: Recorder that receives the readings and commands at the same time; None for none.
 
     Raises:
         WiringError: The wiring does not fit its message types.
@@ -213,14 +214,19 @@ def _listen_with_node(
         executor: The executor that runs it.
         table: The channel table of the wiring, which stores the messages.
         seconds: How long to listen.
-        recorder: Records the robot meanwhile; None: nothing is recorded.
+        recorder: Recorder that receives the readings and commands at the same time; None for none.
     """
     wiring = table.wiring
     heard = {one.name: HeardSource(one) for one in wiring.sources}
     ranges: dict[str, ReadingRange] = {}
     history: list[tuple[float, dict[str, float]]] = []
     inputs = Inputs(
-        node, table, time.monotonic_ns, partial(_record_message, node, heard), 1, informed=True
+        node,
+        table,
+        time.monotonic_ns,
+        partial(_append_message_times, node, heard),
+        1,
+        informed=True,
     )
     if recorder is not None:
         recorder.subscribe_to_robot(node)
@@ -230,9 +236,9 @@ def _listen_with_node(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            record_readings(table, ranges, time.monotonic_ns(), history)
+            update_reading_ranges(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
-        _record_publishers(node, one)
+        _update_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.explain_missing_channels(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
@@ -253,10 +259,10 @@ def _listen_with_node(
 
 
 def _make_series(history: list[tuple[float, dict[str, float]]]) -> Series:
-    """Convert readings to arrays.
+    """Convert a list of readings to arrays.
 
     Args:
-        history: The time in seconds and the readings by channel id, for each tick.
+        history: For each tick the time in seconds, and the readings by channel id.
     """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
@@ -273,10 +279,10 @@ def wait_for_publishers(
         executor.spin_once(timeout_sec=SLICE_S)
 
 
-def _record_message(
+def _append_message_times(
     node: Node, heard: dict[str, HeardSource], source: str, stamp_ns: int | None
 ) -> None:
-    """Record the arrival time, stamp and delay of a message.
+    """Append arrival time, stamp and delay of a message that has just arrived to its source's.
 
     Args:
         node: The node whose clock measures the delay.
@@ -292,19 +298,19 @@ def _record_message(
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def record_readings(
+def update_reading_ranges(
     table: ChannelTable,
     ranges: dict[str, ReadingRange],
     now_ns: int,
     history: list[tuple[float, dict[str, float]]] | None = None,
 ) -> None:
-    """Take the current readings from a channel table and extend the channels' ranges by them.
+    """Read all channels from a channel table, and widen each channel's range to its reading.
 
     Args:
-        table: The channel table, which stores the newest readings.
+        table: The channel table, which stores the newest messages.
         ranges: The range of each channel by its id, which is updated.
-        now_ns: The time, from which the age of readings counts.
-        history: A list to which time and unscaled readings are added; None: none is kept.
+        now_ns: The present time, from which the age of readings is computed.
+        history: A list to which the time and the unscaled readings are appended; None for no list.
     """
     readings = table.read(now_ns)
     if readings.values.ndim > 1:
@@ -325,8 +331,15 @@ def record_readings(
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
-def _record_publishers(node: Node, source: HeardSource) -> None:
-    """Record in `source` which nodes publish its topic, and with which quality of service."""
+def _update_publishers(node: Node, source: HeardSource) -> None:
+    """Set what `source` says about the publishers of its topic.
+
+    These are their nodes, their quality of service, and wrong message types.
+
+    Args:
+        node: The node whose view of the ROS graph is used.
+        source: The source, which is changed.
+    """
     source.topic = node.resolve_topic_name(source.config.topic)
     infos = node.get_publishers_info_by_topic(source.config.topic)
     right = select_endpoints_by_type(infos, source.config.type)
@@ -354,7 +367,7 @@ def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, li
         message: The topic and the message type of the commands.
 
     Returns:
-        A description, and a list of problems.
+        A text that names these nodes, and a list of problems.
     """
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)

@@ -42,7 +42,7 @@ SILENT = frozenset({"twist", "pose", "data", "state", "states", "joint"})
 
 
 class HeardField(NamedTuple):
-    """A number in the messages that the robot's topics carried, as a drafted channel.
+    """A number in the messages that the robot's topics carried, with the channel drafted for it.
 
     Args:
         config: The drafted channel.
@@ -58,13 +58,14 @@ class HeardField(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The message fields that were matched with a model's channels.
+    """Result of matching a model's channels with fields of the robot's messages.
 
     Args:
-        channels: The channels with the model's ids, in the model's order, each with a comment.
+        channels: The drafted channels that were matched, with the model's ids and in its order,
+            each with a comment.
         missing: Ids of the model's channels without a match.
         unused: Fields that match no channel of the model.
-        doubtful: Number of channels that the user must confirm.
+        doubtful: Number of matched channels that the user must confirm.
     """
 
     channels: list[tuple[ChannelConfig, str]]
@@ -77,7 +78,7 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
     """Match the channels of a model with fields of received messages, each field at most once.
 
     Args:
-        heard: The fields of received messages, as drafted channels.
+        heard: The fields of received messages, with the channels drafted for them.
         model: The model; it must name its channels.
     """
     ids, ranges = list(model.task.channels), get_trained_ranges(model)
@@ -97,7 +98,7 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
         others = [s for (name, other), s in scores.items() if name == id_ and other != place]
         score, second = scores[id_, place], max(others, default=0.0)
         comment = one.comment
-        outside = not _is_in_range(one, ranges.get(id_))
+        outside = not _is_within_trained_range(one, ranges.get(id_))
         if score < SURE or score - second < AHEAD or outside:
             doubtful += 1
             comment = f"SET THIS: is it {id_}? {comment}"
@@ -113,12 +114,16 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
 def match_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Return drafted actuators of one message, with the model's names where a match is certain.
+    """Rename drafted actuators of one message to those of a model that they surely are.
 
     Args:
         actuators: The drafted actuators, each with a comment.
         field: The message field that the actuators share; "" if each actuator has its own field.
         model: The model.
+
+    Returns:
+        All actuators in the same order; one that surely is an actuator of the model has the model's
+        name.
     """
     names = list(model.task.actuators)
     known = {one.name for one, _ in actuators}
@@ -145,12 +150,16 @@ def match_actuators(
 
 
 def _assign_names_to_places(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
-    """Assign to each name at most one place, and return the place of each name.
+    """Match names with places, the most similar pairs first.
 
-    The most similar pairs are assigned first, and no place is assigned twice.
+    Each name gets at most one place, and each place at most one name. Pairs that are too unlike are
+    not matched.
 
     Args:
         scores: For each pair (name, place) the similarity from 0 to 1.
+
+    Returns:
+        The place of each matched name.
     """
     found: dict[str, int] = {}
     for (name, place), score in sorted(scores.items(), key=lambda pair: -pair[1]):
@@ -162,7 +171,9 @@ def _assign_names_to_places(scores: Mapping[tuple[str, int], float]) -> dict[str
 def _compute_similarity(
     id_: str, heard_field: HeardField, trained_range: tuple[float, float] | None
 ) -> float:
-    """Return how well a field fits a channel of the model, up to 1.
+    """Return how well a message field fits a channel of the model: 1 is best.
+
+    Names are compared, and a field whose values are unlike those in training loses `OUT_OF_RANGE`.
 
     Args:
         id_: The id of the channel.
@@ -174,15 +185,19 @@ def _compute_similarity(
         _compute_name_similarity(id_, config.id),
         _compute_name_similarity(id_, _format_source_and_field(config)),
     )
-    return score if _is_in_range(heard_field, trained_range) else score - OUT_OF_RANGE
+    return score if _is_within_trained_range(heard_field, trained_range) else score - OUT_OF_RANGE
 
 
-def _is_in_range(heard_field: HeardField, trained_range: tuple[float, float] | None) -> bool:
-    """Return whether the values of a field lie in the range of a channel, or near it.
+def _is_within_trained_range(
+    heard_field: HeardField, trained_range: tuple[float, float] | None
+) -> bool:
+    """Return whether the values of a field lie in the range that a channel had in training.
+
+    Values near the range count too. If the range is not known, the result is True.
 
     Args:
         heard_field: The field.
-        trained_range: The range of the channel's readings in training; None if it is not known.
+        trained_range: The lowest and the highest reading in training; None if not known.
     """
     if trained_range is None:
         return True
@@ -194,7 +209,7 @@ def _is_in_range(heard_field: HeardField, trained_range: tuple[float, float] | N
 
 
 def _format_source_and_field(config: ChannelConfig) -> str:
-    """Return a text with the source and the field of a channel, in the same order as in ids."""
+    """Return the source and the field of a channel as one text, such as "imu.orientation"."""
     return f"{config.source}.{config.field}"
 
 
@@ -209,9 +224,9 @@ def _compute_name_similarity(name: str, other_name: str) -> float:
 
 
 def _split_words(name: str) -> list[str]:
-    """Return the words of a name in lower case.
+    """Return the words of a name in lower case, with synonyms replaced by one word.
 
-    Synonyms are replaced, and words in `SILENT` are left out unless there are no others.
+    Words in `SILENT`, which say nothing about the number, are left out unless there are no others.
     """
     spaced = re.sub(r"([a-z])([A-Z0-9])", r"\1 \2", name).lower()
     words = re.findall(r"[a-z]+|\d+", spaced)

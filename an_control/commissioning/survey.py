@@ -51,7 +51,7 @@ IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
 class AngleDetector:
-    """A detector of angles whose values jump by a full turn, or grow over more than one."""
+    """Detector of an angle whose value jumps by a full turn, or grows over more than one turn."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -59,7 +59,7 @@ class AngleDetector:
         self._jumps = False
 
     def record_value(self, value: float) -> None:
-        """Record the next value of a number that may be an angle."""
+        """Process the next value of a number that may be an angle."""
         if self._first is None:
             self._first = self._last = value
         change = value - self._last
@@ -68,7 +68,7 @@ class AngleDetector:
         self._last = value
 
     def describe_angle_hint(self, path: str) -> str:
-        """Return what to read instead of this number if it jumps or grows, as text, or "".
+        """Return advice, as text, if this number is an angle that jumps or grows; "" if it is not.
 
         Args:
             path: The path of the field that holds the number.
@@ -120,7 +120,7 @@ class SurveyedTopic:
 
 @dataclass(frozen=True)
 class SubscribedTopic:
-    """A subscribed topic that is not a sensor topic, so that it may take commands.
+    """A topic that other nodes subscribe to and that is no sensor topic: it may take commands.
 
     Attributes:
         name: The full name.
@@ -147,12 +147,12 @@ class Survey:
 
 
 def survey_topics(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace and return what was found.
+    """Listen to all topics in a namespace and return their types, rates and ranges.
 
     Args:
         namespace: The namespace of the topics; "" for all topics.
-        seconds: How long to listen, from the first message on. Without any message it ends after
-            DISCOVERY_S.
+        seconds: How long to listen, from the first message on. If no message arrives, this returns
+            after `DISCOVERY_S` seconds.
 
     Raises:
         ValueError: `namespace` is not a valid namespace.
@@ -215,31 +215,33 @@ def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, Surveyed
         _subscribe_to_topic(node, topics.setdefault(name, SurveyedTopic(name, types[0])), cls)
 
 
-def _subscribe_to_topic(node: Node, topic: SurveyedTopic, cls: Any) -> None:
-    """Subscribe to a topic and record its messages.
+def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) -> None:
+    """Subscribe to a topic, and let each message update the topic's statistics.
 
     Args:
         node: The node.
         topic: The topic, which is updated with each message.
-        cls: The message class.
+        message_class: The class of the topic's messages.
     """
-    stamp_of = make_stamp_reader(cls)
+    stamp_of = make_stamp_reader(message_class)
 
     def record_topic_message(message: Any) -> None:
-        """Record a message of the topic."""
-        record_message(topic, message, stamp_of(message) is not None, time.monotonic())
+        """Update the topic's statistics with a message that has just arrived."""
+        update_topic_statistics(topic, message, stamp_of(message) is not None, time.monotonic())
 
     qos = find_publishers_qos(node, topic.name, 10)
-    node.create_subscription(cls, topic.name, record_topic_message, qos)
+    node.create_subscription(message_class, topic.name, record_topic_message, qos)
 
 
-def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float) -> None:
+def update_topic_statistics(
+    topic: SurveyedTopic, message: Any, has_stamp: bool, now_s: float
+) -> None:
     """Update a topic's statistics with a message that arrived now.
 
     Args:
         topic: The topic.
         message: The message.
-        stamped: Whether the message has a stamp.
+        has_stamp: Whether the message has a time stamp.
         now_s: The current time in seconds.
     """
     if topic.messages:
@@ -248,7 +250,7 @@ def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: flo
         topic.first_s = now_s
     topic.joints = tuple(dict.fromkeys((*topic.joints, *_read_element_names(message))))
     topic.messages, topic.last_s = topic.messages + 1, now_s
-    topic.stamped |= stamped
+    topic.stamped |= has_stamp
     if topic.type in IMAGES:
         return
     for path, low, high in iterate_number_fields(message):
@@ -259,7 +261,7 @@ def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: flo
 
 
 def is_robot_topic(name: str, prefix: str) -> bool:
-    """Return whether a topic may belong to the robot, judged by its name.
+    """Return whether a topic may carry a robot's sensor readings, judged by its name alone.
 
     Args:
         name: The full name of the topic.
@@ -273,7 +275,12 @@ def is_robot_topic(name: str, prefix: str) -> bool:
 
 
 def _is_command_topic(node: Node, name: str) -> bool:
-    """Return whether a topic's messages are commands, or a policy node's reports about itself."""
+    """Return whether a topic carries commands, or a policy node's reports about itself.
+
+    Args:
+        node: The node whose view of the ROS graph is used.
+        name: The full name of the topic.
+    """
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
@@ -309,11 +316,12 @@ def _read_element_names(message: Any) -> tuple[str, ...]:
 def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each number in a message.
 
-    Stamps and covariances are left out; a quaternion is given as roll, pitch and yaw.
+    A number alone has itself as lowest and highest value. Stamps and covariances are left out; a
+    quaternion is given as roll, pitch and yaw.
 
     Args:
         message: The message.
-        prefix: The path of the message within another one, with a trailing dot.
+        prefix: If the message is part of another one, its path in that one with a trailing dot.
     """
     for name, kind in list_field_types(message).items():
         path, value = prefix + name, getattr(message, name)
@@ -343,7 +351,8 @@ def _iterate_array_elements(
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each element of an array.
 
-    A long array without names gives a single entry with a wildcard.
+    The lowest and the highest value of an element are both its value. A long array without names is
+    yielded as one path with a wildcard, with the lowest and the highest value of all elements.
 
     Args:
         path: The path of the array.

@@ -37,7 +37,7 @@ def format_command(options: Any, name: str) -> str:
 
 
 def _format_changed_options(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
-    """Return the words of a command line for those fields that differ from their defaults.
+    """Return the words of a command line that set those options which differ from their defaults.
 
     Args:
         options: Instance of an options dataclass.

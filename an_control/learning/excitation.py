@@ -28,7 +28,7 @@ NOMINAL = DisturbanceSettings()
 
 @dataclass(frozen=True)
 class ExcitationOptions:
-    """Options of `record_excitation`."""
+    """Options of `record_excitation`, which records what small motions of a robot cause."""
 
     model: Path
     """A policy of another tool: an .onnx file."""
@@ -71,7 +71,7 @@ def record_excitation(
     Args:
         options: The task and the settings of the motions.
         model: The policy, whose channels are recorded.
-        report: Called after each run with the number of runs so far.
+        report: Function that is called after each run with the number of runs so far.
 
     Raises:
         ValueError: Options are out of bounds or do not fit the task or the model, or the robot
@@ -99,7 +99,7 @@ def record_excitation(
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):
-        _check_task(options, model.task, describe_task(env, name, name), name)
+        _check_policy_fits_task(options, model.task, describe_task(env, name, name), name)
         try:
             for robot in robots:
                 check_robot(env, robot)
@@ -107,40 +107,55 @@ def record_excitation(
             raise ValueError(f"--disturb: {error}") from error
         step_s = model.task.step_s or get_step_length_s(env)
         motion = make_motion(model.sizes.actions, step_s, options.amplitude, options.seconds)
-        runs = _play_runs(env, motion, robots, options, report)
+        runs = _play_motion_repeatedly(env, motion, robots, options, report)
     return Excitation(model.task.channels, model.task.actuators, step_s, motion, runs)
 
 
-def _check_task(options: ExcitationOptions, own: Task, task: Task, name: str) -> None:
-    """Check that the policy is of the task.
+def _check_policy_fits_task(
+    options: ExcitationOptions, policy_task: Task, task: Task, name: str
+) -> None:
+    """Check that a policy has the channels and actuators of the task that is simulated.
+
+    Args:
+        options: The options, which name the model file for the error.
+        policy_task: Task of the policy, from its model file.
+        task: Task of the environment.
+        name: Name of that task, for the error.
 
     Raises:
-        ValueError: Its channels or actuators are others.
+        ValueError: The channels or actuators differ.
     """
     for key in ("channels", "actuators"):
-        mine, theirs = getattr(own, key), getattr(task, key)
+        mine, theirs = getattr(policy_task, key), getattr(task, key)
         if mine != theirs and ((mine and theirs) or key == "channels"):
             raise ValueError(f"{options.model}: its {key} differ from those of task {name!r}")
 
 
-def _play_runs(
+def _play_motion_repeatedly(
     env: gymnasium.Env[Any, Any],
     motion: np.ndarray,
     robots: Sequence[DisturbanceSettings],
     options: ExcitationOptions,
     report: Callable[[int], object],
 ) -> np.ndarray:
-    """Play a motion (T, A) several times; return the readings (R, T + 1, N).
+    """Play a motion in R episodes and return the readings (R, T + 1, N).
+
+    Args:
+        env: The environment.
+        motion: Actions (T, A).
+        robots: Disturbances that change the robot or its start; the episodes take them in turn.
+        options: The number R of episodes, and the seed.
+        report: Function that is called after each episode with the number of episodes so far.
 
     Raises:
         ValueError: An episode ends during the motion.
     """
     from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
-    from an_control.learning.training_disturbances import make_disturber, make_sorted_ids
+    from an_control.learning.training_disturbances import make_disturber, make_placeholder_ids
 
     rng = np.random.default_rng(options.seed)
     (channels,) = env.observation_space.shape or (0,)
-    ids, runs = make_sorted_ids(channels), []
+    ids, runs = make_placeholder_ids(channels), []
     for number in range(options.runs):
         disturber = make_disturber(channels, robots[number % len(robots)], rng)
         episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), disturber, ids)

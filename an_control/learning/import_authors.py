@@ -90,7 +90,7 @@ class _AttentionLayout:
         ) / self.scale
         arrays["attention.key"] = reader(key, d)
         arrays["attention.key_bias"] = reader(key) if self.bias else np.zeros(key)
-        return arrays | _read_head_arrays(
+        return arrays | _read_dense_layer_arrays(
             reader, [self.queries] * (self.hidden_layers + 1), self.actions
         )
 
@@ -122,7 +122,7 @@ class _MlpLayout:
         Args:
             reader: Reader that cuts the next array from the parameter vector at each call.
         """
-        return _read_head_arrays(reader, [self.channels, *self.hidden], self.actions)
+        return _read_dense_layer_arrays(reader, [self.channels, *self.hidden], self.actions)
 
 
 def _read_vision_arrays(
@@ -333,7 +333,7 @@ def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
         raise ValueError(f"not a valid .npz file ({error})") from error
 
 
-def _read_head_arrays(
+def _read_dense_layer_arrays(
     reader: _ParameterReader, widths: list[int], actions: int
 ) -> dict[str, np.ndarray]:
     """Return the weights of a stack of dense layers, by their names in a model file.

@@ -112,7 +112,7 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
             convert.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(_read_content(path))) as archive:
+        with zipfile.ZipFile(io.BytesIO(_read_zip_content(path))) as archive:
             files = archive.namelist()
             if "policy.pth" in files:
                 normalisation = None if normalise is None else read_normalisation(normalise)
@@ -129,8 +129,8 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
         raise ModelError(f"{path}: {describe_read_error(error)}") from error
 
 
-def _read_content(path: Path) -> bytes:
-    """Return the content of a zip file.
+def _read_zip_content(path: Path) -> bytes:
+    """Return the bytes of a zip file.
 
     Raises:
         ValueError: The file is not a zip, or is too large.
@@ -172,7 +172,7 @@ def _convert_stable_baselines(
             raise ValueError(f"has {inputs} inputs, but its VecNormalize has {count}")
         x = graph("Div", graph("Sub", x, normalisation.mean[None]), normalisation.sd[None])
         x = graph("Clip", x, -normalisation.clip, normalisation.clip)
-    activation = _find_activation(settings, default="ReLU" if squashed else "Tanh")
+    activation = _find_activation_operator(settings, default="ReLU" if squashed else "Tanh")
     for weight, bias in hidden:
         x = graph(activation, graph("Add", graph("MatMul", x, weight.T), bias[None]))
     x = graph("Add", graph("MatMul", x, last[0].T), last[1][None])
@@ -230,10 +230,11 @@ Layer = tuple[np.ndarray, np.ndarray]
 def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], Layer, bool]:
     """Find the layers of the actor, the network of a policy that computes the actions.
 
-    Return its hidden layers, its output layer, and whether a tanh follows the output layer.
-
     Args:
         weights: Weights of the policy by their names in torch.
+
+    Returns:
+        The hidden layers, the output layer, and whether a tanh follows the output layer.
 
     Raises:
         ValueError: The policy is not a plain MLP, or its actor is not found.
@@ -281,12 +282,12 @@ def _find_layers(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
     return [_find_layer(weights, f"{name}.{place}") for place in places]
 
 
-def _find_activation(settings: Mapping[str, Any], default: str) -> str:
+def _find_activation_operator(settings: Mapping[str, Any], default: str) -> str:
     """Return the ONNX operator of the activation function between the layers.
 
     Args:
         settings: Settings of the algorithm.
-        default: Name in torch of the activation function to assume if the settings name none.
+        default: Torch's name of the activation function that is used if the settings name none.
 
     Raises:
         ValueError: The activation function is not supported.
@@ -346,7 +347,7 @@ class _ArraysOnly(pickle.Unpickler):
     """Reader of a pickle file that calls no functions but those by which numpy makes arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a class or function that the pickle file names.
+        """Return the object to use for a class or function that the pickle file names.
 
         This is numpy's own class or function if it serves to make an array, and `_Inert` for all
         others.
@@ -466,18 +467,18 @@ def _export_onnx(network: Any, inputs: int) -> bytes:
     return found
 
 
-def _check_conversion(content: bytes, tries: np.ndarray, expected: Sequence[np.ndarray]) -> None:
+def _check_conversion(content: bytes, inputs: np.ndarray, expected: Sequence[np.ndarray]) -> None:
     """Raise ValueError unless the converted network returns the same actions as the original.
 
     Args:
         content: Content of the ONNX file.
-        tries: K inputs (K, 1, N) on which the two networks are compared.
+        inputs: K inputs (K, 1, N) on which the two networks are compared.
         expected: Actions of the original network, one array for each of the K inputs.
     """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    for one, actions in zip(tries, expected, strict=True):
+    for one, actions in zip(inputs, expected, strict=True):
         (found,) = session.run(None, {"obs": one})
         if not np.allclose(found, actions, atol=TOLERANCE, rtol=TOLERANCE):
             raise ValueError("its conversion gives other actions than the original")

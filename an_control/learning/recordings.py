@@ -30,8 +30,8 @@ def read_recorded_traces(
 ) -> list[EpisodeTrace]:
     """Read recordings as episodes that have the channels and actions of a model.
 
-    The recorded command counts as the action of the model, no matter which controller sent it. A
-    missing reading of a channel is replaced by the newest reading that this channel had before.
+    The recorded commands are converted to actions of the model, no matter which controller sent
+    them. A missing reading is replaced by the channel's newest one.
 
     Args:
         paths: Files of the recordings, made by policy nodes.
@@ -64,16 +64,17 @@ def _read_traces(
         model: The model.
     """
     order = ActionOrder(_load_recorded_wiring(arrays), model_path, model)
-    yield from _split_episodes(path, arrays, model.task.channels, order.convert_to_action)
+    yield from _iterate_recorded_episodes(
+        path, arrays, model.task.channels, order.convert_to_action
+    )
 
 
 def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Read recordings of a robot as episodes, and describe the robot as a task.
 
-    The task has the channels and actuators of the wiring (the configuration of sensors and
-    actuators) that the first recording contains, in the order of that wiring, and the time step
-    that follows from the wiring's rate. A missing reading of a channel is replaced by the newest
-    reading that this channel had before.
+    The task has the channels, the actuators and the rate of the wiring (the configuration of
+    sensors and actuators) in the first recording. A missing reading is replaced by the channel's
+    newest one.
 
     Args:
         paths: Files of the recordings, made by policy nodes.
@@ -93,7 +94,9 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
             task = Task(name, "", arrays.ids, arrays.actuators, step_s)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
-        traces += _split_episodes(path, arrays, task.channels, wiring.command.convert_to_action)
+        traces += _iterate_recorded_episodes(
+            path, arrays, task.channels, wiring.command.convert_to_action
+        )
     if task is None or not traces:
         names = ", ".join(map(str, paths))
         raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
@@ -108,11 +111,11 @@ def _load_recorded_wiring(arrays: RecordedArrays) -> Wiring:
         return load_wiring(path)
 
 
-def _split_episodes(
+def _iterate_recorded_episodes(
     path: Path,
     arrays: RecordedArrays,
     channels: Sequence[str],
-    action_of: Callable[[np.ndarray], np.ndarray],
+    convert_to_action: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
     """Yield the episodes of one recording. A reset of the robot or a long pause ends an episode.
 
@@ -120,7 +123,7 @@ def _split_episodes(
         path: File of the recording, for errors.
         arrays: Content of the recording.
         channels: Ids of the channels that the episodes shall have, in this order.
-        action_of: Function that converts a recorded command to the action (A,) of a model.
+        convert_to_action: Function that converts a recorded command to the action (A,) of a model.
 
     Raises:
         ValueError: The recording lacks one of the channels.
@@ -140,7 +143,7 @@ def _split_episodes(
         if len(ticks) <= MIN_TICKS:
             continue
         newest = NewestReadings()
-        actions = [action_of(arrays.commands[tick]) for tick in ticks[:-1]]
+        actions = [convert_to_action(arrays.commands[tick]) for tick in ticks[:-1]]
         yield EpisodeTrace(
             np.array([newest(readings[tick]) for tick in ticks]),
             np.clip(np.array(actions), -1.0, 1.0).astype(np.float32),

@@ -62,7 +62,7 @@ class RecurrenceModule(nn.Module):
 
         Returns:
             For an LSTM, the output and the cell, both (B, U). For a GRU, the output (B, U). For a
-            transformer, what each layer received at the previous ticks (B, layers, window - 1, U),
+            transformer, the inputs of each layer at the previous ticks (B, layers, window - 1, U),
             and a mask (B, window - 1) that is 0 for ticks before the start of the episode, else 1.
         """
         units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
@@ -167,8 +167,8 @@ class RecurrentTransformer(nn.Module):
 
         Args:
             x: Inputs (T, B, inputs).
-            memory: What each layer received at the W - 1 ticks before the sequence (B, layers, W -
-                1, U).
+            memory: Inputs of each layer at the W - 1 ticks before the sequence (B, layers, W - 1,
+                U).
             filled: Mask (B, W - 1) of those ticks, 0 for ticks before the start of the episode,
                 else 1.
 
@@ -187,7 +187,7 @@ class RecurrentTransformer(nn.Module):
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
     def compute_last_output(self, x: Tensor) -> Tensor:
-        """Return the output (B, U) after the last step of whole episodes.
+        """Return the output (B, U) after the last step of whole episodes; cheaper than `forward`.
 
         Args:
             x: Inputs (T, B, inputs) of all steps.
@@ -247,16 +247,16 @@ class RecurrentLayer(nn.Module):
         y = self.compute_attention(
             self.attention_norm(states) if self.norms_first else states, steps, filled
         )
-        x = self._add_residual("attention", x, y)
+        x = self._combine_input_and_output("attention", x, y)
         first, last = self.network
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
-        return self._add_residual("network", x, y)
+        return self._combine_input_and_output("network", x, y)
 
     def compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Run the attention with relative positions and return its output (B, T, U).
+        """Compute the layer's attention with relative positions and return its output (B, T, U).
 
-        In the comments, H is the number of attention heads, and D the length of the vectors of one
-        head.
+        The comments in the code call the number of attention heads H, and the length of a head's
+        vectors D.
 
         Args:
             states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
@@ -271,7 +271,7 @@ class RecurrentLayer(nn.Module):
         relative = self._split_heads(linear(self.ages, self.relative))  # (H, W, D)
         content_scores = (query + self.content_bias[:, None]) @ key.mT
         position_scores = (query + self.position_bias[:, None]) @ relative.mT
-        scores = (content_scores + _align_relative_scores(position_scores)) * query.shape[
+        scores = (content_scores + _convert_to_absolute_scores(position_scores)) * query.shape[
             -1
         ] ** -0.5
         scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
@@ -282,8 +282,8 @@ class RecurrentLayer(nn.Module):
         """Reshape x from (..., n, H * D) to (..., H, n, D), for H heads with D numbers each."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
-    def _add_residual(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """Combine input and output of a submodule by a sum or a gate, with the layer's norm.
+    def _combine_input_and_output(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
+        """Combine the input and the output of a submodule by a sum or a gate, and normalise.
 
         Args:
             submodule: Name of the submodule, "attention" or "network".
@@ -313,7 +313,7 @@ class RecurrenceGate(nn.Module):
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the output (..., U) of the gate, which lies between x and the new value.
+        """Return a value (..., U) between x and a new value that is computed from x and y.
 
         Args:
             x: Input (..., U) of the submodule.
@@ -328,7 +328,7 @@ class RecurrenceGate(nn.Module):
         return x + update * (new - x)
 
 
-def _align_relative_scores(positions: Tensor) -> Tensor:
+def _convert_to_absolute_scores(positions: Tensor) -> Tensor:
     """Convert attention scores by relative position to attention scores by absolute position.
 
     Row t is shifted t columns to the right. All columns that remain free are -inf, so that step t
@@ -475,7 +475,7 @@ class SetPooling(nn.Module):
         _import_arrays(self, arrays, {"block.": "pooling.", "": "pooling."})
 
 
-def _make_array_name(name: str, prefixes: Mapping[str, str]) -> str:
+def _convert_to_array_name(name: str, prefixes: Mapping[str, str]) -> str:
     """Return the name that a torch parameter has in a model file.
 
     Args:
@@ -494,10 +494,11 @@ def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, 
 
     Args:
         module: The module.
-        prefixes: Prefixes of torch names and their replacements, as in `_make_array_name`.
+        prefixes: Prefixes of torch names and their replacements, as in `_convert_to_array_name`.
     """
     return {
-        _make_array_name(name, prefixes): to_array(one) for name, one in module.named_parameters()
+        _convert_to_array_name(name, prefixes): to_array(one)
+        for name, one in module.named_parameters()
     }
 
 
@@ -509,8 +510,8 @@ def _import_arrays(
     Args:
         module: The module.
         arrays: Arrays by their names in the model file.
-        prefixes: Prefixes of torch names and their replacements, as in `_make_array_name`.
+        prefixes: Prefixes of torch names and their replacements, as in `_convert_to_array_name`.
     """
     with torch.no_grad():
         for name, one in module.named_parameters():
-            one.copy_(torch.from_numpy(arrays[_make_array_name(name, prefixes)].copy()))
+            one.copy_(torch.from_numpy(arrays[_convert_to_array_name(name, prefixes)].copy()))

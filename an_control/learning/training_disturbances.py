@@ -100,24 +100,26 @@ class PatchDisturbance(TrainingDisturbance):
     allowed_names = ("missing", "delay", "lose", "repeat")
 
 
-def assign_equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float]:
-    """Return a mapping from each of some disturbances to its probability, which is equal for all.
+def assign_equal_probabilities(
+    texts: Sequence[str], total_probability: float
+) -> dict[Fault, float]:
+    """Return a mapping from each disturbance to its probability, which is the same for all.
 
     Args:
         texts: The disturbances as texts.
-        share: Sum of all these probabilities.
+        total_probability: Sum of all these probabilities.
 
     Raises:
         ValueError: A text is not a valid `Fault`.
     """
-    return dict.fromkeys(parse_disturb_option(Fault, texts), share / max(len(texts), 1))
+    return dict.fromkeys(parse_disturb_option(Fault, texts), total_probability / max(len(texts), 1))
 
 
-def parse_disturb_option(kind: type[F], texts: Sequence[str]) -> tuple[F, ...]:
-    """Return the disturbances that the option --disturb names.
+def parse_disturb_option(disturbance_class: type[F], texts: Sequence[str]) -> tuple[F, ...]:
+    """Parse the values of the option --disturb to disturbances.
 
     Args:
-        kind: Class of the disturbances.
+        disturbance_class: Class of the disturbances, which decides what is allowed.
         texts: The values of the option.
 
     Raises:
@@ -126,7 +128,7 @@ def parse_disturb_option(kind: type[F], texts: Sequence[str]) -> tuple[F, ...]:
     found = []
     for text in texts:
         try:
-            found.append(kind.parse(text))
+            found.append(disturbance_class.parse(text))
         except ValueError as error:
             raise ValueError(f"--disturb: {error}") from None
     return tuple(found)
@@ -169,8 +171,7 @@ def draw_merged_disturbances(
 ) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
-    If two of the drawn disturbances change the same setting, the one that comes later in `disturb`
-    wins.
+    If two of the drawn disturbances change the same setting, the later one in `disturb` applies.
 
     Args:
         disturb: Probability of each disturbance.
@@ -183,8 +184,12 @@ def draw_merged_disturbances(
     return drawn
 
 
-def make_sorted_ids(channels: int) -> tuple[str, ...]:
-    """Return invented ids for channels, whose alphabetical order is the order of the channels."""
+def make_placeholder_ids(channels: int) -> tuple[str, ...]:
+    """Return ids for channels without names; their alphabetical order is that of the channels.
+
+    Args:
+        channels: Number of channels.
+    """
     return tuple(f"{channel:09}" for channel in range(channels))
 
 
@@ -197,28 +202,31 @@ def make_disturber(
     index.
 
     Args:
-        channels: Number of channels, whose ids are made by `make_sorted_ids`.
+        channels: Number of channels, whose ids are made by `make_placeholder_ids`.
         settings: The disturbances of the episode.
         rng: Source of the episode's random numbers; unused if nothing is disturbed.
     """
     if not settings.is_active:
         return None
     return Disturber(
-        make_sorted_ids(channels), settings, int(rng.integers(2**31)), missing_as_nan=True
+        make_placeholder_ids(channels), settings, int(rng.integers(2**31)), missing_as_nan=True
     )
 
 
 def drop_unsupported_disturbances(
     env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
 ) -> dict[Fault, float]:
-    """Return the disturbances without those settings that an environment does not support.
+    """Remove from disturbances those settings that an environment does not support.
 
-    A disturbance is dropped if none of its settings is supported. A recipe can thus name
+    A disturbance is left out if none of its settings is supported. A recipe can thus name
     disturbances that only some robots support.
 
     Args:
         env: The environment.
         faults: Probability of each disturbance.
+
+    Returns:
+        Probability of each disturbance that is left.
     """
     found: dict[Fault, float] = {}
     for fault, chance in faults.items():

@@ -64,11 +64,11 @@ OverZero = Annotated[float, SettingLimits(over=True)]
 AnyNumber = Annotated[float, SettingLimits(-math.inf)]
 
 
-def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()) -> T:
+def parse_settings(settings_class: type[T], entry: Entry, other_keys: tuple[str, ...] = ()) -> T:
     """Make an instance of a settings dataclass from a mapping in a YAML file.
 
     Args:
-        kind: The dataclass; its fields without a default are required keys.
+        settings_class: The dataclass; its fields without a default are required keys.
         entry: The mapping, with its position in the file.
         other_keys: Further keys that the mapping may have; their values are not read.
 
@@ -76,8 +76,8 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
         WiringError: A key or value is not valid; the message names file, key, value and what is
             allowed.
     """
-    hints = get_type_hints(kind, include_extras=True)
-    every = {one.name: one for one in fields(kind) if one.init}  # type: ignore[arg-type]
+    hints = get_type_hints(settings_class, include_extras=True)
+    every = {one.name: one for one in fields(settings_class) if one.init}  # type: ignore[arg-type]
     needed = {
         name
         for name, one in every.items()
@@ -88,7 +88,7 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
     found = entry.read_fields(required, optional, RENAMED_KEYS)
     values = {name: _parse_value(hints[name], found[name]) for name in found if name in every}
     try:
-        return kind(**values)
+        return settings_class(**values)
     except ValueError as error:
         if (parts := _PROBLEM.fullmatch(str(error))) is None:
             raise WiringError(entry.file, entry.key, Problem(error)) from error
@@ -96,56 +96,56 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
         raise WiringError(entry.file, key, Description(parts["value"]), parts["allowed"]) from error
 
 
-def _parse_value(hint: Any, entry: Entry) -> Any:
+def _parse_value(value_type: Any, entry: Entry) -> Any:
     """Return a value of a YAML file, checked against a type.
 
     Args:
-        hint: Type annotation of the dataclass field to which the value belongs.
+        value_type: Type annotation of the dataclass field to which the value belongs.
         entry: The value, with its position in the file.
 
     Raises:
         WiringError: The value is not valid.
     """
     limits, none = SettingLimits(), False
-    if get_origin(hint) in (Union, UnionType):
+    if get_origin(value_type) in (Union, UnionType):
         none = True
-        (hint,) = (one for one in get_args(hint) if one is not type(None))
+        (value_type,) = (one for one in get_args(value_type) if one is not type(None))
         if entry.value is None:
             return None
-    if get_origin(hint) is Annotated:
-        hint, limits = get_args(hint)
-    if get_origin(hint) is dict:
-        words, each = get_args(hint)
+    if get_origin(value_type) is Annotated:
+        value_type, limits = get_args(value_type)
+    if get_origin(value_type) is dict:
+        words, each = get_args(value_type)
         if entry.value == {}:
             return {}
         return dict(_parse_pair(words, each, *one) for one in entry.iterate_items("a mapping"))
-    if is_dataclass(hint):
-        assert isinstance(hint, type)
-        return parse_settings(hint, entry)
-    if get_origin(hint) is tuple:
-        return _parse_numbers(get_args(hint), entry)
-    if get_origin(hint) is Literal:
-        if entry.value not in get_args(hint):
-            raise entry.make_error(" or ".join(get_args(hint)))
+    if is_dataclass(value_type):
+        assert isinstance(value_type, type)
+        return parse_settings(value_type, entry)
+    if get_origin(value_type) is tuple:
+        return _parse_numbers(get_args(value_type), entry)
+    if get_origin(value_type) is Literal:
+        if entry.value not in get_args(value_type):
+            raise entry.make_error(" or ".join(get_args(value_type)))
         return entry.value
-    if hint is bool:
+    if value_type is bool:
         if not isinstance(entry.value, bool):
             raise entry.make_error("true or false")
         return entry.value
-    return _parse_number(hint, limits, entry, none)
+    return _parse_number(value_type, limits, entry, none)
 
 
-def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
+def _parse_pair(key_type: Any, value_type: Any, key: str, entry: Entry) -> tuple[Any, Any]:
     """Return the key and the value of one entry of a dict, each checked against its type.
 
     Args:
         key_type: Type of the keys, whose class method `parse` reads them.
-        hint: Type annotation of the values.
+        value_type: Type annotation of the values.
         key: The key as text.
         entry: The value, with its position in the file.
     """
     try:
-        return key_type.parse(key), _parse_value(hint, entry)
+        return key_type.parse(key), _parse_value(value_type, entry)
     except WiringError:
         raise
     except ValueError as error:
@@ -153,40 +153,40 @@ def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, 
 
 
 def _parse_number(
-    kind: type[Any], limits: SettingLimits, entry: Entry, allows_null: bool = False
+    number_type: type[Any], limits: SettingLimits, entry: Entry, allows_null: bool = False
 ) -> Any:
     """Return a number of a YAML file, checked against its type and bounds.
 
     Args:
-        kind: int or float.
+        number_type: int or float.
         limits: Bounds of the number.
         entry: The number, with its position in the file.
         allows_null: Whether null is allowed too. This changes only the text of the error message.
     """
-    what = "a whole number" if kind is int else "a number"
+    what = "a whole number" if number_type is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if allows_null else "")
     number = entry.read_number(what, limits.low, limits.high)
     if limits.over and number == limits.low:
         raise entry.make_error(what)
-    if kind is int:
+    if number_type is int:
         if not number.is_integer():
             raise entry.make_error(what)
         return int(number)
     return number
 
 
-def _parse_numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
+def _parse_numbers(number_types: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
     """Return a list of numbers of a YAML file as a tuple, each checked against its type.
 
     Args:
-        kinds: Types of the numbers, one for each; (int, ...) stands for a list of any length.
+        number_types: Types of the numbers, one for each; (int, ...) stands for any number of ints.
         entry: The list, with its position in the file.
     """
-    endless = kinds[-1] is Ellipsis
-    what = "a list of numbers" if endless else f"a list of {len(kinds)} numbers"
-    if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(kinds)):
+    endless = number_types[-1] is Ellipsis
+    what = "a list of numbers" if endless else f"a list of {len(number_types)} numbers"
+    if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(number_types)):
         raise entry.make_error(what)
-    each = [kinds[0]] * len(entry.value) if endless else kinds
+    each = [number_types[0]] * len(entry.value) if endless else number_types
     return tuple(
         _parse_number(kind, SettingLimits(), Entry(entry.file, f"{entry.key}[{place}]", value))
         for place, (kind, value) in enumerate(zip(each, entry.value, strict=True))

@@ -26,14 +26,14 @@ from an_control.learning.forward_model.episodes import (
     EpisodeTrace,
     Explorer,
     MissingChannels,
+    play_and_record_episode,
     record_episodes,
-    record_trace,
 )
 from an_control.learning.forward_model.imputation import ImputationTraining
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
-from an_control.learning.training_disturbances import make_sorted_ids
+from an_control.learning.training_disturbances import make_placeholder_ids
 from an_control.load import make_policy
 from an_control.policy import Model, read_model
 from an_control.system.files import write_file
@@ -139,12 +139,12 @@ def _record_second(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTr
     """Record the first ticks of episodes with missing channels; how they start decides much."""
     rng = np.random.default_rng(55)
     driver = MissingChannels(model, SECOND_MISSING, ACTION_NOISE, rng)
-    traces, ids = [], make_sorted_ids(len(model.task.channels))
+    traces, ids = [], make_placeholder_ids(len(model.task.channels))
     for _ in range(SECOND_EPISODES):
         driver.start_episode(())
         seed = int(rng.integers(*TRAINING_SEEDS))
         episode = LiveEpisode(env, seed, None, ids, limit=SECOND_TICKS)
-        traces.append(record_trace(episode, driver, None, undisturbed=False))
+        traces.append(play_and_record_episode(episode, driver, None, undisturbed=False))
     return traces
 
 

@@ -230,24 +230,29 @@ class MonitorWatch:
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
 
 
-def measure_table_cell(
+def measure_more_episodes(
     subject: MeasuredPolicy,
     file: Path,
     robot: tuple[str, str],
     monitor: str,
-    counts_before: dict[str, Any],
-    ticks: int,
+    earlier_counts: dict[str, Any],
+    needed_ticks: int,
 ) -> dict[str, Any]:
-    """Play more episodes for a cell of the table and return all counts so far.
+    """Play further episodes of a policy with its monitor, and add their counts to the earlier ones.
 
     Args:
         subject: The policy and its task.
         file: The model file.
         robot: Which readings are updated only in every second tick, and the disturbance.
         monitor: The mode of the monitor.
-        counts_before: The counts of the cell's earlier episodes.
-        ticks: The number of ticks (control steps) that the cell needs; at most `CHUNK` of them are
-            played, rounded up to whole episodes.
+        earlier_counts: Counts of the episodes that were played before, by name; {} if there are
+            none.
+        needed_ticks: The number of ticks (control steps) that all episodes together need. At most
+            `CHUNK` ticks are played in a call, rounded up to whole episodes.
+
+    Returns:
+        Counts of all episodes, the earlier ones included, by name: ticks, episodes, sums of the
+        returns, processor time, and what the monitor detected.
     """
     held, words = robot
     protocol = EvaluationProtocol.parse(words)
@@ -260,11 +265,11 @@ def measure_table_cell(
     channels = model.task.channels
     disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
     returns: list[float] = []
-    wanted = min(CHUNK, ticks - counts_before.get("ticks", 0))
+    wanted = min(CHUNK, needed_ticks - earlier_counts.get("ticks", 0))
     played, begun = 0, time.process_time()
     with closing(env):
         for start in islice(
-            make_evaluation_starts(SEED, 100_000), counts_before.get("episodes", 0), None
+            make_evaluation_starts(SEED, 100_000), earlier_counts.get("episodes", 0), None
         ):
             if watch is not None:
                 watch.start_episode()
@@ -283,7 +288,7 @@ def measure_table_cell(
     }
     if watch is not None:
         found |= watch.counts
-    return {key: round(counts_before.get(key, 0) + number, 2) for key, number in found.items()}
+    return {key: round(earlier_counts.get(key, 0) + number, 2) for key, number in found.items()}
 
 
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
@@ -359,7 +364,7 @@ def measure_missing_cells(
                 else find_or_train_monitor(name, folder, length)
             )
             how = ROBOTS.get(robot, ("", robot))
-            found = measure_table_cell(SUBJECTS[name], file, how, monitor, known, ticks)
+            found = measure_more_episodes(SUBJECTS[name], file, how, monitor, known, ticks)
             report(f"{options.label} {key}: {json.dumps(found)}")
             latest = json.loads(path.read_text()) if path.exists() else {}
             latest.setdefault(options.label, {})[key] = found

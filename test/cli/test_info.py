@@ -11,7 +11,7 @@ import pytest
 from program import START
 
 from an_control.cli import main
-from an_control.cli.common import find_models
+from an_control.cli.common import replace_model_names_by_paths
 from an_control.cli.verbs import load_verb_class
 from an_control.policy import write_model
 from an_control.policy.random_model import make_random_model
@@ -87,6 +87,6 @@ def test_a_verb_that_reads_a_model_takes_the_name_of_a_shipped_one(verb, tmp_pat
     monkeypatch.chdir(tmp_path)
     options = {one.name: None for one in fields(load_verb_class(verb))}
     command = load_verb_class(verb)(**{**options, "model": Path("ant")})
-    assert find_models(command).model == find_share_path("models/ant.safetensors")
+    assert replace_model_names_by_paths(command).model == find_share_path("models/ant.safetensors")
     Path("ant").touch()
-    assert find_models(command).model == Path("ant")
+    assert replace_model_names_by_paths(command).model == Path("ant")

@@ -36,7 +36,7 @@ def examined(robot, *mistakes):
 
 def repaired(diagnosis, recording):
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
-    repair.write_candidate(diagnosis.corrected)
+    repair.write_corrections(diagnosis.corrected)
     return repair
 
 
@@ -197,7 +197,7 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     candidate = CandidateWiring.from_recording(recording)
     left = [k for k, id_ in enumerate(recording.ids) if id_.startswith("scan.left")]
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
-    repair.write_candidate(candidate.with_scale_factor(left, -1.0).with_motor_gain([0], 0.5))
+    repair.write_corrections(candidate.with_scale_factor(left, -1.0).with_motor_gain([0], 0.5))
     (tmp_path / "w.yaml").write_text(repair.text)
     fixed = {one.id: one for one in load_wiring(tmp_path / "w.yaml").channels}
     assert fixed["scan.left.*"].scale == 1.0 and fixed["scan.right.*"].scale == 1.0
@@ -205,7 +205,7 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     assert len(changed) == 4 and all("scale" in line for line in changed)
     assert any("0 = free, 3 = touching" in line for line in changed), "the comment stays"
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
-    repair.write_candidate(candidate.with_scale_factor(left[:1], -1.0))
+    repair.write_corrections(candidate.with_scale_factor(left[:1], -1.0))
     assert repair.diff == "" and "need a line of their own" in repair.left[0]
 
 

@@ -8,7 +8,10 @@ pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import play_episodes
-from an_control.learning.rollout.compiled.classic_control import PHYSICS, find_classic_control
+from an_control.learning.rollout.compiled.classic_control import (
+    PHYSICS,
+    find_physics_of_classic_control,
+)
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.processes import ProcessEngine, make_rollout_engine
@@ -65,7 +68,10 @@ def test_a_policys_returns_are_those_of_gymnasiums_episodes(env, shuffle):
 )
 def test_an_environment_with_other_arguments_is_not_taken_for_the_compiled_one(name, changed):
     with make_environment(name, **changed) as other, make_environment(name) as plain:
-        assert find_classic_control(other) is None and find_classic_control(plain) is PHYSICS[name]
+        assert (
+            find_physics_of_classic_control(other) is None
+            and find_physics_of_classic_control(plain) is PHYSICS[name]
+        )
 
 
 def test_what_has_no_compiled_physics_trains_by_processes():

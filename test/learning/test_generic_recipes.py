@@ -30,7 +30,7 @@ from an_control.learning.training_disturbances import (
     draw_one_disturbance,
     drop_unsupported_disturbances,
     make_disturber,
-    make_sorted_ids,
+    make_placeholder_ids,
 )
 from an_control.wiring.checked_yaml import WiringError
 from an_control_sim.gym.environments import make_environment
@@ -116,13 +116,13 @@ def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_pat
     readings = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     fault = Fault.parse("delay=0..2,jitter=0..0.5,lose=0.2,repeat=0..0.3").settings
     for seed in range(5):
-        live, steps, seen = Disturber(make_sorted_ids(2), fault, seed), [], []
+        live, steps, seen = Disturber(make_placeholder_ids(2), fault, seed), [], []
         for step, reading in enumerate(readings):
-            values, _ = live.disturb(reading, make_sorted_ids(2))
+            values, _ = live.disturb(reading, make_placeholder_ids(2))
             if live.has_message_arrived:
                 steps.append(step)
                 seen.append(values)
-        replay = Disturber(make_sorted_ids(2), fault, seed).disturb_episode(readings)
+        replay = Disturber(make_placeholder_ids(2), fault, seed).disturb_episode(readings)
         assert replay.steps.tolist() == steps and len(steps) < 60
         assert np.array_equal(replay.values, seen)
     numbers = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)

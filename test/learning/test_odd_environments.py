@@ -428,7 +428,7 @@ def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(nam
     model = cart_model(tmp_path / "cart.safetensors", name)
     with opened(name) as env:
         rng = np.random.default_rng(0)
-        traces = validation.record_traces(env, model, DisturbanceSettings(), 500, rng)
+        traces = validation.record_unmonitored_episodes(env, model, DisturbanceSettings(), 500, rng)
     assert sum(len(one.actions) for one in traces) == 500
     assert all(np.isfinite(part).all() for one in traces for part in (one.readings, one.actions))
 

@@ -34,7 +34,7 @@ from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
-from an_control.learning.training_disturbances import PatchDisturbance, make_sorted_ids  # noqa: E402
+from an_control.learning.training_disturbances import PatchDisturbance, make_placeholder_ids  # noqa: E402
 from an_control.load import make_policy  # noqa: E402
 from an_control.policy import Policy, read_model  # noqa: E402
 from an_control.policy.task import Task  # noqa: E402
@@ -221,7 +221,7 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
             frames.append(self.unwrapped.frames[-1].copy())
             return super().step(action)
 
-    names = make_sorted_ids(len(task.channels))
+    names = make_placeholder_ids(len(task.channels))
     disturber = Disturber(names, settings, seed)
     play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeStart(3, seed, 0))
     env.close()

@@ -17,7 +17,7 @@ from an_control.record.reader import Bag, is_same_topic
 from an_control.wiring import Wiring, make_stamp_reader
 
 
-def record_bag(
+def make_recorder_from_bag(
     wiring: Wiring,
     model_path: str,
     model: Model,
@@ -27,9 +27,8 @@ def record_bag(
 ) -> DrivenRecorder:
     """Collect a robot's readings and commands from a bag, and return them in a recorder.
 
-    The readings come from the topics of the wiring's sources. The commands come from the wiring's
-    command topics. A policy node also writes its commands into the bag that it records; from such a
-    bag these commands are taken.
+    The readings come from the topics of the wiring's sources, the commands from its command topics.
+    If a policy node recorded the bag, the commands that the node wrote into it are added too.
 
     Args:
         wiring: The robot's wiring.
@@ -38,7 +37,7 @@ def record_bag(
         bag: The bag.
         namespace: The robot's namespace, which stands before the relative topic names of the
             wiring; "" accepts these topics in any namespace.
-        deserialize: Makes a ROS message of bytes and a class.
+        deserialize: Makes a ROS message from bytes and a message class.
 
     Raises:
         WiringError: If the wiring does not fit its message types or the model.

@@ -51,7 +51,7 @@ class Series(NamedTuple):
 
 
 def describe_series_problems(series: Series, configs: Mapping[str, ChannelConfig]) -> list[str]:
-    """Return the mistakes that the readings alone show, one sentence each.
+    """Return the mistakes in the wiring that the readings show without a model, one sentence each.
 
     Args:
         series: Readings that were recorded while the robot moved.
@@ -63,14 +63,18 @@ def describe_series_problems(series: Series, configs: Mapping[str, ChannelConfig
         if id_ in configs
     }
     pairs = list(_find_rate_pairs(fields))
-    return [*_describe_wrong_rates(series, pairs), *_find_quantised_channels(series)]
+    return [*_describe_wrong_rates(series, pairs), *_describe_quantised_channels(series)]
 
 
 def _find_rate_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
-    """Return (index of a position, index of its rate) for all channels that have both.
+    """Find the channels that hold a position and those that hold its rate, by their field names.
 
     Args:
         fields: Index of each channel, by source and field.
+
+    Returns:
+        (index of the position's channel, index of its rate's channel) for each position that has
+        both.
     """
     found = []
     for (source, field), place in fields.items():
@@ -87,7 +91,12 @@ def _find_rate_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[in
 
 
 def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
-    """Return mistakes in rates, found by comparison with the changes of their positions."""
+    """Return one sentence for each rate that does not fit the changes of its position.
+
+    Args:
+        series: The raw readings.
+        pairs: (index of the position's channel, index of its rate's channel).
+    """
     if not pairs or len(series.times_s) < 3:
         return []
     step_s = float(np.median(np.diff(series.times_s)))
@@ -98,7 +107,10 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
     for position, velocity in pairs:
         change, integral = moved[position], turned[velocity]
         known = ~np.isnan(change) & ~np.isnan(integral)
-        if np.count_nonzero(known) < MIN_WINDOWS or _measure_change_size(change[known]) < MIN_MOVE:
+        if (
+            np.count_nonzero(known) < MIN_WINDOWS
+            or _compute_typical_change(change[known]) < MIN_MOVE
+        ):
             continue
         if not np.ptp(integral[known]):
             said.append(f"channel {names[velocity]}: always reads the same while"
@@ -117,7 +129,7 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
             continue
         if abs(together) < MIN_CORRELATION:
             continue
-        factor = _measure_change_size(integral[known]) / _measure_change_size(change[known])
+        factor = _compute_typical_change(integral[known]) / _compute_typical_change(change[known])
         if max(factor, 1.0 / factor) > FACTOR:
             units = [text for unit, text in UNITS.items() if abs(np.log(factor / unit)) < 0.2]
             hint = f": {units[0]}" if units else ""
@@ -127,7 +139,18 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
 
 
 def _compute_changes(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return a channel's changes over windows of `ticks`, NaN where an angle jumps by a turn."""
+    """Return the change of a position over each window of `ticks` ticks.
+
+    A change of more than pi is NaN, because an angle has then jumped by a full turn.
+
+    Args:
+        series: The T raw readings.
+        column: Index of the position's channel.
+        ticks: Length of the windows.
+
+    Returns:
+        (T - ticks,) the changes.
+    """
     values = series.raw[:, column]
     found: np.ndarray = values[ticks:] - values[:-ticks]
     found[np.abs(found) > np.pi] = np.nan  # an angle that jumps by a turn
@@ -135,15 +158,24 @@ def _compute_changes(series: Series, column: int, ticks: int) -> np.ndarray:
 
 
 def _compute_integral(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return the integral of a rate over windows of `ticks`."""
+    """Return the integral of a rate over each window of `ticks` ticks.
+
+    Args:
+        series: The T raw readings and their times.
+        column: Index of the rate's channel.
+        ticks: Length of the windows.
+
+    Returns:
+        (T - ticks,) the integrals.
+    """
     values, step_s = series.raw[:, column], np.diff(series.times_s)
     area = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * step_s))
     found: np.ndarray = area[ticks:] - area[:-ticks]
     return found
 
 
-def _measure_change_size(changes: np.ndarray) -> float:
-    """Return the median of the larger half of absolute changes."""
+def _compute_typical_change(changes: np.ndarray) -> float:
+    """Return the median of the larger half of the absolute changes."""
     sizes = np.sort(np.abs(changes))
     return float(np.median(sizes[len(sizes) // 2 :]))
 
@@ -157,8 +189,11 @@ def _compute_correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def _find_quantised_channels(series: Series) -> list[str]:
-    """Return channels that change only between a few values, other than 0 and 1."""
+def _describe_quantised_channels(series: Series) -> list[str]:
+    """Return one sentence for each channel that reads only a few different values.
+
+    Channels that read only two values are left out, because they may be binary.
+    """
     said = []
     for place, id_ in enumerate(series.ids):
         values = np.unique(series.raw[~np.isnan(series.raw[:, place]), place])

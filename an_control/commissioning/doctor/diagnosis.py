@@ -27,14 +27,14 @@ from an_control.commissioning.doctor.hypotheses import (
     find_id_groups,
     iterate_part_exchanges,
 )
-from an_control.commissioning.doctor.kinematics import estimate_factor
+from an_control.commissioning.doctor.kinematics import estimate_scale_factor
 from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.monitor.forward_model import ForwardModel
 
 
 @dataclass(frozen=True)
 class DoctorSettings:
-    """Tuned numbers of the search.
+    """Tuned numbers of the search for mistakes in a wiring.
 
     They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
     (`experiments/doctor`). The excess of readings is their cost in nats minus the usual cost, which
@@ -183,7 +183,7 @@ class Finding:
             only".
         members: Ids of the affected channels, or names of the affected actuators.
         text: What is wrong, for a table.
-        correction: The new value in the wiring file, or what to do if no line of it can help.
+        correction: The new value in the wiring file, or advice if no change of the file can help.
         log_odds: Nats by which the recording is more likely with the correction than without it.
         factor: Factor by which the scale in the file changes, None if it does not.
         offset: New offset in the file, None if it does not change.
@@ -203,14 +203,14 @@ class Finding:
 
     @property
     def certainty(self) -> str:
-        """Return the certainty in words: "certain", "very likely" or "likely"."""
+        """Return how certain the finding is: "certain", "very likely" or "likely"."""
         return (
             "certain" if self.log_odds > 100 else "very likely" if self.log_odds > 30 else "likely"
         )
 
 
 class Unseen(NamedTuple):
-    """A mistake that the recording would not show."""
+    """A mistake in the wiring that could not be found in the recording if the wiring had it."""
 
     kind: str
     """Kind of mistake; see `Hypothesis.kind`."""
@@ -222,19 +222,20 @@ class Unseen(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of the doctor for one recording.
+    """Result of the doctor, the search for mistakes in a wiring, for one recording.
 
     Args:
-        findings: The mistakes, the most certain first.
+        findings: The mistakes that were found, the most certain first.
         corrected: The candidate wiring that explains the recording best, with all corrections.
-        unseen: Mistakes that this recording would not show.
+        unseen: Mistakes that could not be found in this recording if they existed.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
-        excess_before: Cost as configured, in nats a tick above the usual one in the model's
-            validation.
-        excess_after: The same for `corrected`.
+        excess_before: Mean cost of a tick under the wiring file, in nats above the usual cost in
+            the model's validation.
+        excess_after: Mean cost of a tick under `corrected`, in nats above the same usual cost.
         ticks: Number of ticks that were compared.
-        alternatives: Other mistakes that explain the recording as well as one of the findings.
+        alternatives: Other mistakes that explain the recording as well as one of the findings, as
+            texts.
     """
 
     findings: tuple[Finding, ...]
@@ -251,7 +252,7 @@ class Diagnosis:
 def diagnose(
     recording: Recording, forward: ForwardModel, settings: DoctorSettings = DOCTOR
 ) -> Diagnosis:
-    """Find the mistakes in the wiring with which a robot was recorded.
+    """Find the mistakes in the wiring that was used while a robot was recorded.
 
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
@@ -259,8 +260,8 @@ def diagnose(
         settings: Tuned numbers of the search.
 
     Returns:
-        The diagnosis; without findings if nothing is wrong or if the recording is too short, which
-        a note then says.
+        The diagnosis. It has no findings if nothing is wrong, or if the recording is too short; a
+        note then says so.
     """
     return _Search(recording, forward, settings).find_mistakes()
 
@@ -290,7 +291,8 @@ class _Search:
         self._binary = forward.binary
         self._found = False
         self._judged: set[int] = set()
-        """Motors that `_judge_idle_motor` has judged; their effects say nothing more."""
+        """Motors that `_decide_dead_or_reversed_motor` has judged; their effects say nothing
+        more."""
 
     def find_mistakes(self) -> Diagnosis:
         """Run the search and return the diagnosis."""
@@ -299,13 +301,13 @@ class _Search:
         if np.count_nonzero(still) > 0.5 * len(still):
             still = np.zeros_like(still)  # the robot stands
         stuck = replace(candidate, unusable=~self._heard | still)
-        self._likelihood = self._estimate_lag(stuck)
-        ticks = self._likelihood.select_evenly_spread(settings.refined)
+        self._likelihood = self._make_likelihood_with_best_lag(stuck)
+        ticks = self._likelihood.select_evenly_spread_ticks(settings.refined)
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
         self._likelihood.impute_channels(stuck)
-        candidate = self._judge_still_channels(stuck, ticks) if still.any() else stuck
+        candidate = self._decide_stuck_sensors_or_dead_motor(stuck, ticks) if still.any() else stuck
         self._lost = candidate.unusable
         self._likelihood.impute_channels(candidate)
         before = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
@@ -325,9 +327,9 @@ class _Search:
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
         candidate = self._drop_unneeded_changes(
-            self._list_changes(candidate, taken), candidate, ticks
+            self._list_changes_of_file(candidate, taken), candidate, ticks
         )
-        changes = self._list_changes(candidate, taken)
+        changes = self._list_changes_of_file(candidate, taken)
         reverted = [self._revert_change(candidate, one, one.members) for one in changes]
         costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
         findings = [
@@ -339,7 +341,7 @@ class _Search:
         return Diagnosis(
             tuple(findings),
             candidate,
-            self._explain_unjudged_parts(candidate, ticks),
+            self._find_undetectable_mistakes(candidate, ticks),
             tuple(self._make_notes(after, bool(findings))),
             self._likelihood.lag,
             before,
@@ -348,8 +350,16 @@ class _Search:
             alternatives,
         )
 
-    def _estimate_lag(self, candidate: CandidateWiring) -> Likelihood:
-        """Return the likelihood with the common lag of all readings that explains them best."""
+    def _make_likelihood_with_best_lag(self, candidate: CandidateWiring) -> Likelihood:
+        """Try several lags of all readings, and return the likelihood with the one that fits best.
+
+        Args:
+            candidate: The wiring under which the readings are explained.
+
+        Returns:
+            The `Likelihood` of the recording whose lag gives the lowest cost. A lag of 0 is
+            preferred if the costs are nearly equal.
+        """
         best, least, imputed = None, np.inf, None
         for lag in range(MAX_DELAY + 1):
             likelihood = Likelihood(self._forward, self._recording, lag)
@@ -357,7 +367,7 @@ class _Search:
                 likelihood.impute_channels(candidate)
                 imputed = likelihood.imputed
             likelihood.imputed = imputed
-            ticks = likelihood.select_evenly_spread(self._settings.screened)
+            ticks = likelihood.select_evenly_spread_ticks(self._settings.screened)
             if len(ticks) < self._settings.min_ticks:
                 break
             cost = float(likelihood.compute_total_costs([candidate], ticks)[0]) / len(
@@ -367,12 +377,18 @@ class _Search:
                 best, least = likelihood, cost
         return best or Likelihood(self._forward, self._recording)
 
-    def _judge_still_channels(self, stuck: CandidateWiring, ticks: np.ndarray) -> CandidateWiring:
-        """Return `stuck`, or a candidate with usable sensors if one dead motor explains more.
+    def _decide_stuck_sensors_or_dead_motor(
+        self, stuck: CandidateWiring, ticks: np.ndarray
+    ) -> CandidateWiring:
+        """Decide whether channels never change because of stuck sensors or of a dead motor.
 
         Args:
-            stuck: Candidate in which the channels that never change are unusable.
+            stuck: Candidate wiring in which the channels that never change are unusable.
             ticks: (K,) indices of the ticks that are compared.
+
+        Returns:
+            `stuck`, or a candidate in which these channels are usable if a dead motor, or a group
+            of dead motors, explains the recording better. The dead motor itself is found later.
         """
         moving = replace(stuck, unusable=~self._heard)
         singles = [(m,) for m in range(len(stuck.motors))]
@@ -386,7 +402,7 @@ class _Search:
     # Faults
 
     def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return all single mistakes that are compared with this candidate."""
+        """Return all hypotheses that change one more thing in this candidate wiring."""
         return [
             *self._list_channel_hypotheses(candidate),
             *self._list_group_hypotheses(candidate),
@@ -394,7 +410,7 @@ class _Search:
         ]
 
     def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return mistakes of single channels and exchanges of two."""
+        """Return hypotheses of wrong single channels, and of two exchanged channels."""
         found = []
         usable = [
             k for k in range(len(candidate.slots)) if not candidate.unusable[k] and self._heard[k]
@@ -410,7 +426,7 @@ class _Search:
                 continue  # too little is known of it for a number
             for factor in FACTORS_BOTH if self._can_detect_wrong_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
-            for offset in self._list_offsets(candidate, k):
+            for offset in self._list_offsets_to_try(candidate, k):
                 found.append(Hypothesis("offset", (k,), candidate.with_offset(k, offset)))
             for ticks in range(1, MAX_DELAY + 1):
                 found.append(Hypothesis("delay", (k,), candidate.with_delay(k, ticks)))
@@ -421,34 +437,48 @@ class _Search:
             )
         return found
 
-    def _can_detect_wrong_scale(self, candidate: CandidateWiring, k: int) -> bool:
-        """Return whether a wrong factor of a channel can be seen: not if it reads just 0 and 1."""
-        if not self._binary[k]:
-            return bool(self._span[candidate.slots[k]])
-        values = self._recording.raw[:, candidate.slots[k]] * candidate.scale[k]
-        values = values[~np.isnan(values)] + candidate.offset[k]
+    def _can_detect_wrong_scale(self, candidate: CandidateWiring, channel: int) -> bool:
+        """Return whether the readings of a channel would show that its scale is wrong.
+
+        They would not if the channel never changes, or if it is binary and reads only 0 and 1.
+
+        Args:
+            candidate: The wiring as corrected so far.
+            channel: Index of the channel.
+        """
+        if not self._binary[channel]:
+            return bool(self._span[candidate.slots[channel]])
+        values = self._recording.raw[:, candidate.slots[channel]] * candidate.scale[channel]
+        values = values[~np.isnan(values)] + candidate.offset[channel]
         return not np.isin(values.round(6), (0.0, 1.0)).all()
 
-    def _list_offsets(self, candidate: CandidateWiring, k: int) -> list[float]:
-        """Return offsets to try for channel `k`."""
-        raw = self._recording.raw[:, candidate.slots[k]]
-        middle = float(np.nanmedian(raw)) * candidate.scale[k]
+    def _list_offsets_to_try(self, candidate: CandidateWiring, channel: int) -> list[float]:
+        """Return offsets to try for a channel, apart from the offset that it has in the candidate.
+
+        Args:
+            candidate: The wiring as corrected so far.
+            channel: Index of the channel.
+        """
+        raw = self._recording.raw[:, candidate.slots[channel]]
+        middle = float(np.nanmedian(raw)) * candidate.scale[channel]
         shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
-        signals = raw * candidate.scale[k]
+        signals = raw * candidate.scale[channel]
         spread = float(np.nanstd(signals)) or 0.1
-        offsets = [candidate.offset[k] + sign * shift for shift in shifts for sign in (-1, 1)]
+        offsets = [candidate.offset[channel] + sign * shift for shift in shifts for sign in (-1, 1)]
         offsets += [
-            candidate.offset[k] + sign * shift * spread for shift in (1, 3) for sign in (-1, 1)
+            candidate.offset[channel] + sign * shift * spread
+            for shift in (1, 3)
+            for sign in (-1, 1)
         ]
         if self._forward.imputes:
-            offsets.append(float(self._forward.typical[k]) - middle)
+            offsets.append(float(self._forward.typical[channel]) - middle)
             assert self._likelihood.imputed is not None
-            expected = float(np.median(self._likelihood.imputed[:, k]))
+            expected = float(np.median(self._likelihood.imputed[:, channel]))
             offsets.append(expected - middle)
-        return [one for one in offsets if one != candidate.offset[k]]
+        return [one for one in offsets if one != candidate.offset[channel]]
 
     def _list_group_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return mistakes that affect a whole group of channels, and exchanges of groups."""
+        """Return hypotheses of one mistake in a group of channels, and of exchanged groups."""
         found = []
         for name, members in self._groups.items():
             usable = [k for k in members if not candidate.unusable[k]]
@@ -467,7 +497,7 @@ class _Search:
         return found
 
     def _list_motor_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return mistakes of single motors, of groups of motors, and exchanges."""
+        """Return hypotheses of wrong motors or groups of motors, and of exchanged motors."""
         found, motors = [], range(len(candidate.motors))
         kinds = {-1.0: "motor reversed", 0.0: "motor dead"}
         for members, name in [
@@ -482,7 +512,7 @@ class _Search:
                     Hypothesis(kind, members, candidate.with_motor_gain(members, factor), name)
                 )
         effects = self._likelihood.estimate_motor_effects(
-            candidate, self._likelihood.select_evenly_spread(400)
+            candidate, self._likelihood.select_evenly_spread_ticks(400)
         )
         usual = _compute_median_effect(effects)
         for m in motors:
@@ -507,19 +537,20 @@ class _Search:
     def _find_best_hypothesis(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
-        """Return the most likely significant mistake and its rivals.
+        """Find the most likely mistake that is significant, and its rivals.
 
         Args:
             candidate: The wiring as corrected so far.
             ticks: (K,) indices of the ticks that are compared.
 
         Returns:
-            The hypothesis, None if none is significant, and the hypotheses that are equally likely.
+            The hypothesis, or None if none is significant; and its rivals, the hypotheses that are
+            about as likely.
         """
         settings, likelihood = self._settings, self._likelihood
         hypotheses = self._list_hypotheses(candidate)
         for screened, kept in settings.screenings:
-            few = likelihood.select_evenly_spread(screened)
+            few = likelihood.select_evenly_spread_ticks(screened)
             costs = likelihood.compute_total_costs(
                 [candidate, *(one.candidate for one in hypotheses)], few
             )
@@ -527,7 +558,7 @@ class _Search:
             gains -= [one.penalty for one in hypotheses]
             ahead = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
             hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
-        finalists = self._select_finalists(hypotheses, gains)
+        finalists = self._select_likeliest_hypotheses(hypotheses, gains)
         refined = [self._refine_hypothesis(one, candidate, ticks) for one in finalists]
         now = self._compute_tick_costs(candidate, ticks)
         refined_costs = [self._compute_tick_costs(one.candidate, ticks) for one in refined]
@@ -543,15 +574,15 @@ class _Search:
             for number in map(int, order)
             if self._is_acceptable(refined[number], evidence[number])
         ]
-        accepted = self._sort_restoring_first(accepted, refined, restored)
+        accepted = self._put_most_restoring_first(accepted, refined, restored)
         driven = [
             number
             for number in accepted
             if refined[number].is_motor
-            and self._agrees_with_effects(refined[number], candidate, ticks, evidence[number])
+            and self._agrees_with_motor_effects(refined[number], candidate, ticks, evidence[number])
         ]
         rival = not np.allclose(candidate.gain, 1.0) or any(
-            self._restores(refined[number], evidence[number]) for number in driven
+            self._restores_usual_costs(refined[number], evidence[number]) for number in driven
         )
         agreeing: list[int] = []
         refused = set()
@@ -561,7 +592,7 @@ class _Search:
             one = refined[number]
             if number in driven or (
                 not one.is_motor
-                and not (rival and self._spoils_effects(one.candidate, candidate, ticks))
+                and not (rival and self._spoils_motor_effects(one.candidate, candidate, ticks))
             ):
                 agreeing.append(number)
             else:
@@ -569,7 +600,7 @@ class _Search:
         if not agreeing:
             return self._find_idle_motor(candidate, ticks, float(now.surprise.mean()))
         consistent = [
-            self._is_consistent(found.gain, one.penalty)
+            self._are_gains_consistent(found.gain, one.penalty)
             for one, found in zip(refined, evidence, strict=True)
         ]
         half = 0.5 * restored[agreeing[0]]
@@ -577,10 +608,10 @@ class _Search:
         best = (sound or agreeing)[0]
         first = refined[best]
         if first.kind == "motor dead" and len(first.members) == 1:
-            crossed = self._find_swapped_motor(first.members[0], candidate, ticks)
+            crossed = self._find_motor_exchange(first.members[0], candidate, ticks)
             if crossed is not None:
                 return crossed, []
-            return self._judge_idle_motor(first.members[0], candidate)
+            return self._decide_dead_or_reversed_motor(first.members[0], candidate)
         rivals = []
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
@@ -593,13 +624,18 @@ class _Search:
                 rivals.append(refined[other])
         return refined[best], rivals
 
-    def _select_finalists(
+    def _select_likeliest_hypotheses(
         self, hypotheses: Sequence[Hypothesis], gains: np.ndarray
     ) -> list[Hypothesis]:
-        """Return the likeliest hypotheses, best first, one for each kind and set of members.
+        """Return the likeliest hypotheses, the best first, without repetitions.
 
-        At most `finalists_of_kind` are of one kind, because a number that is not fitted yet, such
-        as an offset, explains less than it will.
+        Of several hypotheses with the same kind and members, only the best is returned. Of each
+        kind at most `finalists_of_kind` are returned: a hypothesis whose number is not fitted yet,
+        such as an offset, explains less than it will, and must not be crowded out by another kind.
+
+        Args:
+            hypotheses: The hypotheses.
+            gains: Gain in nats of each hypothesis, less its penalty.
         """
         chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
         kinds: Counter[str] = Counter()
@@ -614,22 +650,26 @@ class _Search:
                 break
         return list(chosen.values())
 
-    def _is_overlapping(self, one: Hypothesis, other: Hypothesis) -> bool:
+    def _is_overlapping(self, first: Hypothesis, second: Hypothesis) -> bool:
         """Return whether two hypotheses share a channel or a motor."""
-        same = one.is_motor is other.is_motor
-        return same and bool(set(one.members) & set(other.members))
+        same = first.is_motor is second.is_motor
+        return same and bool(set(first.members) & set(second.members))
 
-    def _sort_restoring_first(
+    def _put_most_restoring_first(
         self, accepted: list[int], refined: Sequence[Hypothesis], restored: Sequence[float]
     ) -> list[int]:
-        """Return the accepted hypotheses with that first which restores clearly more than the best.
+        """Move the hypothesis that restores clearly more than the most likely one to the front.
 
-        Only mistakes of channels are compared: the effects of motors are measured.
+        A hypothesis restores ticks if with it the model explains them as well as in its validation.
+        Hypotheses about motors, or with a fitted number, are not moved.
 
         Args:
             accepted: Indices of the accepted hypotheses, the most likely first.
             refined: All compared hypotheses.
-            restored: Nats that each of them gains in restored ticks.
+            restored: Nats that each compared hypothesis gains in restored ticks.
+
+        Returns:
+            The indices `accepted` in the new order.
         """
         known = [
             number
@@ -643,89 +683,122 @@ class _Search:
             return accepted
         return [best, *(number for number in accepted if number != best)]
 
-    def _is_acceptable(self, one: Hypothesis, evidence: CostEvidence) -> bool:
-        """Return whether a hypothesis explains enough to be accepted, and spoils nothing."""
+    def _is_acceptable(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
+        """Return whether a hypothesis explains enough to be accepted, and spoils nothing.
+
+        Args:
+            hypothesis: The hypothesis.
+            evidence: How the costs of the ticks change with it.
+        """
         least, restored = self._settings.min_restored, evidence.restored
         later = (
-            self._found and not one.is_motor and not self._is_behaviour_unexpected(evidence.excess)
+            self._found
+            and not hypothesis.is_motor
+            and not self._is_behaviour_unexpected(evidence.excess)
         )
         if later and evidence.gain.mean() < self._settings.plain:
             return False  # a mistake leaves a robot in states that the model does not know
-        if one.kind != "unusable" and not one.is_motor and restored < -least:
+        if hypothesis.kind != "unusable" and not hypothesis.is_motor and restored < -least:
             return False
-        if self._is_significant(evidence.gain, one, max(0.0, evidence.excess)):
+        if self._is_significant(evidence.gain, hypothesis, max(0.0, evidence.excess)):
             return True
         if (
             self._is_behaviour_unexpected(evidence.excess)
-            and one.kind not in FITTED
-            and not one.is_motor
+            and hypothesis.kind not in FITTED
+            and not hypothesis.is_motor
         ):
-            return restored >= least + one.penalty
-        return self._restores(one, evidence)
+            return restored >= least + hypothesis.penalty
+        return self._restores_usual_costs(hypothesis, evidence)
 
-    def _restores(self, one: Hypothesis, evidence: CostEvidence) -> bool:
-        """Return whether a hypothesis restores ticks and loses nothing in the others."""
+    def _restores_usual_costs(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
+        """Return whether with a hypothesis many ticks cost what is usual, and no others cost more.
+
+        The usual cost is that in the model's validation.
+
+        Args:
+            hypothesis: The hypothesis.
+            evidence: How the costs of the ticks change with it.
+        """
         settings = self._settings
-        if evidence.restored < settings.min_restored + one.penalty:
+        if evidence.restored < settings.min_restored + hypothesis.penalty:
             return False
-        explained, fitted = evidence.excess - evidence.left, one.kind in FITTED
+        explained, fitted = evidence.excess - evidence.left, hypothesis.kind in FITTED
         if fitted and explained < settings.min_fitted_share * evidence.excess:
             return False
         if fitted and evidence.gain.mean() < settings.min_fitted_gain:
             return False
-        return self._is_consistent(evidence.gain, one.penalty)
+        return self._are_gains_consistent(evidence.gain, hypothesis.penalty)
 
-    def _is_consistent(self, gain: np.ndarray, penalty: float) -> bool:
-        """Return whether gains (K,) speak for a hypothesis throughout, however unevenly.
+    def _are_gains_consistent(self, gains: np.ndarray, penalty: float) -> bool:
+        """Return whether some blocks of ticks speak for a hypothesis and hardly any against it.
 
-        A robot that seldom turns shows a mistake only then: the gains are large in a few blocks, so
-        that their standard error is large too. But a right hypothesis loses nothing in the others.
+        Gains may be uneven. If the robot seldom turns, for example, a mistake shows in few blocks,
+        so that the standard error of the gains is large. But with a right hypothesis the other
+        blocks lose nothing.
+
+        Args:
+            gains: (K,) nats by which each tick costs less with the hypothesis.
+            penalty: Penalty of the hypothesis in nats.
         """
-        blocks = self._average_blocks(gain)
-        length = len(gain) // len(blocks)
+        blocks = self._compute_block_means(gains)
+        length = len(gains) // len(blocks)
         lost = -np.minimum(blocks, 0.0).sum()
         rest = float(blocks.sum() - blocks.max()) * length - penalty
         share = self._settings.max_lost_share
         return rest >= self._settings.min_gain and lost <= share * np.maximum(blocks, 0.0).sum()
 
-    def _is_behaviour_unexpected(self, excess: float) -> bool:
-        """Return whether the model does not expect what this robot does, as after a fall."""
-        return excess > self._settings.misfit * len(self._recording.ids)
+    def _is_behaviour_unexpected(self, mean_excess: float) -> bool:
+        """Return whether the model does not expect what this robot does, as after a fall.
 
-    def _is_significant(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
+        Args:
+            mean_excess: Mean nats by which a tick costs more than in the model's validation.
+        """
+        return mean_excess > self._settings.misfit * len(self._recording.ids)
+
+    def _is_significant(
+        self, gains: np.ndarray, hypothesis: Hypothesis, mean_excess: float
+    ) -> bool:
         """Return whether a hypothesis explains enough of what is unusual in the readings.
 
         Args:
-            gain: (K,) nats that it explains in each tick.
-            one: The hypothesis.
-            excess: How many nats a tick the readings cost more than usual.
+            gains: (K,) nats by which each tick costs less with the hypothesis.
+            hypothesis: The hypothesis.
+            mean_excess: Mean nats by which a tick costs more than usual without the hypothesis.
         """
         settings = self._settings
-        total, mean = float(gain.sum()), float(gain.mean())
-        if total - one.penalty < settings.min_gain or mean < settings.min_tick_gain:
+        total, mean = float(gains.sum()), float(gains.mean())
+        if total - hypothesis.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
-        share = settings.min_motor_share if one.is_motor else settings.min_share
-        weak = one.kind in FITTED or (self._found and not one.is_motor)
+        share = settings.min_motor_share if hypothesis.is_motor else settings.min_share
+        weak = hypothesis.kind in FITTED or (self._found and not hypothesis.is_motor)
         if weak and mean < settings.min_fitted_gain:
             return False
-        left = excess - mean
-        if one.kind in NUMBERS and self._found and left > settings.poor_fit * len(self._fixed):
+        left = mean_excess - mean
+        if (
+            hypothesis.kind in NUMBERS
+            and self._found
+            and left > settings.poor_fit * len(self._fixed)
+        ):
             return False  # almost any number explains a little of what the model does not know
-        if one.kind in FITTED:
+        if hypothesis.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
-            if one.kind == "unusable" and self._looks_like_noise(
-                one.candidate.slots[one.members[0]]
+            if hypothesis.kind == "unusable" and self._looks_like_noise(
+                hypothesis.candidate.slots[hypothesis.members[0]]
             ):
                 share = settings.min_share
-            whole = left <= 0.0 < excess  # nothing is left to explain
+            whole = left <= 0.0 < mean_excess  # nothing is left to explain
             sigma = settings.min_sigma if whole else settings.fitted_sigma
-            return mean >= share * excess and self._is_mean_gain_positive(gain, sigma)
-        if not one.is_motor and self._is_mean_gain_positive(gain, settings.certain_sigma):
+            return mean >= share * mean_excess and self._is_mean_gain_positive(gains, sigma)
+        if not hypothesis.is_motor and self._is_mean_gain_positive(gains, settings.certain_sigma):
             share = settings.min_certain_share
-        return mean >= share * excess and self._is_mean_gain_positive(gain)
+        return mean >= share * mean_excess and self._is_mean_gain_positive(gains)
 
     def _looks_like_noise(self, slot: int) -> bool:
-        """Return whether successive readings of a recorded channel are unrelated, as in noise."""
+        """Return whether successive readings of a recorded channel are unrelated, as in noise.
+
+        Args:
+            slot: Index of the recorded channel.
+        """
         raw, follows = self._recording.raw[:, slot], ~self._recording.starts[1:]
         before, after = raw[:-1][follows], raw[1:][follows]
         known = ~np.isnan(before) & ~np.isnan(after)
@@ -735,29 +808,41 @@ class _Search:
         return bool(abs(relation) < self._settings.white)
 
     def _compute_tick_costs(self, candidate: CandidateWiring, ticks: np.ndarray) -> _TickCosts:
-        """Return the cost of each tick (K,) under a candidate."""
+        """Return the costs of ticks (K,) under a candidate wiring, in nats.
+
+        Args:
+            candidate: The candidate.
+            ticks: (K,) indices of the ticks.
+        """
         costs = self._likelihood.compute_costs([candidate], ticks)[0]
         surprise = self._likelihood.subtract_usual_costs(costs, candidate)
         return _TickCosts(costs.sum(1), surprise.sum(1))
 
-    def _compare_costs(self, now: _TickCosts, then: _TickCosts) -> CostEvidence:
-        """Return what speaks for a candidate that costs `then` against one that costs `now`."""
-        return CostEvidence(
-            now.cost - then.cost,
-            float(now.surprise.mean()),
-            float(then.surprise.mean()),
-            self._compute_restored_nats(now.surprise, then.surprise),
-        )
-
-    def _compute_restored_nats(self, before: np.ndarray, after: np.ndarray) -> float:
-        """Return the nats gained in ticks that the model then explains as in its validation.
+    def _compare_costs(self, before: _TickCosts, after: _TickCosts) -> CostEvidence:
+        """Return the evidence for a candidate wiring against another one.
 
         Args:
-            before: (K,) nats of each tick above the usual ones, under a candidate.
-            after: The same with a correction.
+            before: Costs of the ticks under the other candidate.
+            after: Costs of the same ticks under the candidate that may be better.
+        """
+        return CostEvidence(
+            before.cost - after.cost,
+            float(before.surprise.mean()),
+            float(after.surprise.mean()),
+            self._compute_gain_in_restored_ticks(before.surprise, after.surprise),
+        )
+
+    def _compute_gain_in_restored_ticks(self, before: np.ndarray, after: np.ndarray) -> float:
+        """Return the nats gained in ticks that a correction restores.
+
+        A tick is restored if the model then explains it as well as in its validation.
+
+        Args:
+            before: (K,) nats by which each tick costs more than usual, without the correction.
+            after: (K,) nats by which each tick costs more than usual, with the correction.
 
         Returns:
-            The nats; negative if the correction spoils ticks that were explained.
+            The sum of the gains; negative if the correction spoils ticks that were explained.
         """
         settings = self._settings
         length = settings.restored_ticks
@@ -769,15 +854,27 @@ class _Search:
         )
         return float((least_before - least_after).sum()) * length
 
-    def _agrees_with_effects(
-        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray, evidence: CostEvidence
+    def _agrees_with_motor_effects(
+        self,
+        hypothesis: Hypothesis,
+        candidate: CandidateWiring,
+        ticks: np.ndarray,
+        evidence: CostEvidence,
     ) -> bool:
         """Return whether a hypothesis about motors agrees with their measured effects.
 
-        The effect of a motor that is too strong is near the expected one where its command is at a
-        limit. So a gain need not show in the effect if it restores ticks.
+        The effects must be unusual before the correction, and much nearer to the expected ones
+        after it; a dead motor must have hardly any effect. A wrong motor gain is an exception:
+        where the command is at its limit, a motor that is too strong has nearly the expected
+        effect. So such a hypothesis also agrees if it restores the usual costs.
+
+        Args:
+            hypothesis: The hypothesis about one or more motors.
+            candidate: The wiring without its correction.
+            ticks: (K,) indices of the ticks that are compared.
+            evidence: How the costs of the ticks change with the correction.
         """
-        settings, members = self._settings, list(one.members)
+        settings, members = self._settings, list(hypothesis.members)
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
         usual = _compute_median_effect(np.delete(before, members))
         members = [m for m in members if not np.isnan(before[m])]
@@ -785,22 +882,31 @@ class _Search:
             return True  # no sensor shows their effects
         before = before[members] / usual
         usual_before = np.abs(before - 1.0).max() < settings.min_effect
-        if usual_before and not (one.kind == "motor gain" and self._restores(one, evidence)):
+        if usual_before and not (
+            hypothesis.kind == "motor gain" and self._restores_usual_costs(hypothesis, evidence)
+        ):
             return False
-        if one.kind == "motor dead":
+        if hypothesis.kind == "motor dead":
             return bool(np.abs(before).max() < settings.dead_effect)
-        after = self._likelihood.estimate_motor_effects(one.candidate, ticks)[members] / usual
+        after = (
+            self._likelihood.estimate_motor_effects(hypothesis.candidate, ticks)[members] / usual
+        )
         if usual_before:
             return bool(np.abs(after - 1.0).max() < settings.min_effect)
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
 
-    def _spoils_effects(
+    def _spoils_motor_effects(
         self, corrected: CandidateWiring, candidate: CandidateWiring, ticks: np.ndarray
     ) -> bool:
         """Return whether a sensor's correction makes motors seem to act otherwise than expected.
 
-        Such a correction only makes a posture look like a known one. It is refused where a mistake
-        of a motor explains the recording too.
+        Such a correction is wrong: it only makes an unusual posture look like a known one. The
+        search refuses it if a motor's mistake may explain the recording.
+
+        Args:
+            corrected: The wiring with the sensor's correction.
+            candidate: The wiring without it.
+            ticks: (K,) indices of the ticks that are compared.
         """
         unexpected = []
         for one in (candidate, corrected):
@@ -810,13 +916,21 @@ class _Search:
         return unexpected[1] > unexpected[0] + self._settings.max_effect_change
 
     def _find_idle_motor(
-        self, candidate: CandidateWiring, ticks: np.ndarray, excess: float
+        self, candidate: CandidateWiring, ticks: np.ndarray, mean_excess: float
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
-        """Return a motor without its expected effect, as a hypothesis, and what else it may be.
+        """Find a motor without its expected effect, by the measured effects alone.
 
-        The measured effects alone decide, because likelihoods mean little for a robot that lies
-        where the model was never trained. Corrected sensors would bias the effects; so nothing is
-        returned then.
+        This is for a robot that does what the model was never trained on, such as one that has
+        fallen, because costs mean little there. Nothing is found if channels were corrected
+        already, as this would bias the effects.
+
+        Args:
+            candidate: The wiring as corrected so far.
+            ticks: (K,) indices of the ticks that are compared.
+            mean_excess: Mean nats by which a tick costs more than in the model's validation.
+
+        Returns:
+            A hypothesis about the motor, or None; and other hypotheses that are as likely.
         """
         settings = self._settings
         bent = (candidate.slots != self._configured.slots).any() or (
@@ -824,7 +938,7 @@ class _Search:
         ).any()
         bent |= not np.allclose(candidate.scale, self._configured.scale)
         bent |= not np.allclose(candidate.offset, self._configured.offset)
-        if bent or not self._is_behaviour_unexpected(excess):
+        if bent or not self._is_behaviour_unexpected(mean_excess):
             return None, []
         effects = self._likelihood.estimate_motor_effects(candidate, ticks)
         alive = (candidate.gain != 0.0) & ~np.isnan(effects)
@@ -834,7 +948,7 @@ class _Search:
         usual = float(np.median(effects[alive]))
         idle = np.flatnonzero(alive & (effects < settings.idle_effect * max(usual, 0.0)))
         for motor in map(int, idle[:-1]):
-            if (crossed := self._find_swapped_motor(motor, candidate, ticks)) is not None:
+            if (crossed := self._find_motor_exchange(motor, candidate, ticks)) is not None:
                 return crossed, []
         motor = int(np.where(alive, effects, np.inf).argmin())
         others = np.delete(effects, motor)[np.delete(alive, motor)]
@@ -843,28 +957,45 @@ class _Search:
         apart = np.abs(others / usual - 1.0)
         if effects[motor] > settings.idle_effect * usual or np.median(apart) > settings.min_effect:
             return None, []
-        return self._judge_idle_motor(motor, candidate)
+        return self._decide_dead_or_reversed_motor(motor, candidate)
 
-    def _judge_idle_motor(
+    def _decide_dead_or_reversed_motor(
         self, motor: int, candidate: CandidateWiring
     ) -> tuple[Hypothesis, list[Hypothesis]]:
-        """Return whether a motor without effect is dead or reversed, and the other if unclear.
+        """Decide whether a motor without effect is dead or reversed.
 
         A reversed motor can hold its joint at an end stop, where it has no effect. So only the
         ticks away from the position at which the joint stays most of the time decide.
+
+        Args:
+            motor: Index of the motor.
+            candidate: The wiring as corrected so far.
+
+        Returns:
+            The hypothesis; and a list with the other hypothesis if the ticks do not decide, else an
+            empty list.
         """
         dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
         turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
         self._judged.add(motor)
-        effect = self._likelihood.estimate_free_effect(candidate, motor)
+        effect = self._likelihood.estimate_motor_effect_where_free(candidate, motor)
         if effect is None:
             return dead, [turned]
         return (turned if effect < -self._settings.reversed_effect else dead), []
 
-    def _find_swapped_motor(
+    def _find_motor_exchange(
         self, motor: int, candidate: CandidateWiring, ticks: np.ndarray
     ) -> Hypothesis | None:
-        """Return the exchange that gives `motor` and another one the expected effect, or None."""
+        """Find the exchange of a motor with another one that gives both the expected effect.
+
+        Args:
+            motor: Index of a motor without the expected effect.
+            candidate: The wiring as corrected so far.
+            ticks: (K,) indices of the ticks that are compared.
+
+        Returns:
+            The exchange as a hypothesis, or None if no exchange helps.
+        """
         cost = float(self._likelihood.compute_total_costs([candidate], ticks)[0])
         for other in range(len(candidate.motors)):
             if other == motor or other in self._judged or candidate.gain[other] == 0.0:
@@ -881,40 +1012,54 @@ class _Search:
                 return Hypothesis("motors swapped", (motor, other), crossed)
         return None
 
-    def _is_mean_gain_positive(self, gain: np.ndarray, sigma: float | None = None) -> bool:
-        """Return whether the mean of the gains (K,) is significantly above 0.
+    def _is_mean_gain_positive(self, gains: np.ndarray, sigma: float | None = None) -> bool:
+        """Return whether the mean gain is significantly above 0.
 
-        Few blocks need more standard errors, because their standard deviation is an estimate.
+        Few blocks of ticks need a larger margin, because the standard deviation is estimated from
+        them.
 
         Args:
-            gain: (K,) gains in nats, tick by tick.
-            sigma: Standard errors above 0; by default `DoctorSettings.min_sigma`.
+            gains: (K,) gain of each tick in nats.
+            sigma: Number of standard errors by which the mean must exceed 0; by default
+                `DoctorSettings.min_sigma`.
         """
-        blocks = self._average_blocks(gain)
+        blocks = self._compute_block_means(gains)
         count = len(blocks)
         error = float(blocks.std(ddof=1)) / np.sqrt(count)
         least = (sigma or self._settings.min_sigma) * (1.0 + 4.0 / count)
         return float(blocks.mean()) > least * error
 
-    def _average_blocks(self, gain: np.ndarray) -> np.ndarray:
-        """Return the means of gains (K,) over blocks of ticks, whose correlation is small."""
-        block = max(MIN_BLOCK, min(self._settings.block, len(gain) // FEWEST_BLOCKS))
-        count = len(gain) // block
-        means: np.ndarray = gain[: count * block].reshape(count, block).mean(1)
+    def _compute_block_means(self, gains: np.ndarray) -> np.ndarray:
+        """Return the means of gains (K,) over blocks of successive ticks.
+
+        The means of different blocks are hardly correlated, unlike those of neighbouring ticks.
+        """
+        block = max(MIN_BLOCK, min(self._settings.block, len(gains) // FEWEST_BLOCKS))
+        count = len(gains) // block
+        means: np.ndarray = gains[: count * block].reshape(count, block).mean(1)
         return means
 
     def _refine_hypothesis(
-        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+        self, hypothesis: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
     ) -> Hypothesis:
-        """Return the hypothesis with its number fitted to the recording."""
-        if one.kind == "scale":
-            return self._refine_scale(one, candidate, ticks)
-        if one.kind == "offset":
-            (k,) = one.members
-            offset = self._minimize_on_line(
+        """Return the hypothesis with its number fitted to the recording.
+
+        The number is a scale, an offset or a motor gain. A hypothesis of another kind is returned
+        unchanged.
+
+        Args:
+            hypothesis: The hypothesis, with a first guess of its number.
+            candidate: The wiring without the hypothesis's correction.
+            ticks: (K,) indices of the ticks that are compared.
+        """
+        if hypothesis.kind == "scale":
+            return self._refine_scale(hypothesis, candidate, ticks)
+        if hypothesis.kind == "offset":
+            (k,) = hypothesis.members
+            offset = self._find_cheapest_value(
                 lambda value: candidate.with_offset(k, value),
-                float(one.candidate.offset[k]),
-                0.5 * abs(float(one.candidate.offset[k] - candidate.offset[k])) + 1e-3,
+                float(hypothesis.candidate.offset[k]),
+                0.5 * abs(float(hypothesis.candidate.offset[k] - candidate.offset[k])) + 1e-3,
             )
             for known in {*self._configured.offset, *-self._configured.offset}:
                 if (
@@ -922,12 +1067,12 @@ class _Search:
                     and known != candidate.offset[k]
                 ):
                     offset = float(known)
-            return one._replace(candidate=candidate.with_offset(k, offset))
-        if one.kind == "motor gain":
-            members = list(one.members)
-            first = float(one.candidate.gain[members[0]] / candidate.gain[members[0]])
+            return hypothesis._replace(candidate=candidate.with_offset(k, offset))
+        if hypothesis.kind == "motor gain":
+            members = list(hypothesis.members)
+            first = float(hypothesis.candidate.gain[members[0]] / candidate.gain[members[0]])
             sign = np.sign(first)
-            log = self._minimize_on_line(
+            log = self._find_cheapest_value(
                 lambda value: candidate.with_motor_gain(members, float(sign * np.exp(value))),
                 float(np.log(abs(first))),
                 0.5,
@@ -940,30 +1085,41 @@ class _Search:
                     [candidate, turned, fitted], ticks
                 )
                 if now - as_turned > self._settings.unit_share * (now - as_fitted):
-                    return one._replace(kind="motor reversed", candidate=turned)
+                    return hypothesis._replace(kind="motor reversed", candidate=turned)
             if abs(np.exp(log)) < self._settings.idle_effect:
                 still = candidate.with_motor_gain(members, 0.0)
                 now, as_still, as_fitted = self._likelihood.compute_total_costs(
                     [candidate, still, fitted], ticks
                 )
                 if now - as_still > self._settings.dead_share * (now - as_fitted):
-                    return one._replace(kind="motor dead", candidate=still)
-            return one._replace(candidate=fitted)
-        return one
+                    return hypothesis._replace(kind="motor dead", candidate=still)
+            return hypothesis._replace(candidate=fitted)
+        return hypothesis
 
     def _refine_scale(
-        self, one: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
+        self, hypothesis: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
     ) -> Hypothesis:
-        """Return a scale hypothesis with a fitted factor, or with a unit's that fits as well."""
-        members = list(one.members)
-        first = one.candidate.scale[members[0]] / candidate.scale[members[0]]
+        """Return a scale hypothesis with its factor fitted to the recording.
+
+        If the factor of a confused unit, or a round factor, fits nearly as well, it is taken
+        instead.
+
+        Args:
+            hypothesis: The hypothesis, with a first guess of the factor.
+            candidate: The wiring without the hypothesis's correction.
+            ticks: (K,) indices of the ticks that are compared.
+        """
+        members = list(hypothesis.members)
+        first = hypothesis.candidate.scale[members[0]] / candidate.scale[members[0]]
         sign = np.sign(first)
 
-        def make_scaled_candidate(value: float) -> CandidateWiring:
-            return candidate.with_scale_factor(members, float(sign * np.exp(value)))
+        def make_scaled_candidate(log_factor: float) -> CandidateWiring:
+            return candidate.with_scale_factor(members, float(sign * np.exp(log_factor)))
 
         bounds = -MAX_LOG_FACTOR, MAX_LOG_FACTOR
-        log = self._minimize_on_line(make_scaled_candidate, float(np.log(abs(first))), 0.5, bounds)
+        log = self._find_cheapest_value(
+            make_scaled_candidate, float(np.log(abs(first))), 0.5, bounds
+        )
         fitted = make_scaled_candidate(log)
         share = self._settings.unit_share
         if (
@@ -971,7 +1127,7 @@ class _Search:
             > self._settings.poor_fit
         ):
             share = self._settings.poor_unit_share
-            factor = estimate_factor(self._forward, self._recording, candidate, members)
+            factor = estimate_scale_factor(self._forward, self._recording, candidate, members)
             if factor is not None:
                 log, share = float(np.log(factor)), 0.0
                 fitted = make_scaled_candidate(log)
@@ -985,50 +1141,60 @@ class _Search:
         )
         if near and now - min(as_named) > share * (now - as_fitted):
             fitted = near[int(np.argmin(as_named))]
-        return one._replace(candidate=fitted)
+        return hypothesis._replace(candidate=fitted)
 
-    def _minimize_on_line(
+    def _find_cheapest_value(
         self,
-        candidate_at: Callable[[float], CandidateWiring],
-        middle: float,
+        make_candidate: Callable[[float], CandidateWiring],
+        start: float,
         step: float,
         bounds: tuple[float, float] | None = None,
     ) -> float:
-        """Return the value at which a candidate costs least, near `middle` and within the bounds.
+        """Find the value of a number for which the candidate made from it has the lowest cost.
+
+        The search is local: it starts at `start`.
 
         Args:
-            candidate_at: Returns the candidate for a value.
-            middle: First value.
+            make_candidate: Makes the candidate wiring for a value of the number.
+            start: First value.
             step: First distance between values.
-            bounds: Lower and upper bound, None for none.
+            bounds: Lower and upper bound of the value, None for none.
         """
-        few = self._likelihood.select_evenly_spread(max(200, self._settings.screened))
+        few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
         for _ in range(5):
-            values = middle + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
+            values = start + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
             if bounds is not None:
                 values = np.clip(values, *bounds)
             costs = self._likelihood.compute_total_costs(
-                [candidate_at(value) for value in values], few
+                [make_candidate(value) for value in values], few
             )
             best = int(costs.argmin())
-            middle = float(values[best])
+            start = float(values[best])
             step *= 1.0 if best in (0, len(values) - 1) else 0.35
-        return middle
+        return start
 
-    def _describe_hypothesis(self, one: Hypothesis) -> str:
-        """Return a hypothesis as text."""
-        of = self._recording.actuators if one.is_motor else self._recording.ids
-        return f"{one.kind}: {one.name or ', '.join(of[m] for m in one.members)}"
+    def _describe_hypothesis(self, hypothesis: Hypothesis) -> str:
+        """Return the kind and the members of a hypothesis as text."""
+        of = self._recording.actuators if hypothesis.is_motor else self._recording.ids
+        return (
+            f"{hypothesis.kind}: {hypothesis.name or ', '.join(of[m] for m in hypothesis.members)}"
+        )
 
     # What is reported
 
     def _drop_unneeded_changes(
-        self, found: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
+        self, changes: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
-        """Return the candidate without changes that explain nothing beside the others."""
+        """Return the candidate without those changes that the other changes make unnecessary.
+
+        Args:
+            changes: All changes of the candidate from the wiring file.
+            candidate: The corrected wiring.
+            ticks: (K,) indices of the ticks that are compared.
+        """
         settings = self._settings
         costs = self._compute_tick_costs(candidate, ticks)
-        for one in found:
+        for one in changes:
             if one.what == "gain":
                 continue  # judged by its effect
             members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
@@ -1038,7 +1204,7 @@ class _Search:
                 gain = evidence.gain
                 if some == one.members:
                     needed = float(gain.sum()) >= settings.min_gain and (
-                        self._is_mean_gain_positive(gain) or self._is_consistent(gain, 0.0)
+                        self._is_mean_gain_positive(gain) or self._are_gains_consistent(gain, 0.0)
                     )
                     needed |= evidence.restored >= settings.min_restored and one.what != "unusable"
                 else:  # a part is wrong like the whole, unless the readings contradict that
@@ -1048,16 +1214,22 @@ class _Search:
                     costs = self._compute_tick_costs(candidate, ticks)
         return candidate
 
-    def _list_changes(
-        self, candidate: CandidateWiring, taken: Sequence[Hypothesis]
+    def _list_changes_of_file(
+        self, candidate: CandidateWiring, accepted: Sequence[Hypothesis]
     ) -> list[_Change]:
-        """Return the differences between a candidate and the wiring file, as they are reported."""
+        """Return the differences between a candidate and the wiring file, grouped for the report.
+
+        Args:
+            candidate: The corrected wiring.
+            accepted: The hypotheses that were accepted; members that one of them changed together
+                are reported together.
+        """
         nominal, found = self._configured, []
-        groups = [one.members for one in taken if one.is_group and not one.is_motor]
+        groups = [one.members for one in accepted if one.is_group and not one.is_motor]
         moved = np.flatnonzero(candidate.slots != nominal.slots)
         found += [
             _Change("slots", cycle)
-            for cycle in _group_by_permutation(candidate.slots, moved, taken)
+            for cycle in _group_by_permutation(candidate.slots, moved, accepted)
         ]
         unusable = np.flatnonzero(candidate.unusable & self._heard)
         found += [_Change("unusable", (int(k),)) for k in unusable]
@@ -1069,11 +1241,11 @@ class _Search:
         found += [
             _Change("line", members, True) for members in _group_by_factor(scaled, factors, groups)
         ]
-        groups = [one.members for one in taken if one.is_group and one.is_motor]
+        groups = [one.members for one in accepted if one.is_group and one.is_motor]
         moved = np.flatnonzero(candidate.motors != nominal.motors)
         found += [
             _Change("motors", cycle)
-            for cycle in _group_by_permutation(candidate.motors, moved, taken, True)
+            for cycle in _group_by_permutation(candidate.motors, moved, accepted, True)
         ]
         driven = [int(m) for m in np.flatnonzero(~np.isclose(candidate.gain, 1.0))]
         found += [
@@ -1085,13 +1257,25 @@ class _Search:
     def _revert_change(
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
-        """Return the candidate with one change undone for these members."""
-        return _copy_changed_values(candidate, self._configured, change.what, members)
+        """Return the candidate with one change undone for some of its members.
+
+        Args:
+            candidate: The corrected wiring.
+            change: The change to undo.
+            members: Indices of the channels or actuators for which it is undone.
+        """
+        return _copy_with_values_of(candidate, self._configured, change.what, members)
 
     def _make_finding(
         self, change: _Change, candidate: CandidateWiring, log_odds: float
     ) -> Finding:
-        """Return the finding that describes one change."""
+        """Return the finding that describes one change of the wiring file.
+
+        Args:
+            change: The change.
+            candidate: The corrected wiring, which holds the new values.
+            log_odds: Nats by which the recording is more likely with the change than without it.
+        """
         recording, what = self._recording, change.what
         of = recording.actuators if what in ("motors", "gain") else recording.ids
         names = tuple(of[m] for m in change.members)
@@ -1130,7 +1314,9 @@ class _Search:
         shifted = not np.isclose(candidate.offset[first], self._configured.offset[first])
         offset = float(candidate.offset[first]) if shifted else None
         inverted = bool(self._binary[first]) and shifted and factor < 0
-        kind, text = _describe_scale_and_offset(factor, offset, self._configured, first, inverted)
+        kind, text = _describe_wrong_scale_or_offset(
+            factor, offset, self._configured, first, inverted
+        )
         correction = f"scale: {_format_number(candidate.scale[first])}" if factor != 1.0 else ""
         if len(names) > 1:
             correction = f"scale times {_format_number(factor)}"
@@ -1138,11 +1324,19 @@ class _Search:
             correction += f"{', ' if correction else ''}offset: {_format_number(offset)}"
         return Finding(kind, names, text, correction, log_odds, factor, offset)
 
-    def _make_motor_finding(self, names: tuple[str, ...], gain: float, log_odds: float) -> Finding:
-        """Return the finding that describes motors with this gain."""
+    def _make_motor_finding(
+        self, actuators: tuple[str, ...], gain: float, log_odds: float
+    ) -> Finding:
+        """Return the finding that actuators act too strongly, too weakly, reversed or not at all.
+
+        Args:
+            actuators: Names of the actuators.
+            gain: How strongly they react, relative to what the model expects.
+            log_odds: Nats by which the recording is more likely with this gain than with 1.
+        """
         if gain == 0.0:
             return Finding(
-                "motor dead", names, "does nothing",
+                "motor dead", actuators, "does nothing",
                 "look at its power, its driver and the name of its command; one that is"
                 " reversed and pushes against an end stop looks the same",
                 log_odds, factor=0.0, fixable=False,
@@ -1153,20 +1347,26 @@ class _Search:
         if kind == "motor gain":
             text = f"acts {abs(gain):.3g} times as strong as it should"
             text += ", and the wrong way" if gain < 0 else ""
-        return Finding(kind, names, text, f"scale times {_format_number(factor)}", log_odds, factor)
+        return Finding(
+            kind, actuators, text, f"scale times {_format_number(factor)}", log_odds, factor
+        )
 
-    def _explain_unjudged_parts(
+    def _find_undetectable_mistakes(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Unseen, ...]:
-        """Return the mistakes that this recording would not show.
+        """Find the mistakes that could not be found in this recording if the wiring had them.
 
-        Each mistake is made on purpose. It is listed if the search would not accept its correction,
-        also if the recording is even likelier with it.
+        Each mistake is made on purpose. It is undetectable if the search would not accept its
+        correction. A channel that was never read is listed too.
+
+        Args:
+            candidate: The corrected wiring, to which the mistakes are added.
+            ticks: (K,) indices of the ticks that are compared.
         """
         never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
         found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
-        tests = self._list_tests(candidate)
-        few = self._likelihood.select_evenly_spread(self._settings.screened)
+        tests = self._list_deliberate_mistakes(candidate)
+        few = self._likelihood.select_evenly_spread_ticks(self._settings.screened)
         costs = self._likelihood.compute_total_costs(
             [candidate, *(one[0].candidate for one in tests)], few
         )
@@ -1181,8 +1381,11 @@ class _Search:
                 found.append(Unseen(one.kind, tuple(of[m] for m in one.members), hint))
         return tuple(dict.fromkeys(found))
 
-    def _list_tests(self, candidate: CandidateWiring) -> list[tuple[Hypothesis, str]]:
-        """Return single mistakes that are made on purpose, with the movement that shows each."""
+    def _list_deliberate_mistakes(self, candidate: CandidateWiring) -> list[tuple[Hypothesis, str]]:
+        """Return single mistakes to be made on purpose, each with a hint for the user.
+
+        The hint says how the robot must move so that the mistake can be found.
+        """
         tests = []
         usable = np.flatnonzero(self._heard & ~candidate.unusable).tolist()
         for k in usable:
@@ -1213,15 +1416,20 @@ class _Search:
             tests.append((Hypothesis("motors swapped", (a, b), crossed), hint))
         return tests
 
-    def _make_notes(self, excess: float, found: bool) -> list[str]:
-        """Return remarks on the lag of all readings and on an excess that no mistake explains."""
+    def _make_notes(self, excess: float, any_found: bool) -> list[str]:
+        """Return remarks on the lag of all readings, and on an excess that no mistake explains.
+
+        Args:
+            excess: Mean nats by which a tick costs more than usual under the corrected wiring.
+            any_found: Whether any mistake was found.
+        """
         notes = []
         if lag := self._likelihood.lag:
             notes.append(
                 f"all readings are {lag} tick{'s' * (lag > 1)} late: no mistake of the wiring"
             )
         usual = self._settings.misfit * len(self._recording.ids)
-        if excess > usual and found:
+        if excess > usual and any_found:
             notes.append(
                 f"apart from these findings the excess NLL is {excess:.0f} nats a tick, as of a"
                 " robot that has fallen: correct the wiring, then check again"
@@ -1245,7 +1453,7 @@ class _TickCosts(NamedTuple):
 
 
 class CostEvidence(NamedTuple):
-    """What speaks for a hypothesis; see `_Search._compare_costs`."""
+    """Evidence for a hypothesis: how the costs of ticks change with its correction."""
 
     gain: np.ndarray
     """(K,) nats that it explains in each tick."""
@@ -1259,7 +1467,7 @@ class CostEvidence(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """Members that differ from the wiring file in one respect."""
+    """One difference between a candidate and the wiring file, in some channels or actuators."""
 
     what: str
     """One of: slots, line (scale and offset), delay, unusable, motors, gain."""
@@ -1281,24 +1489,27 @@ FIELDS = {
 
 
 def _compute_median_effect(effects: np.ndarray) -> float:
-    """Return the median of motor effects, limited to a plausible range; NaN is left out."""
+    """Return the median of the motors' effects, limited to a range from 0.3 to 1.
+
+    NaN is left out. Without any number the result is 1.
+    """
     known = effects[~np.isnan(effects)]
     return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
 
 
-def _copy_changed_values(
-    candidate: CandidateWiring, other: CandidateWiring, what: str, members: Sequence[int]
+def _copy_with_values_of(
+    candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
 ) -> CandidateWiring:
-    """Return a copy of `candidate` that takes over one kind of values from `other`.
+    """Return a copy of `candidate` in which some members have the values of `other`.
 
     Args:
         candidate: The candidate to copy.
-        other: The candidate whose values are taken over.
-        what: The kind of values, a key of `FIELDS`.
-        members: The indices of the channels or motors concerned.
+        other: The candidate from which the values come.
+        kind: The kind of values, a key of `FIELDS`.
+        members: The indices of the channels or motors whose values are replaced.
     """
     changed = {}
-    for name in FIELDS[what]:
+    for name in FIELDS[kind]:
         values = getattr(candidate, name).copy()
         values[list(members)] = getattr(other, name)[list(members)]
         changed[name] = values
@@ -1306,11 +1517,21 @@ def _copy_changed_values(
 
 
 def _group_by_permutation(
-    slots: np.ndarray, moved: np.ndarray, taken: Sequence[Hypothesis], motors: bool = False
+    slots: np.ndarray, moved: np.ndarray, accepted: Sequence[Hypothesis], motors: bool = False
 ) -> list[tuple[int, ...]]:
-    """Return the moved members, those of one exchange together."""
+    """Group channels or motors that changed places, each exchange in a group of its own.
+
+    Args:
+        slots: For each channel or motor the index of the one whose place it has now.
+        moved: Indices of those that changed places.
+        accepted: The accepted hypotheses; members that one of them permuted stay in one group.
+        motors: Whether the indices are of motors, else of channels.
+
+    Returns:
+        The indices of each group.
+    """
     left, found = set(moved.tolist()), []
-    for one in taken:
+    for one in accepted:
         if one.kind in ("permuted", "motors permuted") and one.is_motor is motors:
             members = tuple(m for m in one.members if m in left)
             if members and {int(slots[m]) for m in members} == set(members):
@@ -1328,7 +1549,16 @@ def _group_by_permutation(
 def _group_by_factor(
     members: Sequence[int], factors: np.ndarray, groups: Sequence[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
-    """Return the members in groups with equal factors; a member without a group is alone."""
+    """Group channels or motors that changed by the same factor.
+
+    Args:
+        members: Indices of the changed channels or motors.
+        factors: Factor of every channel or motor, by index.
+        groups: Groups within which equal factors are reported together; a member of none is alone.
+
+    Returns:
+        The indices of each group.
+    """
     left, found = list(members), []
     for group in groups:
         inside = [m for m in group if m in left]
@@ -1338,10 +1568,21 @@ def _group_by_factor(
     return found + [(m,) for m in left]
 
 
-def _describe_scale_and_offset(
+def _describe_wrong_scale_or_offset(
     factor: float, offset: float | None, nominal: CandidateWiring, channel: int, inverted: bool
 ) -> tuple[str, str]:
-    """Return the kind of a wrong scale or offset, and a text that says what is wrong."""
+    """Describe a wrong scale, a wrong offset, or both.
+
+    Args:
+        factor: Factor by which the scale in the wiring file must be multiplied.
+        offset: The right offset; None if the offset in the file is right.
+        nominal: The wiring file, as a candidate.
+        channel: Index of the channel.
+        inverted: Whether the channel is binary and reads 1 for 0.
+
+    Returns:
+        The kind of the mistake, as in `Finding.kind`, and a text for the user.
+    """
     if inverted:
         return "inverted", "reads 1 where it should read 0, and 0 for 1"
     texts, kind = [], "offset"
@@ -1364,5 +1605,5 @@ def _describe_scale_and_offset(
 
 
 def _format_number(value: float) -> str:
-    """Return a number with the digits that matter in a wiring file."""
+    """Return a number as text with seven significant digits, as for a wiring file."""
     return f"{float(f'{value:.7g}'):g}" if abs(value) < 1e-4 else f"{value:.7g}"

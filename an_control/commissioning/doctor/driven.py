@@ -16,7 +16,10 @@ LOST_TICKS = 2.5
 
 
 class DrivenRecorder:
-    """Recorder of a tick for each command: the readings before it, and the action that it means.
+    """Recorder of a robot that somebody drives, with one tick for each command.
+
+    A tick consists of the newest readings before the command, and of the model's action that would
+    give this command.
 
     Args:
         wiring: The robot's wiring.
@@ -37,20 +40,22 @@ class DrivenRecorder:
         self._parts: list[np.ndarray | None] = [None] * len(self.messages)
         self._last_ns = 0
 
-    def add_message(self, number: int, message: Any, now_ns: int) -> None:
-        """Take a command message, and record a tick if it is of the first command topic.
+    def add_message(self, topic_index: int, message: Any, now_ns: int) -> None:
+        """Store the values of a command message; record a tick if it is of the first command topic.
+
+        No tick is recorded before every command topic has sent a message.
 
         Args:
-            number: Index of the command topic in the wiring.
-            message: The ROS message; one that does not fit the wiring is left out.
+            topic_index: Index of the command topic in the wiring.
+            message: The ROS message; one that does not fit the wiring is ignored.
             now_ns: Time of its arrival in ns.
         """
         try:
-            self._parts[number] = self.messages[number].read_values(message)
+            self._parts[topic_index] = self.messages[topic_index].read_values(message)
         except ValueError:
             return
         parts = [part for part in self._parts if part is not None]
-        if number == 0 and len(parts) == len(self._parts):
+        if topic_index == 0 and len(parts) == len(self._parts):
             self.add_command(np.concatenate(parts), now_ns)
 
     def add_command(self, values: np.ndarray, now_ns: int) -> None:

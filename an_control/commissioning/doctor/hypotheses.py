@@ -68,8 +68,10 @@ class Recording:
             scale: (N,) factors with which the readings were made; by default 1.
             offset: (N,) offsets with which the readings were made; by default 0.
             clip: (N, 2) bounds of the readings; by default infinite.
-            starts: (T,) ticks that do not follow from the one before; by default none.
-            groups: Indices of channels that one mistake is likely to affect together.
+            starts: (T,) True for a tick that does not directly follow the tick before it; by
+                default False.
+            groups: Indices of channels that one mistake is likely to affect together, by group
+                name.
         """
         count = len(ids)
         scale = np.ones(count) if scale is None else np.asarray(scale, float)
@@ -91,8 +93,8 @@ class CandidateWiring:
     Args:
         slots: (N,) for each channel, the index of the recorded channel whose field carries its
             signal.
-        scale: (N,) factors from raw numbers to readings.
-        offset: (N,) offsets of the readings.
+        scale: (N,) factors by which raw numbers are multiplied to get readings.
+        offset: (N,) offsets that are then added to get readings.
         delay: (N,) ticks by which each channel is later than the others.
         unusable: (N,) True for channels that carry no information: stuck, or noise only.
         motors: (A,) for each actuator, the index of the action element that moves it.
@@ -110,7 +112,7 @@ class CandidateWiring:
 
     @classmethod
     def from_recording(cls, recording: Recording) -> CandidateWiring:
-        """Return the candidate that equals the wiring file of the recording."""
+        """Return the wiring file with which the recording was made, as a candidate."""
         count, actions = len(recording.ids), recording.actions.shape[1]
         return cls(
             np.arange(count),
@@ -149,7 +151,12 @@ class CandidateWiring:
     def with_permuted_channels(
         self, channels: Sequence[int], others: Sequence[int]
     ) -> CandidateWiring:
-        """Return a copy in which `channels` get the signals of their counterparts in `others`."""
+        """Return a copy in which channels get the signals of others.
+
+        Args:
+            channels: Indices of the channels.
+            others: For each of them the index of the channel whose signal it gets.
+        """
         slots = self.slots.copy()
         slots[list(channels)] = self.slots[list(others)]
         return replace(self, slots=slots)
@@ -161,7 +168,12 @@ class CandidateWiring:
         return replace(self, gain=gain)
 
     def with_permuted_motors(self, motors: Sequence[int], others: Sequence[int]) -> CandidateWiring:
-        """Return a copy in which each of `motors` is moved by the action of the one in `others`."""
+        """Return a copy in which motors are moved by the actions of others.
+
+        Args:
+            motors: Indices of the motors.
+            others: For each of them the index of the motor whose action moves it.
+        """
         moved = self.motors.copy()
         moved[list(motors)] = self.motors[list(others)]
         return replace(self, motors=moved)
@@ -224,7 +236,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def penalty(self) -> float:
-        """Return the gain in log-likelihood (nats) below which the hypothesis does not count.
+        """Return how many nats a hypothesis must gain before it counts as likelier than none.
 
         It stands for the prior probability of the mistake and for its number of free parameters.
         """
@@ -236,7 +248,7 @@ PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0
 
 
 def find_id_groups(
-    ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None
+    ids: Sequence[str], more_groups: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, tuple]:
     """Return groups of two or more ids that one mistake may affect together.
 
@@ -245,7 +257,7 @@ def find_id_groups(
 
     Args:
         ids: Ids of channels, or names of actuators.
-        given: More groups, such as those of one source; None for none.
+        more_groups: Further groups to include, such as the channels of one source; None for none.
 
     Returns:
         Indices into `ids`, by the name of the group.
@@ -259,7 +271,7 @@ def find_id_groups(
         numbers = re.findall(r"\d+", id_)
         if len(numbers) == 1:
             found.setdefault(f"part {numbers[0]}", []).append(number)
-    groups = {name: tuple(members) for name, members in (given or {}).items()}
+    groups = {name: tuple(members) for name, members in (more_groups or {}).items()}
     groups |= {name: tuple(members) for name, members in found.items()}
     unique = {members: name for name, members in groups.items() if len(members) > 1}
     return {name: members for members, name in unique.items()}
@@ -278,12 +290,13 @@ def iterate_part_exchanges(
         groups: Indices into `ids`, by group name; see `find_id_groups`.
 
     Yields:
-        A description, the indices that change, and for each of them the index whose signal it gets.
+        A description, the indices of the channels that change, and for each of these the index of
+        the channel whose signal it gets.
     """
     families: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
     patterns: dict[str, dict[str, int]] = {}
     for number, id_ in enumerate(ids):
-        for pattern, index in _split_id(id_):
+        for pattern, index in _iterate_id_patterns(id_):
             patterns.setdefault(pattern, {})[index] = number
     for pattern, by_index in patterns.items():
         if 2 <= len(by_index) <= MOST_INDICES:
@@ -311,8 +324,12 @@ def iterate_part_exchanges(
                     yield f"{text} ({name})", channels, others
 
 
-def _split_id(id_: str) -> Iterator[tuple[str, str]]:
-    """Yield (pattern, part) for each number, side or end in an id, with "*" in its place."""
+def _iterate_id_patterns(id_: str) -> Iterator[tuple[str, str]]:
+    """Yield (pattern, part) for each number or side in an id.
+
+    The part is the number, or a word such as "left" or "front". The pattern is the id with a
+    placeholder instead of the part, so that "leg_1.knee" gives ("leg_*.knee", "1").
+    """
     for match in re.finditer(r"\d+", id_):
         yield f"{id_[: match.start()]}*{id_[match.end() :]}", match.group()
     for match in re.finditer(r"left|right|front|rear|back", id_, re.IGNORECASE):
@@ -321,14 +338,21 @@ def _split_id(id_: str) -> Iterator[tuple[str, str]]:
         yield f"{id_[: match.start()]}{kind}{id_[match.end() :]}", side
 
 
-def _iterate_permutations(indices: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield rotations, pairwise exchanges and the reversal of parts, each with a description."""
-    count = len(indices)
+def _iterate_permutations(parts: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield rotations, pairwise exchanges and the reversal of parts of a robot.
+
+    Args:
+        parts: Numbers or names of the parts.
+
+    Yields:
+        A mapping from each part to the part whose place it takes, and a description.
+    """
+    count = len(parts)
     for turn in range(1, count):
-        to = {i: indices[(place + turn) % count] for place, i in enumerate(indices)}
-        yield to, f"rotated by {turn}" if count > 2 else f"{indices[0]} and {indices[1]} exchanged"
+        to = {i: parts[(place + turn) % count] for place, i in enumerate(parts)}
+        yield to, f"rotated by {turn}" if count > 2 else f"{parts[0]} and {parts[1]} exchanged"
     if count > 2:
-        for one, two in combinations(indices, 2):
-            yield {i: {one: two, two: one}.get(i, i) for i in indices}, f"{one} and {two} exchanged"
+        for one, two in combinations(parts, 2):
+            yield {i: {one: two, two: one}.get(i, i) for i in parts}, f"{one} and {two} exchanged"
     if count > 3:
-        yield dict(zip(indices, reversed(indices), strict=True)), "reversed"
+        yield dict(zip(parts, reversed(parts), strict=True)), "reversed"

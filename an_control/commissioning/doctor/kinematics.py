@@ -37,7 +37,9 @@ class RatePair(NamedTuple):
 
 
 def find_rate_pairs(recording: Recording, usable: np.ndarray) -> list[RatePair]:
-    """Return for each position the recorded channel whose values are its rate.
+    """Find for each recorded position the recorded channel whose values are its rate.
+
+    A channel is a position's rate if its values correlate with the changes of the position.
 
     Args:
         recording: The recording; scales and offsets are not used.
@@ -65,23 +67,25 @@ def find_rate_pairs(recording: Recording, usable: np.ndarray) -> list[RatePair]:
     return pairs
 
 
-def estimate_factor(
+def estimate_scale_factor(
     forward: ForwardModel,
     recording: Recording,
     candidate: CandidateWiring,
     members: Sequence[int],
 ) -> float | None:
-    """Return the factor by which the scales of channels must be multiplied to fit their rates.
+    """Estimate the factor by which channels' scales must be multiplied to fit their rates.
+
+    A position must change by its rate times the time. So a channel in `members` is compared with
+    its rate, or with the position that it is the rate of, if that is not in `members`.
 
     Args:
-        forward: The forward model, which must impute missing channels.
+        forward: The forward model; without imputation nothing is estimated.
         recording: The recording.
         candidate: The wiring before the correction.
         members: Indices of the channels that share one factor.
 
     Returns:
-        The absolute factor; None if no channel among the members has its rate (or the position that
-        it is the rate of) outside the members.
+        The absolute factor, the median over the members; None if nothing can be compared.
     """
     if not forward.imputes:
         return None
@@ -91,7 +95,7 @@ def estimate_factor(
         position, rate = channel_of.get(pair.position), channel_of.get(pair.rate)
         if position is None or rate is None or (position in inside) is (rate in inside):
             continue
-        expected = _measure_ratio(forward, position, rate)
+        expected = _predict_position_change_per_rate(forward, position, rate)
         seen = pair.ratio * candidate.scale[position] / candidate.scale[rate]
         if expected == 0.0 or seen == 0.0:
             continue
@@ -100,8 +104,14 @@ def estimate_factor(
     return float(np.median(factors)) if factors else None
 
 
-def _measure_ratio(forward: ForwardModel, position: int, rate: int) -> float:
-    """Return the predicted change of a position for each unit of its rate in a tick's middle."""
+def _predict_position_change_per_rate(forward: ForwardModel, position: int, rate: int) -> float:
+    """Return the change of a position in a tick that the model predicts for one unit of its rate.
+
+    Args:
+        forward: The forward model.
+        position: Index of the position's channel.
+        rate: Index of the rate's channel.
+    """
     rng = np.random.default_rng(0)
     span = forward.max_seen - forward.min_seen
     states = forward.typical + SPREAD * span * rng.standard_normal((STATES, len(span)))

@@ -43,11 +43,11 @@ scale.
 
 
 class Likelihood:
-    """Costs (negative log-likelihoods) of one recording under candidate wirings.
+    """Costs (negative log-likelihoods in nats) of one recording under candidate wirings.
 
     Args:
         forward: Forward model of the recording's N channels and A actuators.
-        recording: What was read and commanded.
+        recording: The recorded readings and actions.
         lag: Number of ticks by which all readings are late.
     """
 
@@ -72,16 +72,19 @@ class Likelihood:
         self._as_configured = np.log(np.abs(recording.scale))
         self._noise_costs = self._compute_noise_costs()
 
-    def select_evenly_spread(self, most: int) -> np.ndarray:
-        """Return `most` evenly spread entries of `ticks`, or all if there are fewer."""
-        if len(self.ticks) <= most:
+    def select_evenly_spread_ticks(self, max_ticks: int) -> np.ndarray:
+        """Return the indices of `max_ticks` evenly spread ticks of the recording.
+
+        Only ticks whose next tick can be predicted are selected; all of these if there are fewer.
+        """
+        if len(self.ticks) <= max_ticks:
             return self.ticks
-        return self.ticks[np.linspace(0, len(self.ticks) - 1, most).astype(int)]
+        return self.ticks[np.linspace(0, len(self.ticks) - 1, max_ticks).astype(int)]
 
     def compute_signals(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the readings in these ticks under each of H candidate wirings.
+        """Return what the channels read in some ticks under each of H candidate wirings.
 
         Args:
             candidates: The H candidates.
@@ -115,7 +118,7 @@ class Likelihood:
     def compute_actions(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the actions that moved the robot after these ticks, under each candidate.
+        """Return the actions that move the robot from some ticks to the next, under candidates.
 
         Args:
             candidates: The H candidates.
@@ -134,7 +137,15 @@ class Likelihood:
     def compute_total_costs(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the summed cost (H,) in nats of these ticks (K,) under each of H candidates."""
+        """Return the cost of the recording, summed over some ticks, under each of H candidates.
+
+        Args:
+            candidates: The H candidates.
+            ticks: (K,) indices of the ticks from which the next one is predicted.
+
+        Returns:
+            (H,) costs in nats.
+        """
         found, step = [], max(1, ROWS // max(1, len(ticks)))
         for first in range(0, len(candidates), step):
             found.append(self.compute_costs(candidates[first : first + step], ticks).sum((1, 2)))
@@ -185,25 +196,26 @@ class Likelihood:
         return costs
 
     @staticmethod
-    def _fit_error_factors(square: np.ndarray) -> np.ndarray:
-        """Return the most likely error factor for each channel and `BLOCK` ticks.
+    def _fit_error_factors(squared_errors: np.ndarray) -> np.ndarray:
+        """Return the factors by which errors are most likely larger than the model predicts.
 
-        The factor may change from block to block, because a robot that has fallen is explained
-        badly only from then on.
+        A channel has one factor for each `BLOCK` ticks. It may change from block to block, because
+        a robot that has fallen is explained badly only from then on.
 
         Args:
-            square: (H, K, N) squared errors in squared scales, divided by the degrees of freedom.
+            squared_errors: (H, K, N) squares of the errors divided by their predicted scales,
+                divided by the degrees of freedom.
 
         Returns:
-            (H, K, N) factors, one of `ERROR_FACTORS`.
+            (H, K, N) factors, each one of `ERROR_FACTORS`.
         """
-        ticks = square.shape[1]
+        ticks = squared_errors.shape[1]
         firsts = np.arange(0, ticks, BLOCK)
         lengths = np.diff(np.append(firsts, ticks))
-        least = 2.0 * np.add.reduceat(np.log1p(square), firsts, axis=1)
+        least = 2.0 * np.add.reduceat(np.log1p(squared_errors), firsts, axis=1)
         best = np.ones_like(least)
         for factor in ERROR_FACTORS[1:]:
-            wider = 2.0 * np.add.reduceat(np.log1p(square / factor**2), firsts, axis=1)
+            wider = 2.0 * np.add.reduceat(np.log1p(squared_errors / factor**2), firsts, axis=1)
             wider += lengths[:, None] * np.log(factor)
             better = wider < least
             least = np.where(better, wider, least)
@@ -214,28 +226,42 @@ class Likelihood:
     def compute_mean_excess_costs(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
-        """Return each channel's mean cost above its usual one.
+        """Return by how much each channel's mean cost exceeds its usual cost.
+
+        The usual cost is that in the model's validation.
 
         Args:
             candidate: The wiring under which the readings are explained.
             ticks: (K,) indices of the ticks from which the next one is predicted.
 
         Returns:
-            (N,) nats in a tick above the cost in the model's validation; 0 for unusable channels.
+            (N,) nats a tick; 0 for unusable channels.
         """
         costs = self.compute_costs([candidate], ticks)[0]
         found: np.ndarray = self.subtract_usual_costs(costs, candidate).mean(0)
         return found
 
     def subtract_usual_costs(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
-        """Return costs (K, N) above those in the model's validation; 0 for unusable channels."""
+        """Return by how much costs exceed the usual ones, which the model's validation measured.
+
+        Args:
+            costs: (K, N) costs in nats.
+            candidate: The candidate wiring under which they were computed.
+
+        Returns:
+            (K, N) the differences; 0 for unusable channels.
+        """
         above = costs + np.log(np.abs(candidate.scale)) - self.forward.usual_costs
         found: np.ndarray = np.where(candidate.unusable, 0.0, above)
         return found
 
     @one_blas_thread
     def impute_channels(self, candidate: CandidateWiring) -> None:
-        """Estimate each channel from all others under this candidate; store it in `imputed`."""
+        """Estimate what each channel reads from all other channels, and store it in `imputed`.
+
+        Args:
+            candidate: The wiring under which the readings are explained.
+        """
         forward = self.forward
         (signals,) = self.compute_signals([candidate])
         if not forward.imputes:
@@ -262,20 +288,20 @@ class Likelihood:
 
     @one_blas_thread
     def estimate_motor_effects(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
-        """Return how much each motor does of what the model expects.
+        """Return each motor's effect, relative to the effect that the model expects.
 
         Each motor's effect is the coefficient in a regression of the measured changes on those that
-        the model expects of the motors, both without their means over `BLOCK` ticks. So it also
-        holds where the model is wrong about everything that the motors do not change, as on a robot
-        that lies on the ground.
+        the model expects of the motors, both without their means over `BLOCK` ticks. So the
+        estimate also holds where the model is wrong about everything that the motors do not change,
+        as on a robot that lies on the ground.
 
         Args:
             candidate: The wiring under which the readings are explained.
             ticks: (K,) indices of the ticks from which the next one is predicted.
 
         Returns:
-            (A,) 1 as expected, 0 no effect, -1 the opposite effect; also 1 if no channel shows it;
-            NaN if the channels that show it best are unusable.
+            (A,) 1 for the expected effect, 0 for none, -1 for the opposite one. A motor whose
+            effect no channel shows counts as 1. NaN if the channels that show it best are unusable.
         """
         forward, motors = self.forward, range(len(candidate.motors))
         (signals,) = self.compute_signals([candidate])
@@ -306,25 +332,27 @@ class Likelihood:
         own = np.where(moved[:, None], size**2 / np.maximum(size.sum(1, keepdims=True), 1e-9), 0.0)
         effect, scale = effect[:, use], scale[:, use]
         effects = [
-            self._estimate_effect(motor, error, effect, scale, own[use, motor]) for motor in motors
+            self._fit_motor_effect(motor, error, effect, scale, own[use, motor]) for motor in motors
         ]
         best = np.argsort(-own, axis=0)[:OWN_CHANNELS]
         return np.where(candidate.unusable[best].all(0), np.nan, effects)
 
     @one_blas_thread
-    def estimate_free_effect(self, candidate: CandidateWiring, motor: int) -> float | None:
+    def estimate_motor_effect_where_free(
+        self, candidate: CandidateWiring, motor: int
+    ) -> float | None:
         """Return a motor's effect in the ticks in which its joint is free to move.
 
         The joint's position is the smoother one of the two channels that the motor moves most. The
-        ticks near the position that it takes most often, as at an end stop, are left out.
+        ticks near the position that the joint has most often, as at an end stop, are left out.
 
         Args:
             candidate: The wiring under which the readings are explained.
             motor: Index of the motor.
 
         Returns:
-            1 as expected, 0 no effect, -1 the opposite effect; None if too few ticks are left or
-            the motor is hardly used in them.
+            1 for the expected effect, 0 for none, -1 for the opposite one; None if too few ticks
+            are left or the motor is hardly used in them.
         """
         forward, ticks = self.forward, self.ticks
         (now,) = self.compute_signals([candidate], ticks)
@@ -357,20 +385,22 @@ class Likelihood:
         return float((expected * error).sum() / (expected**2).sum())
 
     @staticmethod
-    def _estimate_effect(
-        motor: int, error: np.ndarray, effect: np.ndarray, scale: np.ndarray, own: np.ndarray
+    def _fit_motor_effect(
+        motor: int, error: np.ndarray, effect: np.ndarray, scale: np.ndarray, relevance: np.ndarray
     ) -> float:
-        """Return the effect of one motor, by the channels that it moves most and others least.
+        """Return the effect of one motor, relative to the effect that the model expects.
+
+        It is fitted to the channels that this motor moves most and the other motors least.
 
         Args:
             motor: Index of the motor.
             error: (K, N) measured changes less those expected without any motor.
             effect: (K, N, A) changes expected of each motor.
             scale: (K, N) scales of the prediction error.
-            own: (N,) how much each channel shows of this motor.
+            relevance: (N,) how strongly each channel shows the effect of this motor.
         """
-        channels = np.argsort(-own)[:OWN_CHANNELS]
-        if own[channels[0]] < LEAST_OWN:
+        channels = np.argsort(-relevance)[:OWN_CHANNELS]
+        if relevance[channels[0]] < LEAST_OWN:
             return 1.0
         error, effect, scale = error[:, channels], effect[:, channels], scale[:, channels]
         weight, found = 1.0 / scale, np.ones(effect.shape[-1])
@@ -387,7 +417,11 @@ class Likelihood:
         return float(found[motor])
 
     def _compute_noise_costs(self) -> np.ndarray:
-        """Return the cost (T, N) of each channel's changes if the channel were mere noise."""
+        """Return what the changes of each channel would cost if the channel were mere noise.
+
+        Returns:
+            (T, N) costs in nats.
+        """
         raw = self.recording.raw
         change = np.full_like(raw, np.nan)
         change[1:] = np.diff(raw, axis=0)
@@ -401,17 +435,17 @@ class Likelihood:
         costs = 2.0 * np.log1p((change / scale) ** 2 / FREEDOM) + np.log(scale)
         return np.nan_to_num(costs)
 
-    def _compute_binary_costs(self, reads: np.ndarray, chance: np.ndarray) -> np.ndarray:
-        """Return the costs of channels that read 0 or 1.
+    def _compute_binary_costs(self, readings: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+        """Return the costs in nats of channels that read 0 or 1.
 
         Args:
-            reads: (..., B) readings of the B binary channels.
-            chance: (..., B) predicted probabilities that they read 1.
+            readings: (..., B) readings of the B binary channels.
+            probabilities: (..., B) predicted probabilities that they read 1.
         """
         least = F32(self._costs.min_probability)
-        likely = np.clip(chance, least, 1.0 - least)
+        likely = np.clip(probabilities, least, 1.0 - least)
         one, zero = (
-            1.0 / (1.0 + ((reads - level) / self._width) ** 2 / FREEDOM) ** 2
+            1.0 / (1.0 + ((readings - level) / self._width) ** 2 / FREEDOM) ** 2
             for level in (F32(1.0), F32(0.0))
         )
         mixed = likely * one + (1.0 - likely) * zero + F32(self._costs.min_likelihood)
@@ -420,7 +454,10 @@ class Likelihood:
 
 
 def _subtract_block_means(values: np.ndarray) -> np.ndarray:
-    """Return values (T, ...) less their means over each `BLOCK` ticks."""
+    """Subtract from values (T, ...) their means over each block of `BLOCK` ticks.
+
+    T must be a multiple of `BLOCK`.
+    """
     blocks = values.reshape(-1, BLOCK, *values.shape[1:])
     found: np.ndarray = (blocks - blocks.mean(1, keepdims=True)).reshape(values.shape)
     return found

@@ -15,7 +15,7 @@ from an_control.wiring import Wiring
 
 
 class LiveRecorder(DrivenRecorder):
-    """Recorder of a running robot, see `DrivenRecorder`.
+    """Recorder of a running robot, with one tick for each command; see `DrivenRecorder`.
 
     Args:
         wiring: The robot's wiring.
@@ -40,6 +40,6 @@ class LiveRecorder(DrivenRecorder):
         """Release the sources' subscriptions."""
         self._inputs.close()
 
-    def _record_command(self, number: int, message: Any) -> None:
-        """Take a command message that came now."""
-        self.add_message(number, message, time.monotonic_ns())
+    def _record_command(self, topic_index: int, message: Any) -> None:
+        """Add a command message that has just arrived; see `DrivenRecorder.add_message`."""
+        self.add_message(topic_index, message, time.monotonic_ns())

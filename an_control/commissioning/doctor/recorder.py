@@ -12,10 +12,12 @@ from an_control.wiring import ChannelTable, Wiring
 
 
 class ReadingsRecorder:
-    """Stores messages as a policy node does, and records the raw numbers of their fields.
+    """Recorder of the raw numbers that the wired message fields hold in each tick.
+
+    The robot's messages are stored in `table`, the channel table, as in a policy node.
 
     Args:
-        wiring: The robot's wiring; clipping is left out of what is recorded.
+        wiring: The robot's wiring; the recorded readings are not clipped.
         model: The model whose channels and actuators are recorded.
     """
 
@@ -36,20 +38,21 @@ class ReadingsRecorder:
 
     @property
     def table(self) -> ChannelTable:
-        """The channel table; store the robot's messages there."""
+        """The channel table, in which the caller stores the robot's messages."""
         return self._table
 
     def mark_gap(self) -> None:
-        """Mark the next tick as one that does not follow from the last one."""
+        """Mark the next tick as one that does not directly follow the tick before it."""
         self._start = True
 
     def add_tick(self, action: np.ndarray, now_ns: int, stamp_ns: int | None = None) -> None:
-        """Record one tick.
+        """Record one tick: the newest readings, and the action that is sent after them.
 
         Args:
-            action: (A,) action that is sent after the present readings.
-            now_ns: Time at which the readings' age is judged, in ns.
-            stamp_ns: Time by the clock of the messages' stamps, None if stamps are not used.
+            action: (A,) the action.
+            now_ns: Present time in ns, from which the age of readings is computed.
+            stamp_ns: Present time by the clock of the messages' stamps, None if stamps are not
+                used.
         """
         readings, configs = self._table.read(now_ns, stamp_ns), self._table.configs
         raw = np.full(len(self._ids), np.nan)
@@ -64,7 +67,7 @@ class ReadingsRecorder:
         self._start = False
 
     def make_recording(self) -> Recording:
-        """Return all recorded ticks."""
+        """Return a recording of all ticks so far."""
         count = len(self._ids)
         scale, offset = np.ones(count), np.zeros(count)
         clip = np.tile([-np.inf, np.inf], (count, 1))

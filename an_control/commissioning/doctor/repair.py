@@ -19,7 +19,7 @@ from an_control.wiring.messages import parse_field
 
 
 class Repair:
-    """The text of a wiring file and its corrections.
+    """The text of a wiring file, and the corrections that are written into it.
 
     Args:
         text: Text of the file.
@@ -38,10 +38,10 @@ class Repair:
         self.left: list[str] = []
         """Corrections that the text cannot express, one sentence each."""
 
-    def write_candidate(self, candidate: CandidateWiring) -> None:
-        """Write the differences between this candidate and the recording's wiring into the text."""
-        self._write_channels(candidate)
-        self._write_actuators(candidate)
+    def write_corrections(self, candidate: CandidateWiring) -> None:
+        """Write those values of a candidate wiring into the text that differ from the file's."""
+        self._write_channel_corrections(candidate)
+        self._write_actuator_corrections(candidate)
 
     @property
     def diff(self) -> str:
@@ -53,8 +53,8 @@ class Repair:
         )  # fmt: skip
         return "".join(lines)
 
-    def _write_channels(self, candidate: CandidateWiring) -> None:
-        """Write the fields, scales and offsets of the channels."""
+    def _write_channel_corrections(self, candidate: CandidateWiring) -> None:
+        """Write the candidate's fields, scales and offsets of channels into the text."""
         recording = self._recording
         ids = {id_: place for place, id_ in enumerate(recording.ids)}
         entries = {one.id: one for one in self._wiring.channels}
@@ -97,8 +97,8 @@ class Repair:
                 if not np.isclose(shift[0], config.offset):
                     self._set_value(path, "offset", _format_number(float(shift[0])))
 
-    def _write_actuators(self, candidate: CandidateWiring) -> None:
-        """Write the scales and fields of the actuators."""
+    def _write_actuator_corrections(self, candidate: CandidateWiring) -> None:
+        """Write the candidate's scales and fields of actuators into the text."""
         command, number = self._wiring.command, 0
         for place, message in enumerate(command.messages):
             path: tuple[Any, ...] = ("command",)
@@ -120,7 +120,12 @@ class Repair:
             self._swap_actuators(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
 
     def _swap_actuators(self, action: int, motor: int) -> None:
-        """Let element `action` of the action drive the field of actuator `motor`."""
+        """Let an element of the action drive the field of another actuator.
+
+        Args:
+            action: Index of the element in the model's action.
+            motor: Index of the actuator whose field it drives, in the model's order.
+        """
         command = self._wiring.command
         name = command.names[self._places.index(action)]
         other = command.names[self._places.index(motor)]
@@ -140,7 +145,13 @@ class Repair:
             self._set_value((*path, "actuators", own.name), "field", _quote_for_yaml(field))
 
     def _set_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
-        """Write `key: value` into the mapping at `path` of the YAML text."""
+        """Write `key: value` into a mapping of the YAML text.
+
+        Args:
+            path: Keys and list indices that lead to the mapping.
+            key: The key; an existing one gets the new value.
+            value: The value as YAML text.
+        """
         node: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
         for step in path:
             if isinstance(step, int):
@@ -164,8 +175,14 @@ class Repair:
         self.text = self.text[:end] + addition + self.text[end:]
 
 
-def _format_element_path(field: str, name: str, place: int) -> str:
-    """Return the path of one actuator's value in a field that several actuators share."""
+def _format_element_path(field: str, name: str, index: int) -> str:
+    """Return the path of one actuator's value in a field that several actuators share.
+
+    Args:
+        field: Path of the field.
+        name: Name of the actuator.
+        index: Index of the actuator in the message.
+    """
     if "*" in field:
         return field.replace("*", name)
     try:
@@ -173,7 +190,7 @@ def _format_element_path(field: str, name: str, place: int) -> str:
     except (ValueError, IndexError):
         last = field
     named = last in ("position", "velocity", "effort")
-    return f"{field}[{name}]" if named else f"{field}[{place}]"
+    return f"{field}[{name}]" if named else f"{field}[{index}]"
 
 
 def _quote_for_yaml(text: str) -> str:

@@ -22,7 +22,7 @@ WORDS = {
 """How the kinds of mistakes that would not show are named."""
 
 
-def make_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """Return one table row for each finding, with values by column name."""
     return [
         {
@@ -36,7 +36,10 @@ def make_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 
 
 def list_problems(diagnosis: Diagnosis) -> list[str]:
-    """Return one sentence for each finding, and one for equally likely alternatives."""
+    """Return the problems of a diagnosis as sentences.
+
+    There is one sentence for each finding, and one for all alternatives that are as likely.
+    """
     found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:
         others = " or ".join(diagnosis.alternatives)
@@ -48,26 +51,27 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
 
 
 def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
-    """Return the remarks of a diagnosis that are no findings, one sentence each.
+    """Return the remarks of a diagnosis that are not findings, one sentence each.
 
     Args:
         diagnosis: The diagnosis.
-        repair: The corrected file, None if there is none.
+        repair: The corrected file, whose remaining corrections are listed; None if there is none.
     """
     said = [f"doctor: {note}" for note in diagnosis.notes]
     said += [
         f"doctor: not detectable in this recording: {text}"
-        for text in _list_unseen(diagnosis.unseen)
+        for text in _describe_unseen_mistakes(diagnosis.unseen)
     ]
     if repair is not None:
         said += [f"doctor: not in the corrected file: {text}" for text in repair.left]
     return said
 
 
-def _list_unseen(unseen: Sequence[Unseen]) -> list[str]:
-    """Return the mistakes that would not show, with the movement that shows them.
+def _describe_unseen_mistakes(unseen: Sequence[Unseen]) -> list[str]:
+    """Return sentences on the mistakes that could not be found if they existed.
 
-    Channels with the same mistakes and hint share a line, and so do all exchanges.
+    Each sentence names channels, their mistakes, and the movement with which these could be found.
+    Channels with the same mistakes and movement share a sentence, and so do all exchanges.
     """
     kinds: dict[tuple[str, str], list[str]] = {}
     exchanged: dict[str, None] = {}
@@ -88,6 +92,6 @@ def _list_unseen(unseen: Sequence[Unseen]) -> list[str]:
 
 
 def _format_names(members: tuple[str, ...]) -> str:
-    """Return names as a list, shortened after `SHOWN`."""
+    """Return names as a list in a text, of which only the first `SHOWN` are named."""
     more = len(members) - SHOWN
     return ", ".join(members[:SHOWN]) + (f" and {more} more" if more > 0 else "")

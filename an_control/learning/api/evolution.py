@@ -238,7 +238,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     """
     from an_control.learning.es.search import Search
     from an_control.learning.rollout.processes import make_rollout_engine
-    from an_control.learning.runs.run_folder import RunFolder, find_units
+    from an_control.learning.runs.run_folder import RunFolder, read_or_measure_units
     from an_control.learning.runs.run_loop import RunLoop
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -247,7 +247,9 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     options.check_options()
     environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
-    units = Units.from_task(model.task) if model else find_units(options.out, environment)
+    units = (
+        Units.from_task(model.task) if model else read_or_measure_units(options.out, environment)
+    )
     env = make_environment(environment, units)
     task = describe_task(env, options.task, environment)
     if model is not None:  # keep keys that the environment does not define

@@ -34,7 +34,7 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
 from an_control.learning.runs.card import compute_standard_error
-from an_control.learning.runs.run_folder import EpisodeRecordings, find_units, to_tensors
+from an_control.learning.runs.run_folder import EpisodeRecordings, read_or_measure_units, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
@@ -112,7 +112,7 @@ class Dagger:
         elif teacher.layers is not None or teacher.units:
             units = teacher.units
         else:  # a function, which takes the environment's numbers
-            units = find_units(folder, environment)
+            units = read_or_measure_units(folder, environment)
         self._env = make_environment(environment, units)
         choices = get_choice_group_sizes(self._env)
         self._teacher = convert_teacher_units(teacher, units)

@@ -37,7 +37,7 @@ from an_control.learning.training_disturbances import (
     draw_merged_disturbances,
     draw_one_disturbance,
     make_disturber,
-    make_sorted_ids,
+    make_placeholder_ids,
 )
 from an_control.learning.yaml_settings import Share
 from an_control.policy import Policy
@@ -104,7 +104,7 @@ def record_episode(
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
     disturbed = make_disturber(channels, disturbance, rng)
-    episode = LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
+    episode = LiveEpisode(env, seed, disturbed, make_placeholder_ids(channels))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
     newest = NewestReadings()
@@ -291,7 +291,9 @@ class StudentDriver:
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        own = self._policy.step_array(tick.values, tick.ids or make_sorted_ids(len(tick.values)))
+        own = self._policy.step_array(
+            tick.values, tick.ids or make_placeholder_ids(len(tick.values))
+        )
         return self._noise.add_noise(label if self._teaching else own)
 
 
@@ -540,7 +542,9 @@ class DaggerStreams:
         steps, channels = observations.shape
         if drawn.is_active_on("readings"):
             seed = int(self._rng.integers(2**31))
-            return Disturber(make_sorted_ids(channels), drawn, seed).disturb_episode(observations)
+            return Disturber(make_placeholder_ids(channels), drawn, seed).disturb_episode(
+                observations
+            )
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _draw_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:

@@ -21,7 +21,7 @@ from an_control.learning.training_disturbances import (
     Fault,
     draw_one_disturbance,
     make_disturber,
-    make_sorted_ids,
+    make_placeholder_ids,
 )
 from an_control.load import make_policy
 from an_control.policy import Model
@@ -54,9 +54,10 @@ class EpisodeTrace(NamedTuple):
     """Recorded episode of T steps with N channels and A actions.
 
     Attributes:
-        readings: The newest readings before each step, and after the last (T + 1, N).
+        readings: Readings before each step and after the last one (T + 1, N); a missing reading is
+            replaced by the channel's newest one.
         actions: The actions that were sent (T, A).
-        disturbed: Whether the actions were disturbed.
+        disturbed: Whether the policy's actions were disturbed, as by noise.
     """
 
     readings: np.ndarray
@@ -71,11 +72,11 @@ class Actor(Protocol):
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
     def record_sent_action(self, action: np.ndarray) -> None:
-        """Remember that the robot got another action (A,) than the one returned by `act`."""
+        """Receive the action (A,) that was sent instead of the one that `act` returned."""
 
 
 class Explorer:
-    """Driver of an episode: the policy, with periods in which its actions are disturbed.
+    """Driver of an episode: the policy acts, and in some periods its actions are disturbed.
 
     One copy of the policy always gets the readings as they are. A second copy gets some of its
     channels swapped; its actions are sent in periods of the kinds "crossed" and "lost".
@@ -95,8 +96,8 @@ class Explorer:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Kinds of periods of disturbed actions, such as "plain" and "noisy", from which
-                each period's is drawn.
+            modes: Kinds of periods, such as "plain" (undisturbed) and "noisy". The kind of each
+                period is drawn from them.
         """
         self._policy.reset()
         self._confused.reset()
@@ -104,7 +105,7 @@ class Explorer:
         self._draw_next_period()
 
     def _draw_next_period(self) -> None:
-        """Draw kind, length, noise and swapped channels of the next period of disturbed actions."""
+        """Draw the next period: its kind, its length, its noise, and the channels that it swaps."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
         brief = self._mode in ("random", "crossed")
@@ -139,12 +140,12 @@ class Explorer:
         return action
 
     def record_sent_action(self, action: np.ndarray) -> None:
-        """Remember that the robot got another action (A,) than the one returned by `act`."""
+        """Receive the action (A,) that was sent instead of the one that `act` returned."""
         self._policy.previous_action = self._confused.previous_action = action
 
 
 class MissingChannels:
-    """Driver of an episode: the policy with its monitor, while some of the channels are missing.
+    """Driver of an episode: the policy acts with its monitor, while some channels are missing.
 
     The set of missing channels changes now and then.
 
@@ -166,7 +167,7 @@ class MissingChannels:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Not used; `Explorer.start_episode` takes the same argument.
+            modes: Not used; it is here because `Explorer.start_episode` takes this argument.
         """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
@@ -178,13 +179,14 @@ class MissingChannels:
         self._present = draw_present_mask(self._rng, len(self._ids), share, min_missing=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the policy's action (A,) without the readings of the missing channels.
+        """Return the policy's action (A,), which it chooses without the missing channels.
 
-        This method replaces those readings by NaN before the policy gets them. Now and then it
-        first draws other missing channels. Noise may be added to the action.
+        Noise may be added to the action. Before the policy acts, other missing channels are drawn
+        with a small probability.
 
         Args:
-            readings: The readings (N,) of all channels.
+            readings: The readings (N,) of all channels; those of missing channels are replaced by
+                NaN.
         """
         if self._rng.random() < 0.003:
             self._draw_missing_channels()
@@ -196,7 +198,7 @@ class MissingChannels:
         return action
 
     def record_sent_action(self, action: np.ndarray) -> None:
-        """Remember that the robot got another action (A,) than the one returned by `act`."""
+        """Receive the action (A,) that was sent instead of the one that `act` returned."""
         self._policy.previous_action = action
 
 
@@ -210,10 +212,10 @@ def record_episodes(
 ) -> list[EpisodeTrace]:
     """Record whole episodes until there are enough steps or the time limit is over.
 
-    At least one episode of each kind is recorded, and one that is longer than the window of the
-    identity classifier. For the latter, up to ten times as many steps are played. The recorded
-    readings are those that arrived under the disturbances, with the newest one where a reading is
-    missing.
+    At least one episode of each kind is recorded, and one that is longer than `WINDOW`, the ticks
+    that the identity classifier sees. To get such a long one, up to ten times as many steps are
+    played. The recorded readings are those that arrive after the disturbances; a missing reading is
+    replaced by the newest one.
 
     Args:
         env: The environment.
@@ -236,14 +238,14 @@ def record_episodes(
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_placeholder_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start_episode(modes)
         disturbed = make_disturber(channels, draw_one_disturbance(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
-            trace = record_trace(episode, explorer, disturbed, calm)
+            trace = play_and_record_episode(episode, explorer, disturbed, calm)
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
@@ -254,10 +256,10 @@ def record_episodes(
     return traces
 
 
-def select_long_traces(
+def choose_piece_length_and_traces(
     traces: Sequence[EpisodeTrace], ticks: int
 ) -> tuple[int, list[EpisodeTrace]]:
-    """Select the episodes from which pieces of a given length can be cut.
+    """Choose the length of the pieces to cut from episodes, and the episodes that are long enough.
 
     Args:
         traces: Recorded episodes.
@@ -273,17 +275,17 @@ def select_long_traces(
     return ticks, [trace for trace in traces if len(trace.actions) >= ticks]
 
 
-def record_trace(
+def play_and_record_episode(
     episode: LiveEpisode, actor: Actor, disturber: Disturber | None, undisturbed: bool
 ) -> EpisodeTrace:
-    """Play an episode to its end and return what was recorded.
+    """Play an episode to its end and return its readings and actions.
 
     Args:
         episode: The episode, at its start.
         actor: Chooses the actions.
-        disturber: The episode's disturbances, which are applied to the last readings too; None for
-            none.
-        undisturbed: Whether the recording counts as undisturbed.
+        disturber: The disturbances of the episode, by which this function also disturbs the
+            readings after the last step; None for none.
+        undisturbed: Whether the returned trace is marked as one with undisturbed actions.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
@@ -299,6 +301,6 @@ def record_trace(
             actor.record_sent_action(episode.sent)
     last = episode.observation
     if disturber is not None:
-        last = disturber.disturb(last, make_sorted_ids(len(last)))[0]
+        last = disturber.disturb(last, make_placeholder_ids(len(last)))[0]
     readings.append(newest(last))
     return EpisodeTrace(np.array(readings), np.array(actions), not undisturbed)

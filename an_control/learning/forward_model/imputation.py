@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from an_control.disturbance import draw_present_mask
-from an_control.learning.forward_model.episodes import EpisodeTrace, select_long_traces
+from an_control.learning.forward_model.episodes import EpisodeTrace, choose_piece_length_and_traces
 from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
@@ -45,8 +45,8 @@ LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "b
 class ImputationTraining(NetworkTraining):
     """Training of the imputation network, on episodes in which changing channels are missing.
 
-    The network learns from its own estimates: an update runs each episode of the batch over
-    `imputation_ticks` ticks, and the next update continues with the ticks that follow.
+    The network learns from its own estimates: an update runs the network over `imputation_ticks`
+    ticks of each episode in the batch, and the next update continues after these ticks.
 
     Args:
         traces: Episodes to learn from.
@@ -88,12 +88,12 @@ class ImputationTraining(NetworkTraining):
         if "imputation.0.bias" in arrays:
             self._load_arrays(arrays)
         else:
-            self._network.set_to_linear_model(*self._batch.fit_linear(LINEAR_TICKS))
+            self._network.set_to_linear_model(*self._batch.fit_linear_estimates(LINEAR_TICKS))
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def compute_loss(self) -> torch.Tensor:
-        """Run the next batch and return the error of the imputed readings, a scalar."""
-        readings, acts, missing, estimate = self._batch.make_next_ticks()
+        """Estimate the missing readings of the next batch and return their mean error, a scalar."""
+        readings, acts, missing, estimate = self._batch.draw_next_ticks()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
             seen = readings[:, tick + 1]
@@ -114,7 +114,11 @@ class ImputationTraining(NetworkTraining):
         return {"loss": float(np.mean(losses[-500:]))}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network's weights for readings that are not normalised, by array names."""
+        """Return the network's arrays by their names in a model file.
+
+        Unlike the network in training, the exported one takes and returns readings that are not
+        normalised.
+        """
         arrays = export_layers("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
         fold_normalisation(arrays, "imputation.0", *self._compute_input_moments())
@@ -126,16 +130,17 @@ class ImputationTraining(NetworkTraining):
         return arrays
 
     def _compute_input_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and scale of each of the first layer's inputs.
+        """Return mean and standard deviation of each input of the first layer.
 
-        The inputs are the readings, twice, and then inputs that are not normalised.
+        The first 2 N inputs are normalised readings (estimates, then readings). For all others
+        these are 0 and 1, because they are not normalised.
         """
         middle, spread, shared = self._middle, self._spread, self._shared
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
     def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy a network that `to_arrays` returned, and normalise its inputs and outputs."""
+        """Load a network that `to_arrays` returned, and normalise its inputs and outputs."""
         middles, spreads = self._compute_input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
@@ -157,7 +162,7 @@ class ImputationTraining(NetworkTraining):
 
 
 class _ImputationBatch:
-    """Batch whose B rows each run through an episode, with missing channels and their estimates.
+    """Batch of B rows, each of which runs through an episode while some channels are missing.
 
     Readings and estimates are normalised by the channels' mean and standard deviation.
 
@@ -180,7 +185,7 @@ class _ImputationBatch:
         rng: np.random.Generator,
     ) -> None:
         self._share, self._rng = settings.missing, rng
-        self._ticks, whole = select_long_traces(traces, settings.imputation_ticks)
+        self._ticks, whole = choose_piece_length_and_traces(traces, settings.imputation_ticks)
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
         self._start = start.astype(F32)
@@ -189,7 +194,7 @@ class _ImputationBatch:
         self._missing = np.zeros((rows, count), bool)
         self._estimate = np.zeros((rows, count), F32)
         for row in range(rows):
-            self._restart_row(row, anywhere=True)
+            self._restart_row(row, at_random_tick=True)
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues."""
@@ -207,8 +212,10 @@ class _ImputationBatch:
         self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
-    def make_next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def draw_next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the next T ticks of all rows.
+
+        A row that has fewer ticks left moves to another episode first, as some rows do at random.
 
         Returns:
             Readings (B, T + 1, N), actions (B, T, A), a mask of missing channels (B, N), and the
@@ -217,7 +224,7 @@ class _ImputationBatch:
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.02:
-                self._restart_row(row, anywhere=bool(self._rng.random() < 0.4))
+                self._restart_row(row, at_random_tick=bool(self._rng.random() < 0.4))
             elif chance < 0.04:
                 self._draw_missing_channels(row)
         places = list(zip(self._episode, self._tick, strict=True))
@@ -226,11 +233,12 @@ class _ImputationBatch:
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def fit_linear(self, ticks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a linear estimate of each channel that varies, by ridge regression.
+    def fit_linear_estimates(self, max_ticks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Fit a linear estimate of each channel that varies, by ridge regression.
 
         Args:
-            ticks: Maximum number of ticks to compute it from, each with other missing channels.
+            max_ticks: Maximum number of ticks for the regression. In each other channels are
+                missing.
 
         Returns:
             Indices of the M channels, weights (M, 3 N + A) of the network's inputs, and biases
@@ -240,7 +248,7 @@ class _ImputationBatch:
         before = np.concatenate([readings[: len(readings) - 1] for readings in self._readings])
         after = np.concatenate([readings[1:] for readings in self._readings])
         actions = np.concatenate(self._actions)
-        some = rng.permutation(len(actions))[:ticks]
+        some = rng.permutation(len(actions))[:max_ticks]
         before, after, actions = before[some], after[some], actions[some]
         missing = rng.random((len(some), count)) < [[self._share.draw(rng)] for _ in some]
         x = np.concatenate([before, np.where(missing, before, after), missing, actions], 1)
@@ -255,31 +263,32 @@ class _ImputationBatch:
             weights[line, channel] += 1.0
         return channels, weights[:, :-1], weights[:, -1]
 
-    def advance_rows(self, estimate: np.ndarray) -> None:
-        """Advance all rows by T ticks.
+    def advance_rows(self, last_estimates: np.ndarray) -> None:
+        """Move all rows to the T ticks that follow those which `draw_next_ticks` returned.
 
         Args:
-            estimate: Estimates (B, N) of the last of these ticks.
+            last_estimates: The network's estimates (B, N) in the last of the returned ticks, from
+                which the next ones start.
         """
-        self._estimate[:] = estimate
+        self._estimate[:] = last_estimates
         self._tick += self._ticks
 
-    def _restart_row(self, row: int, anywhere: bool) -> None:
+    def _restart_row(self, row: int, at_random_tick: bool) -> None:
         """Move a row to another episode, with new missing channels.
 
         Args:
             row: Index of the row.
-            anywhere: Whether the row starts at a random tick, where the missing channels may have
-                been read before; otherwise it starts at the episode's first tick.
+            at_random_tick: Whether the row starts at a random tick, where the missing channels may
+                have been read before; otherwise it starts at the episode's first tick.
         """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
         last = len(self._actions[episode]) - self._ticks
         self._episode[row] = episode
-        self._tick[row] = rng.integers(last) if anywhere and last else 0
+        self._tick[row] = rng.integers(last) if at_random_tick and last else 0
         self._draw_missing_channels(row)
         seen = self._readings[episode][self._tick[row]]
-        unknown = self._missing[row] if not anywhere or rng.random() < 0.5 else False
+        unknown = self._missing[row] if not at_random_tick or rng.random() < 0.5 else False
         self._estimate[row] = np.where(unknown, self._start, seen)
 
     def _draw_missing_channels(self, row: int) -> None:
@@ -291,8 +300,8 @@ class _ImputationBatch:
 class _ImputationNetwork(nn.Module):
     """Network with two hidden layers, which imputes the missing readings of a tick.
 
-    Its inputs are the estimates of the tick before, the readings, the mask of missing channels, and
-    the action.
+    Its inputs are N estimates of the tick before, N readings, the mask of the N channels that are
+    missing, and A numbers of the action.
 
     Args:
         widths: Number of inputs, units of both hidden layers, and number of outputs.
@@ -305,14 +314,14 @@ class _ImputationNetwork(nn.Module):
     def set_to_linear_model(
         self, channels: np.ndarray, weights: np.ndarray, biases: np.ndarray
     ) -> None:
-        """Let the first 2 M units of each hidden layer pass on linear estimates, exactly.
+        """Set the weights so that the network's outputs are linear estimates of M channels.
 
-        A unit and its opposite do so together, as silu(x) - silu(-x) = x.
+        The first 2 M units of each hidden layer do this exactly, by silu(x) - silu(-x) = x.
 
         Args:
             channels: Indices of the M estimated channels.
             weights: Weights (M, 3 N + A) of their linear estimates.
-            biases: Biases (M,) of these.
+            biases: Biases (M,) of these estimates.
         """
         first, second, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
         lines, one = 2 * len(channels), torch.eye(len(channels))
@@ -339,8 +348,8 @@ class _ImputationNetwork(nn.Module):
 class IdentityTraining(NetworkTraining):
     """Training of the identity classifier on pieces of episodes of 1 to `WINDOW` ticks.
 
-    Half of the pieces have noise on the readings. If no episode is as long, pieces are at most as
-    long as the episodes' median.
+    Half of the pieces have noise on the readings. If all episodes are shorter than `WINDOW`, a
+    piece is at most as long as the median episode.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.
@@ -356,7 +365,7 @@ class IdentityTraining(NetworkTraining):
         settings: ForwardModelSettings,
         rng: np.random.Generator,
     ) -> None:
-        self._longest, whole = select_long_traces(traces, WINDOW)
+        self._longest, whole = choose_piece_length_and_traces(traces, WINDOW)
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
@@ -438,7 +447,7 @@ class IdentityTraining(NetworkTraining):
 class _IdentityNetwork(nn.Module):
     """Network with two hidden layers, which estimates the channel of each input slot.
 
-    Part of its inputs are the slot's own, part are common to all slots.
+    Some inputs belong to the slot alone, the others are the same for all slots.
 
     Args:
         actions: Number of actions.
@@ -464,7 +473,9 @@ class _IdentityNetwork(nn.Module):
         return last(nn.functional.silu(second(x)))
 
     def compute_loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy (a scalar) of the scores, where slot i carries channel i.
+        """Return the cross-entropy (a scalar) of the network's scores.
+
+        In all training pieces slot i carries the signal of channel i.
 
         Args:
             slot_inputs: Inputs of each slot (B, N, ...).

@@ -49,8 +49,8 @@ TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
 class ForwardModelLearner:
     """Trainer of the identity monitor's networks for a policy.
 
-    The monitor detects signals that swap their input slots. The policy's own arrays stay as they
-    are. The run loop calls `step` for each 1,000 updates.
+    The monitor detects signals that swap their input slots. The policy's own arrays are not
+    changed. Each call of `step` makes up to 1,000 updates.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.
@@ -104,7 +104,7 @@ class ForwardModelLearner:
     @property
     def steps(self) -> int:
         """Return the number of steps of the whole run, each of up to 1,000 updates."""
-        return self._extra + _count_steps_of_updates(self._updates)
+        return self._extra + _count_steps_for_updates(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -122,7 +122,10 @@ class ForwardModelLearner:
         }
 
     def _compute_episode_fingerprint(self) -> list[float]:
-        """Return numbers that identify the given episodes: how many, their ticks, their sum."""
+        """Return three numbers that tell the given episodes from others.
+
+        They are the number of episodes, their ticks, and the sum of all readings and actions.
+        """
         sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
         return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]
 
@@ -132,7 +135,7 @@ class ForwardModelLearner:
             self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Make up to 1,000 updates of the current network and return their figures by name."""
+        """Make up to 1,000 updates of the network that is trained now, and return their metrics."""
         if self._training is None:
             self._training = self._start_training()
         training, self._minutes = self._training, self.settings.minutes
@@ -140,9 +143,9 @@ class ForwardModelLearner:
         if not figures:
             self._extra += 1
         if training.is_over:
-            self._add_network(training)
+            self._add_trained_network(training)
             self._updates[self._stage] = training.done
-            self._record_time_limit_cut(training.done < training.updates)
+            self._store_time_limit_if_cut(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
@@ -164,13 +167,16 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint; if the time limit was raised, let the run start again."""
+        """Continue from a checkpoint.
+
+        If the time limit had cut the run short and is higher now, the run starts again instead.
+        """
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
-            self._extra += _count_steps_of_updates(state["updates"][: state["stage"]])
+            self._extra += _count_steps_for_updates(state["updates"][: state["stage"]])
             if state["training"] is not None:
-                self._extra += _count_steps_of_updates([state["training"]["done"]])
+                self._extra += _count_steps_for_updates([state["training"]["done"]])
             self._cut_at, self.starts_again = 0.0, True
             return
         forward = (
@@ -187,7 +193,7 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read_episodes(number)
         if state["training"] is not None:
-            self._training = self._make_training()
+            self._training = self._make_current_training()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
@@ -208,11 +214,11 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _record_time_limit_cut(self, was_cut: bool) -> None:
-        """Remember the current time limit if it has cut episodes or updates short.
+    def _store_time_limit_if_cut(self, was_cut: bool) -> None:
+        """Store the time limit if it has cut episodes or updates short.
 
         Args:
-            was_cut: Whether the limit has cut anything short now.
+            was_cut: Whether it has just done so.
         """
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
@@ -229,10 +235,10 @@ class ForwardModelLearner:
                 steps = max(1, self.settings.steps // 2)
                 self._record_episodes(1, MissingChannels(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
-        return self._make_training()
+        return self._make_current_training()
 
-    def _make_training(self) -> NetworkTraining:
-        """Return the current network's training, with its share of the time limit."""
+    def _make_current_training(self) -> NetworkTraining:
+        """Return a training of the network whose turn it is, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
@@ -240,10 +246,10 @@ class ForwardModelLearner:
     def _record_episodes(
         self, recording: int, explorer: Explorer | MissingChannels, steps: int
     ) -> None:
-        """Record episodes, or take those given, and add them to the episodes to learn from.
+        """Record episodes, or take the given ones, and add them to the episodes to learn from.
 
         Args:
-            recording: Number of the recording, 0 or 1.
+            recording: Number of the recording, 0 or 1, which names its file.
             explorer: Drives the episodes.
             steps: Minimum number of steps to record.
         """
@@ -252,7 +258,7 @@ class ForwardModelLearner:
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._record_time_limit_cut(sum(len(trace.actions) for trace in traces) < steps)
+            self._store_time_limit_if_cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write_episodes(recording, traces)
         self._traces += traces
 
@@ -277,8 +283,8 @@ class ForwardModelLearner:
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
-    def _add_network(self, training: NetworkTraining) -> None:
-        """Put the network of a finished training into the model."""
+    def _add_trained_network(self, training: NetworkTraining) -> None:
+        """Add the network of a finished training to the model."""
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
@@ -300,8 +306,8 @@ class ForwardModelLearner:
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 
 
-def _count_steps_of_updates(updates: Sequence[int]) -> int:
-    """Return how many steps of the run some updates take.
+def _count_steps_for_updates(updates: Sequence[int]) -> int:
+    """Return the number of steps of the run that make some updates, up to 1,000 updates a step.
 
     Args:
         updates: Number of updates of each network.

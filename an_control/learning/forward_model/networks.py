@@ -79,7 +79,7 @@ class ForwardModelSettings:
     """Time limit of the run in minutes of processor time; 0: no limit."""
 
     def compute_time_limit_s(self, share: float) -> float:
-        """Return a share (0..1) of the run's time limit in seconds; infinity without a limit."""
+        """Return a share (0..1) of the run's time limit, in seconds; infinity without a limit."""
         return 60.0 * self.minutes * share if self.minutes else math.inf
 
 
@@ -90,7 +90,7 @@ class NetworkTraining(ABC):
 
     Args:
         network: The network to train.
-        rate: Learning rate at the start; it falls to 1e-5.
+        rate: Learning rate at the start; at the end it is 1e-5.
         updates: Number of updates.
     """
 
@@ -110,7 +110,7 @@ class NetworkTraining(ABC):
 
     @abstractmethod
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
-        """Return the figures for the metrics by name.
+        """Return the metrics of the newest updates, by name.
 
         Args:
             losses: Losses of the newest updates, at least one.
@@ -134,10 +134,13 @@ class NetworkTraining(ABC):
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
     def run_updates(self, updates: int) -> dict[str, float]:
-        """Make up to `updates` updates.
+        """Make some updates, or fewer if the training ends before.
+
+        Args:
+            updates: Maximum number of updates to make now.
 
         Returns:
-            Their figures by name; {} if there was no update.
+            Metrics by name; {} if there was no update.
         """
         losses: list[float] = []
         last = self.done + updates
@@ -198,24 +201,23 @@ def compute_mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fold_normalisation(
-    arrays: dict[str, np.ndarray], layer: str, middle: np.ndarray, spread: np.ndarray
+    arrays: dict[str, np.ndarray], layer: str, mean: np.ndarray, sd: np.ndarray
 ) -> None:
     """Change a network's first layer, in place, so that it takes inputs that are not normalised.
 
-    The layer was trained on (inputs - middle) / spread. Inputs that hardly varied get weight 0:
-    nothing was learned about them, and divided by a tiny spread they would amplify the slightest
-    noise.
+    The layer was trained on (inputs - mean) / sd. Inputs that hardly varied get weight 0: nothing
+    was learned about them, and divided by a tiny deviation they would amplify the slightest noise.
 
     Args:
         arrays: The network's arrays by name, which this changes.
         layer: Name of the first layer, such as "forward.0".
-        middle: Mean of the inputs (N,).
-        spread: Standard deviation of the inputs (N,).
+        mean: Mean of the inputs (N,).
+        sd: Standard deviation of the inputs (N,).
     """
-    varied = spread > MIN_SPREAD + 1e-3 * np.sqrt(1.0 + middle**2)
-    first = arrays[f"{layer}.weight"].astype(np.float64) / np.where(varied, spread, np.inf)
+    varied = sd > MIN_SPREAD + 1e-3 * np.sqrt(1.0 + mean**2)
+    first = arrays[f"{layer}.weight"].astype(np.float64) / np.where(varied, sd, np.inf)
     arrays[f"{layer}.weight"] = first.astype(F32)
-    arrays[f"{layer}.bias"] = (arrays[f"{layer}.bias"] - first @ middle).astype(F32)
+    arrays[f"{layer}.bias"] = (arrays[f"{layer}.bias"] - first @ mean).astype(F32)
 
 
 CALM_STEPS = 4000
@@ -256,7 +258,7 @@ class PredictionTraining(NetworkTraining):
     def compute_loss(self) -> torch.Tensor:
         """Draw the next batch and return its mean negative log-likelihood, a scalar."""
         rows = self._train[torch.randint(0, len(self._train), (self._batch,))]
-        return self._compute_loss_of_rows(rows)
+        return self._compute_loss_of_steps(rows)
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the loss on the held-out episodes.
@@ -265,7 +267,7 @@ class PredictionTraining(NetworkTraining):
             losses: Losses of the newest updates, at least one.
         """
         with torch.no_grad():
-            return {"loss": losses[-1], "held_out": self._compute_loss_of_rows(self._test).item()}
+            return {"loss": losses[-1], "held_out": self._compute_loss_of_steps(self._test).item()}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network's weights for inputs that are not normalised, by their array names."""
@@ -274,13 +276,13 @@ class PredictionTraining(NetworkTraining):
         arrays["forward.step"] = self._step.astype(F32)
         return arrays
 
-    def _compute_loss_of_rows(self, rows: torch.Tensor) -> torch.Tensor:
+    def _compute_loss_of_steps(self, steps: torch.Tensor) -> torch.Tensor:
         """Return the mean negative log-likelihood (a scalar) of recorded steps.
 
         Args:
-            rows: Indices (B,) of the steps.
+            steps: Indices (B,) of the steps.
         """
-        what = self._inputs[rows], self._change[rows], self._reads[rows]
+        what = self._inputs[steps], self._change[steps], self._reads[steps]
         return self._network.compute_loss(*what).mean()
 
 
@@ -298,29 +300,33 @@ class _PredictionNetwork(nn.Module):
         self._binary = binary
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return two numbers for each channel (B, 2 N): its change, and its error's log-scale."""
+        """Return two numbers for each channel: (B, 2 N), first N changes, then N log-scales.
+
+        The log-scale is the logarithm of the scale of the change's error. For a binary channel the
+        first number is not a change but the log-odds of reading 1.
+        """
         *hidden, last = self.layers
         for layer in hidden:
             x = nn.functional.silu(layer(x))
         return last(x)
 
     def compute_loss(
-        self, inputs: torch.Tensor, change: torch.Tensor, reads: torch.Tensor
+        self, inputs: torch.Tensor, changes: torch.Tensor, next_readings: torch.Tensor
     ) -> torch.Tensor:
         """Return the negative log-likelihood (B, N) of each reading, without constant terms.
 
         Args:
             inputs: Normalised readings and actions (B, N + A).
-            change: Change of each reading, divided by its usual size (B, N).
-            reads: Readings after the step (B, N).
+            changes: Change of each reading, divided by its usual size (B, N).
+            next_readings: Readings after the step (B, N).
         """
         first, second = self(inputs).chunk(2, -1)
         log_scale = second.clamp(MIN_LOG_SCALE, MAX_LOG_SCALE)
-        error = (change - first) * torch.exp(-log_scale)
+        error = (changes - first) * torch.exp(-log_scale)
         half = 0.5 * (FREEDOM + 1.0)
         smooth = log_scale + half * torch.log1p(error * error / FREEDOM)
         chance = nn.functional.binary_cross_entropy_with_logits(
-            first, reads.clamp(0.0, 1.0), reduction="none"
+            first, next_readings.clamp(0.0, 1.0), reduction="none"
         )
         return torch.where(self._binary, chance, smooth)
 
@@ -349,8 +355,8 @@ def join_steps_of_traces(
     """Join the steps of all episodes into one table of S steps.
 
     Returns:
-        Readings before (S, N), actions (S, A), readings after (S, N), and the index of the step's
-        episode (S,).
+        Readings before each step (S, N), actions (S, A), readings after the step (S, N), and the
+        index of the step's episode (S,).
     """
     before = np.concatenate([trace.readings[:-1] for trace in traces]).astype(F32)
     after = np.concatenate([trace.readings[1:] for trace in traces]).astype(F32)

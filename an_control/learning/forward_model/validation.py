@@ -20,13 +20,13 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
-from an_control.learning.forward_model.episodes import EpisodeTrace, record_trace
+from an_control.learning.forward_model.episodes import EpisodeTrace, play_and_record_episode
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.training_disturbances import (
     Fault,
     drop_unsupported_disturbances,
     make_disturber,
-    make_sorted_ids,
+    make_placeholder_ids,
 )
 from an_control.load import make_policy
 from an_control.monitor.costs import Costs
@@ -61,11 +61,10 @@ def validate_monitor(
     seed: int,
     ticks: int = ROBOT_TICKS,
 ) -> Model:
-    """Measure how well a model's identity monitor works, and return the model with the result.
+    """Test a model's identity monitor in new episodes, and return the model with the result.
 
     The identity monitor detects signals that swap their input slots, by a forward model that
-    predicts the readings. The result is that model's `validation`; the model's arrays are
-    unchanged.
+    predicts the readings. The result is stored as that model's `validation`; no array is changed.
 
     Args:
         env: The environment of the task, with readings in the units of the model.
@@ -82,7 +81,7 @@ def validate_monitor(
     rng = np.random.default_rng([seed, ticks])
 
     def record_disturbed_traces(settings: DisturbanceSettings) -> list[EpisodeTrace]:
-        return record_traces(env, model, settings, ticks, rng)
+        return record_unmonitored_episodes(env, model, settings, ticks, rng)
 
     trained = record_disturbed_traces(NOMINAL) + record_disturbed_traces(NOMINAL)
     for fault in drop_unsupported_disturbances(env, dict.fromkeys(faults, 0.0)):
@@ -109,7 +108,7 @@ def validate_monitor(
     return replace(model, forward=replace(forward, validation=validation))
 
 
-def record_traces(
+def record_unmonitored_episodes(
     env: gymnasium.Env[Any, Any],
     model: Model,
     settings: DisturbanceSettings,
@@ -135,10 +134,10 @@ def record_traces(
     while left:
         player.policy.reset()
         disturbed = make_disturber(count, settings, rng)
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(count)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_placeholder_ids(count)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
-            traces.append(record_trace(episode, player, disturbed, undisturbed=True))
+            traces.append(play_and_record_episode(episode, player, disturbed, undisturbed=True))
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
@@ -159,12 +158,12 @@ class _UnmonitoredDriver:
         return self.policy.step_array(readings, self.ids)
 
     def record_sent_action(self, action: np.ndarray) -> None:
-        """Remember that the robot got another action (A,) than the one returned by `act`."""
+        """Receive the action (A,) that was sent instead of the one that `act` returned."""
         self.policy.previous_action = action
 
 
 def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
-    """Return a recorded episode in which some channels update only in every second tick.
+    """Return a copy of a recorded episode in which some channels change only every second tick.
 
     Args:
         trace: The recorded episode.
@@ -178,16 +177,16 @@ def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
 def count_false_reassignments(
     monitor: IdentityMonitor, alike: np.ndarray, trace: EpisodeTrace
 ) -> int:
-    """Count the permutations that the monitor reports in an episode in which signals stay in place.
+    """Count how often the monitor wrongly reports a permutation in an episode without any.
 
     Args:
         monitor: The monitor to try.
-        alike: True for pairs of channels that cannot be distinguished (N, N), which may be
-            confused.
-        trace: The recorded episode.
+        alike: True for pairs of channels that cannot be distinguished (N, N); confusing them is no
+            error.
+        trace: The recorded episode, in which all signals stay in place.
     """
     moves, before = 0, None
-    for slots in _track_assignments(monitor, trace.readings, trace.actions):
+    for slots in _iterate_assignments(monitor, trace.readings, trace.actions):
         if slots is not before:
             moves += not alike[np.arange(len(slots)), slots].all()
             before = slots
@@ -202,13 +201,14 @@ def measure_identified_share(
 ) -> float:
     """Permute the signals of recorded episodes and return the share (0..1) that the monitor finds.
 
-    All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are shorter
-    than that. Each must be found after half as many ticks.
+    All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are short. A
+    signal counts as found if the monitor assigns it correctly when half of the ticks until the next
+    permutation have passed.
 
     Args:
         monitor: The monitor to try.
-        alike: True for pairs of channels that cannot be distinguished (N, N), which may be
-            confused.
+        alike: True for pairs of channels that cannot be distinguished (N, N); confusing them is no
+            error.
         traces: Recorded episodes in which all signals stay in place.
         rng: Draws the permutations.
     """
@@ -223,7 +223,7 @@ def measure_identified_share(
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
-        for tick, slots in enumerate(_track_assignments(monitor, readings, trace.actions)):
+        for tick, slots in enumerate(_iterate_assignments(monitor, readings, trace.actions)):
             if tick > every and tick % every == every // 2:
                 before, now = carried[tick - every], carried[tick]
                 have_moved = ~alike[before, now][np.argsort(now)]  # by channel
@@ -232,7 +232,7 @@ def measure_identified_share(
     return found / moved if moved else 0.0
 
 
-def _track_assignments(
+def _iterate_assignments(
     monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Run the monitor over an episode and yield its assignment after each tick.
@@ -243,7 +243,7 @@ def _track_assignments(
         actions: Actions that were sent (T, A).
 
     Yields:
-        The input slot (N,) of each channel.
+        For each channel (N,) the input slot that the monitor assigns to it.
     """
     monitor.reset()
     for tick in range(len(actions)):
@@ -255,7 +255,7 @@ def _track_assignments(
 def measure_fit_limits(
     model: Model, trained_traces: Sequence[EpisodeTrace], other_traces: Sequence[EpisodeTrace]
 ) -> FitLimits:
-    """Measure the limits within which a forward model counts as explaining a robot's readings.
+    """Measure the limits by which the monitor decides whether a forward model fits a robot.
 
     Args:
         model: A policy with a forward model.
@@ -274,7 +274,11 @@ def measure_fit_limits(
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
     fitting = [
         *trained_traces,
-        *(one for one in other_traces if _explains_trace(forward, costs, one, max_excess)),
+        *(
+            one
+            for one in other_traces
+            if _does_model_explain_trace(forward, costs, one, max_excess)
+        ),
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, estimate_chance_gain_limit(gains))
@@ -283,7 +287,12 @@ def measure_fit_limits(
 
 
 def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
-    """Return the highest number of sensors that seem to be slower than the ticks in an episode."""
+    """Return how many sensors at most seem to be slower than the ticks during an episode.
+
+    Args:
+        forward: The forward model.
+        trace: The recorded episode.
+    """
     limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
@@ -294,9 +303,10 @@ def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
 
 
 def estimate_chance_gain_limit(gains: np.ndarray) -> float:
-    """Estimate the gain that the ticks of an episode reach only once in `1 / RARE` ticks.
+    """Estimate the gain that is reached by chance only once in `1 / RARE` ticks.
 
-    The estimate extrapolates an exponential tail that is fitted to the largest gains.
+    The gain is that of the best wrong assignment over the right one. The estimate extrapolates an
+    exponential tail that is fitted to the largest gains.
 
     Args:
         gains: Gain in nats of the best other assignment at each tick (T,).
@@ -324,23 +334,23 @@ def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrac
     return found
 
 
-def _compute_running_means(excess: np.ndarray) -> np.ndarray:
-    """Return running means of the excess cost as `RobotFit` computes them.
+def _compute_running_means(excess_costs: np.ndarray) -> np.ndarray:
+    """Return the running means of the excess cost, computed as in `RobotFit`.
 
     Args:
-        excess: Cost of each tick above its usual value (T,).
+        excess_costs: Cost of each tick above its usual value (T,).
 
     Returns:
-        The means from the first one over a full window on.
+        The means; those before the first full window are left out.
     """
     means, mean, ticks = [], 0.0, MONITOR.fit.ticks
-    for tick, nats in enumerate(excess.tolist(), start=1):
+    for tick, nats in enumerate(excess_costs.tolist(), start=1):
         mean += (nats - mean) / min(tick, ticks)
         means.append(mean)
     return np.array(means[ticks:])
 
 
-def _explains_trace(
+def _does_model_explain_trace(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
 ) -> bool:
     """Return whether the forward model explains the readings of a recorded episode.
@@ -349,7 +359,7 @@ def _explains_trace(
         forward: The forward model.
         costs: Computes its costs.
         trace: The recorded episode.
-        max_excess: Limit of the median excess cost in nats.
+        max_excess: Largest allowed median of the excess cost in nats.
     """
     means = _compute_running_means(_compute_excess_cost(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess
@@ -358,12 +368,15 @@ def _explains_trace(
 def _compute_reassignment_gains(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace
 ) -> np.ndarray:
-    """Return by how many nats (T,) the best other assignment explains each tick better.
+    """Return how much better the best wrong assignment explains each tick than the right one.
 
     Args:
         forward: The forward model.
         costs: Computes the cost of each assignment.
         trace: A recorded episode in which all signals stay in place.
+
+    Returns:
+        Gains (T,) in nats; 0 where no other assignment is much better.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)

@@ -28,7 +28,7 @@ class EpisodeStart(NamedTuple):
     Attributes:
         environment: Seed of the environment.
         run: Seed of the disturbances, common to all episodes of a run.
-        episode: Number of the episode, from which its disturbances are derived too.
+        episode: Number of the episode in the run; the disturbances depend on it too.
     """
 
     environment: int
@@ -37,11 +37,11 @@ class EpisodeStart(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """Returns and lengths of R episodes for each of P candidate policies.
+    """Results of R episodes of each of P candidate policies.
 
     Attributes:
         returns: Return of each episode (P, R) float64, NaN if it failed.
-        steps: Number of steps of each (P, R) int64.
+        steps: Number of steps of each episode (P, R) int64.
         failure: Why an episode failed; None if none did.
     """
 
@@ -59,11 +59,11 @@ class RolloutEngine(Protocol):
         starts: Sequence[EpisodeStart],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode.
+        """Play R episodes with each of P policies.
 
         Args:
-            models: P candidate policies.
-            starts: Seeds of each of R episodes.
+            models: The P policies.
+            starts: Seeds of each of the R episodes, which are the same for all policies.
             disturbance: Disturbance of the readings.
 
         Raises:
@@ -75,7 +75,10 @@ class RolloutEngine(Protocol):
 
 
 def make_evaluation_starts(seed: int, episodes: int) -> list[EpisodeStart]:
-    """Return the seeds of an evaluation's episodes, the same for every disturbance and model.
+    """Return the seeds of an evaluation's episodes.
+
+    They depend on nothing else, so that all models and disturbances are compared in the same
+    episodes.
 
     Args:
         seed: Seed of the evaluation.

@@ -42,9 +42,10 @@ MAX_BLIND = 100
 
 
 class NewestReadings:
-    """Filter that replaces a missing reading (NaN) by its channel's newest one, at first by 0.
+    """Filter that replaces a missing reading (NaN) by its channel's newest reading.
 
-    Teachers and all other networks that need every reading act on its output.
+    If the channel has had no reading yet, 0 replaces it. Teachers and all other networks that need
+    every reading act on the filter's output.
     """
 
     def __init__(self) -> None:
@@ -65,21 +66,21 @@ class EpisodeDisturbance(typing.Protocol):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings of this episode, in which every range is replaced by a drawn value.
+        """Return the settings of this episode, in which a drawn value replaces every range.
 
         The settings that concern the robot itself apply from the start of the episode.
         """
 
     @property
     def shuffle_count(self) -> int:
-        """Return how often the signals were permuted among the input slots so far."""
+        """Return how often the signals have been permuted among the input slots in this episode."""
 
     @property
     def has_message_arrived(self) -> bool:
-        """Return whether readings arrived in this tick, or the message with them was lost."""
+        """Return whether the message with this tick's readings arrived; False if it was lost."""
 
     def draw_stop(self, step_s: float) -> Stop | None:
-        """Return when the robot is stopped by the safe command during the episode, None for never.
+        """Draw when the safe command stops the robot during the episode; None for never.
 
         This is called once, before the first tick.
 
@@ -123,7 +124,7 @@ class Tick(NamedTuple):
 
 
 class LiveEpisode:
-    """Episode of an environment: iterating yields ticks, and the user calls `send_action` for each.
+    """Episode of an environment: iterating yields ticks, and the user calls `send_action` in each.
 
     Args:
         env: The environment; this resets it.
@@ -168,7 +169,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._check_observation(ended=False)
+        self._check_readings_arrive(ended=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -194,7 +195,8 @@ class LiveEpisode:
     def send_action(self, action: np.ndarray) -> float:
         """Send an action (A,) to the environment for one step and return the reward.
 
-        If there was no reading and the action is not finite, the last action is sent again.
+        If the newest observation had no reading and the action is not finite, the last action is
+        sent again. While the robot is stopped, zeros are sent instead.
         """
         stop, step = self.stop, len(self.rewards)
         if self._blind and not np.isfinite(action).all():
@@ -209,20 +211,20 @@ class LiveEpisode:
         if not math.isfinite(total):
             raise self._make_error(f"gave the reward {reward}")
         over = self.fell or truncated
-        self._check_observation(over)
+        self._check_readings_arrive(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
             stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _check_observation(self, ended: bool) -> None:
-        """Count the steps in a row without any reading.
+    def _check_readings_arrive(self, ended: bool) -> None:
+        """Check that the environment still gives readings.
 
         Args:
             ended: Whether the episode has ended.
 
         Raises:
-            BrokenEnvironmentError: There were too many, or the whole episode had no reading.
+            BrokenEnvironmentError: Too many successive steps, or the whole episode, had no reading.
         """
         if np.isfinite(self.observation).any():
             self._blind = 0
@@ -281,7 +283,7 @@ class PlayedEpisode:
     walked_m: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as a dict for the command line's `--json`."""
+        """Return the results that the command line writes with `--json`, by name."""
         return {
             "return": self.total,
             "steps": self.steps,
@@ -326,8 +328,9 @@ def play_episode(
         channels: Ids of the observation's entries, in their order.
         disturber: Disturbs the episode; this resets it to `start.episode`.
         start: Seeds of the episode.
-        protocol: When to clear the state of the policy's recurrent sensory neurons; None for never.
-        watch: Function that is called after each action; None for none.
+        protocol: Says when to clear the state of the policy's sensory neurons; None for never.
+        watch: Function (policy, disturber) that is called in each step, after the policy has acted;
+            None for none.
 
     Raises:
         BrokenEnvironmentError: The environment fails; see `LiveEpisode`.
@@ -375,9 +378,9 @@ def play_pickled_model(
     starts: Sequence[EpisodeStart],
     disturbance: DisturbanceSettings,
 ) -> WorkerResult:
-    """Play one model through several episodes, in this process's own environment.
+    """Play one model through several episodes, in an environment of this process.
 
-    An episode that fails twice counts as NaN and does not affect the others.
+    An episode that fails twice has the return NaN and does not affect the others.
 
     Args:
         environment: The gymnasium id.
@@ -395,7 +398,7 @@ def play_pickled_model(
             try:
                 result = play_episode(
                     policy,
-                    _get_cached_environment(environment, units),
+                    _get_or_make_environment(environment, units),
                     channels,
                     Disturber(channels, disturbance, start.run, episode=None),
                     start,
@@ -404,7 +407,7 @@ def play_pickled_model(
                 failure = str(error)
                 if not isinstance(error, BrokenEnvironmentError):
                     failure = str(make_broken_environment_error(environment, "an episode", error))
-                _get_cached_environment.cache_clear()
+                _get_or_make_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
@@ -412,8 +415,8 @@ def play_pickled_model(
 
 
 @lru_cache(maxsize=1)
-def _get_cached_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
-    """Make the environment, or return that of the last call if the arguments are the same.
+def _get_or_make_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
+    """Return the environment of the last call if the arguments are the same, else make a new one.
 
     Args:
         environment: The gymnasium id.

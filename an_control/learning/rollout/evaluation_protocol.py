@@ -62,7 +62,7 @@ class EvaluationProtocol:
 
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """Return the changes of the disturbance within an episode, with their steps."""
+        """Return the changes of the disturbance within an episode, each with its step."""
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
@@ -85,7 +85,7 @@ class EvaluationProtocol:
         return protocol
 
     def _with_option_from_text(self, word: str) -> EvaluationProtocol:
-        """Return the protocol changed by one word of its text, such as `monitor=off`.
+        """Return a copy that is changed by one word of a protocol's text, such as `monitor=off`.
 
         Raises:
             ValueError: The word is not known.
@@ -106,7 +106,7 @@ class EvaluationProtocol:
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
     def should_clear_state(self, rewired: bool) -> bool:
-        """Return whether the state of the policy's sensory neurons is cleared before a step.
+        """Return whether to clear the state of the policy's sensory neurons before a step.
 
         Args:
             rewired: Whether signals were permuted before this step.

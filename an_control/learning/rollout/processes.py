@@ -38,11 +38,11 @@ MAX_LOST_WORKERS = 10
 
 
 class RolloutTask(NamedTuple):
-    """Task of a worker: some episodes of one candidate policy.
+    """Task of a worker: to play some episodes with one candidate policy.
 
     Attributes:
         row: Index of the candidate in its generation.
-        begin: Index of the first of the episodes.
+        begin: Index of the first of these episodes among all that each candidate plays.
         arguments: Arguments of `play_pickled_model`.
     """
 
@@ -219,12 +219,15 @@ def count_episodes_per_task(models: int, episodes: int, workers: int) -> int:
 def join_outcomes(
     parts: Sequence[tuple[RolloutTask, WorkerResult]], models: int, episodes: int
 ) -> Outcomes:
-    """Join the results of all tasks of a generation.
+    """Join the results of all tasks of a generation into arrays.
 
     Args:
         parts: The tasks and their results, in any order.
         models: Number P of candidates.
         episodes: Number R of episodes of each candidate.
+
+    Returns:
+        The returns and steps (P, R); NaN and 0 where no task played the episode.
     """
     returns = np.full((models, episodes), np.nan)
     steps, failure = np.zeros((models, episodes), np.int64), None
@@ -277,8 +280,9 @@ def make_rollout_engine(
         sizes: Sizes of the policies.
         workers: Number of threads or processes; by default one per core.
         dask: Address of a Dask scheduler; it implies the engine "dask".
-        recovery: The policies' `task.recovery`, a threshold below which a robot counts as standing
-            still and is pushed; compiled rollouts support only 0.
+        recovery: The policies' `task.recovery`. If a reading changes by less than this from tick to
+            tick, averaged over channels and time, the robot counts as standing still and is pushed
+            by random actions. 0 means that this is never done; compiled rollouts support only 0.
 
     Raises:
         ValueError: Environment or policies do not support the engine.
@@ -313,8 +317,8 @@ def make_rollout_engine(
 def find_compiled_physics(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
     """Return the compiled physics of an environment, or None if it has none.
 
-    It is the environment's own, or ours for gymnasium's classic control. Environments with scaled
-    readings have none.
+    An environment may bring its own; for gymnasium's classic control tasks this package has some.
+    Environments with scaled readings have none.
     """
     if isinstance(env, AdaptedEnvironment) and env.units:
         return None
@@ -322,7 +326,9 @@ def find_compiled_physics(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | No
     if isinstance(inner, HasBatch):
         return inner.batch
     try:
-        from an_control.learning.rollout.compiled.classic_control import find_classic_control
+        from an_control.learning.rollout.compiled.classic_control import (
+            find_physics_of_classic_control,
+        )
     except ImportError:  # no numba
         return None
-    return find_classic_control(env)
+    return find_physics_of_classic_control(env)

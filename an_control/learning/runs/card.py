@@ -17,7 +17,7 @@ from an_control.policy import Model, write_model
 
 
 def select_finite_returns(returns: np.ndarray) -> np.ndarray:
-    """Return those returns that are finite as an array (K,), that is, without failed episodes."""
+    """Return those returns that are finite as an array (K,), which leaves out failed episodes."""
     known = np.isfinite(returns)
     return returns.ravel() if known.all() else returns[known]
 
@@ -39,10 +39,10 @@ def count_failures(returns: np.ndarray) -> int:
     return returns.size - select_finite_returns(returns).size
 
 
-def drop_unplayable_episodes(returns: np.ndarray) -> np.ndarray:
+def drop_episodes_failed_for_all(returns: np.ndarray) -> np.ndarray:
     """Return the returns without those episodes that failed for all candidates.
 
-    If every episode failed for every candidate, the returns are unchanged.
+    If all episodes failed for all candidates, the returns are unchanged.
 
     Args:
         returns: Returns (P, R) of P candidates in R episodes, NaN for a failed episode.
@@ -179,8 +179,8 @@ class MetricsBoard:
 
     Args:
         folder: The run's folder.
-        done: Number of steps after which the checkpoint was saved. Values of later steps are
-            removed, because a run that continues from the checkpoint makes those steps again.
+        done: Number of steps that the run's checkpoint contains. Values of later steps are removed,
+            because a run that continues from the checkpoint makes those steps again.
     """
 
     def __init__(self, folder: RunFolder, done: int = 0) -> None:
@@ -192,7 +192,7 @@ class MetricsBoard:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add_metrics(self, line: Mapping[str, Any], step_name: str) -> None:
-        """Write those metrics of one step that are numbers.
+        """Write the metrics of one step, of which only numbers are shown.
 
         Args:
             line: Metrics of one step, by name.

@@ -59,8 +59,11 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
     """
     arrays: dict[str, np.ndarray] = {}
 
-    def replace_arrays(value: Any) -> Any:
-        """Return a value with references for its arrays, and store the arrays in `arrays`."""
+    def replace_arrays_by_references(value: Any) -> Any:
+        """Return a copy of a nested value in which references replace arrays.
+
+        The arrays are added to `arrays`, in which the references are the keys.
+        """
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
         if isinstance(value, np.ndarray):
@@ -70,14 +73,15 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
         if isinstance(value, dict):
             return {
                 "items": [
-                    [replace_arrays(key), replace_arrays(entry)] for key, entry in value.items()
+                    [replace_arrays_by_references(key), replace_arrays_by_references(entry)]
+                    for key, entry in value.items()
                 ]
             }
         if isinstance(value, list | tuple):
-            return [replace_arrays(entry) for entry in value]
+            return [replace_arrays_by_references(entry) for entry in value]
         return value.item() if isinstance(value, np.generic) else value
 
-    header = json.dumps(replace_arrays(state))
+    header = json.dumps(replace_arrays_by_references(state))
     return save(arrays, {HEADER: header})
 
 
@@ -93,33 +97,36 @@ def unpack_checkpoint(content: bytes) -> dict[str, Any]:
         arrays = load(content)
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])["__metadata__"][HEADER]
-        state: dict[str, Any] = _restore_arrays(json.loads(header), arrays)
+        state: dict[str, Any] = _replace_references_by_arrays(json.loads(header), arrays)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"not a checkpoint: {error}") from error
     return state
 
 
-def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a value of the header with arrays in place of the references to arrays.
+def _replace_references_by_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a copy of a nested value in which arrays replace the references to them.
 
     Args:
-        value: A value of the header, which may be nested.
+        value: A value of the checkpoint's header.
         arrays: The checkpoint's arrays by name.
     """
     if isinstance(value, list):
-        return [_restore_arrays(entry, arrays) for entry in value]
+        return [_replace_references_by_arrays(entry, arrays) for entry in value]
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
         return arrays[value[ARRAY]]
     return {
-        _restore_arrays(key, arrays): _restore_arrays(entry, arrays)
+        _replace_references_by_arrays(key, arrays): _replace_references_by_arrays(entry, arrays)
         for key, entry in value["items"]
     }
 
 
 def to_tensors(value: Any) -> Any:
-    """Return a nested state with its arrays as torch tensors, as `load_state_dict` expects."""
+    """Return a copy of a nested state in which torch tensors replace arrays.
+
+    The method `load_state_dict` of torch takes such a state.
+    """
     import torch
 
     if isinstance(value, np.ndarray):
@@ -141,10 +148,10 @@ class RunError(RuntimeError):
     """Error for a run that cannot start or continue; the message names folder and reason."""
 
 
-def find_units(folder: Path, environment: str) -> Units:
+def read_or_measure_units(folder: Path, environment: str) -> Units:
     """Return the offsets and scales by which a run normalises readings.
 
-    They are measured in episodes if the run is new, and else read from the run's folder.
+    A new run measures them in episodes; they are read from the folder of a run that is continued.
 
     Args:
         folder: The run's folder.
@@ -164,12 +171,14 @@ def find_units(folder: Path, environment: str) -> Units:
 
 
 class RunFolder:
-    """Folder with the files of one training run; nothing is written before `write_settings`.
+    """Folder with the files of one training run.
+
+    The constructor writes nothing.
 
     Args:
         path: The folder.
         config: The run's settings, for `config.json`.
-        resume: Whether a run must exist in the folder, so that it is an error if there is none.
+        resume: Whether it is an error if the folder holds no run yet.
 
     Raises:
         RunError: The folder holds a run with other settings, or none although `resume` is set.
@@ -182,9 +191,9 @@ class RunFolder:
         saved = (path / CHECKPOINT).exists()
         if resume and (self._known is None or not saved):
             raise RunError(f"{path}: there is no run to resume")
-        if self._known is None or remove_limit_settings(self._known) == remove_limit_settings(
-            self._config
-        ):
+        if self._known is None or remove_changeable_settings(
+            self._known
+        ) == remove_changeable_settings(self._config):
             return
         if saved or "versions" not in self._known:
             raise RunError(
@@ -195,9 +204,10 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes, and create it if needed.
+        """Lock the folder against other processes until the block of this context ends.
 
-        While the folder is locked, what environments print goes to a file in the folder.
+        The folder is created if needed. While it is locked, what environments print is written to a
+        file in it.
 
         Raises:
             RunError: Another process works in the folder, or it cannot be created.
@@ -215,10 +225,10 @@ class RunFolder:
             yield
 
     def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Write the run's settings to `config.json`, and one line a step to `metrics.jsonl`.
+        """Write the files `config.json`, with the run's settings, and `metrics.jsonl`.
 
         Args:
-            metrics: The metrics of each step so far, by name.
+            metrics: The metrics of each step so far, by name; each step becomes a line.
         """
         known = (self._known or {}).get("versions") or find_package_versions()
         self.write_file(
@@ -256,7 +266,7 @@ class RunFolder:
             raise RunError(f"{path}: {describe_read_error(error)}") from error
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Write a state as the run's checkpoint; see `pack_checkpoint` for what it may hold."""
+        """Write a state as the run's checkpoint; see `pack_checkpoint` for the allowed content."""
         self.write_file(CHECKPOINT, pack_checkpoint(dict(state)))
 
     def load_checkpoint(self) -> dict[str, Any] | None:
@@ -271,8 +281,8 @@ class RunFolder:
     def read_metrics(self, lines: int) -> list[dict[str, Any]]:
         """Return the metrics of the first steps of the run.
 
-        The file may hold lines of later steps, which came after the checkpoint. They are not
-        returned, because a resumed run makes these steps again.
+        The file may hold lines of later steps, which were made after the checkpoint was saved. They
+        are not returned, because a resumed run makes these steps again.
 
         Args:
             lines: Number of steps whose metrics are returned.
@@ -292,9 +302,9 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def _describe_differences(self) -> str:
-        """Return as text the settings in which this run differs from the run in the folder."""
+        """Return as text how this run's settings differ from those of the run in the folder."""
         there, asked = (
-            dict(_flatten_settings(remove_limit_settings(one)))
+            dict(_flatten_settings(remove_changeable_settings(one)))
             for one in (self._known or {}, self._config)
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
@@ -317,8 +327,8 @@ class RunFolder:
         return config
 
 
-def remove_limit_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's settings without those that may change when the run is continued.
+def remove_changeable_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's settings without those that may have other values when it is continued.
 
     Args:
         config: Content of `config.json`.
@@ -366,7 +376,7 @@ E = TypeVar("E", bound=Any)
 
 
 class EpisodeRecordings(Generic[E]):
-    """Store of the episodes that the steps of a run recorded, one npz file for each step.
+    """Store of recorded episodes in a run's folder, one npz file for each recording.
 
     Args:
         folder: The run's folder.
@@ -381,7 +391,12 @@ class EpisodeRecordings(Generic[E]):
         self._folder, self._kind = folder, kind
 
     def write_episodes(self, number: int, episodes: Sequence[E]) -> None:
-        """Write the episodes that were recorded in the run's step `number`."""
+        """Write the episodes of one recording.
+
+        Args:
+            number: Number of the recording, by which its file is found.
+            episodes: The episodes.
+        """
         arrays: dict[str, np.ndarray] = {}
         for name, column in zip(self._kind._fields, zip(*episodes, strict=True), strict=True):
             if isinstance(column[0], np.ndarray):
@@ -399,22 +414,24 @@ class EpisodeRecordings(Generic[E]):
             raise RunError(f"{path}: {error.strerror}") from error
 
     def read_episodes(self, number: int) -> list[E]:
-        """Return the episodes that were recorded in the run's step `number`."""
+        """Return the episodes of the recording with this number."""
         path = self._make_path(number)
         try:
             with np.load(io.BytesIO(read_regular_file(path))) as stored:
-                columns = [self._split_column(stored, name) for name in self._kind._fields]
+                columns = [
+                    self._read_field_of_episodes(stored, name) for name in self._kind._fields
+                ]
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{path}: {describe_read_error(error)}") from error
         return [self._kind(*parts) for parts in zip(*columns, strict=True)]
 
     def _make_path(self, number: int) -> Path:
-        """Return the path of the file with the episodes of the run's step `number`."""
+        """Return the path of the file of the recording with this number."""
         return self._folder / f"episodes_{number:03}.npz"
 
     @staticmethod
-    def _split_column(stored: Any, name: str) -> list[Any]:
-        """Return the values of one field of all episodes in a file.
+    def _read_field_of_episodes(stored: Any, name: str) -> list[Any]:
+        """Return the values of one field, one for each episode in a file.
 
         Args:
             stored: Arrays of the npz file by name.

@@ -37,7 +37,8 @@ Report = Callable[[dict[str, Any]], bool | None]
 class Learner(Protocol):
     """Interface of a trainer, an object that learns step by step.
 
-    What a step does depends only on the state before the step.
+    A step must depend only on the state before it, so that a run can be continued from a
+    checkpoint.
     """
 
     unit: str
@@ -47,8 +48,7 @@ class Learner(Protocol):
     def steps(self) -> int:
         """Return the number of steps of the whole run.
 
-        If a time limit ends the run, this returns the number of finished steps once the time is
-        over.
+        If a time limit has ended the run, this is the number of finished steps.
         """
 
     def step(self) -> dict[str, Any]:
@@ -58,10 +58,10 @@ class Learner(Protocol):
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues, as `pack_checkpoint` expects it."""
+        """Return a state from which `restore` continues; see `pack_checkpoint` for its content."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Set the state to a checkpoint that a learner with the same settings has made."""
+        """Continue from a checkpoint that a learner with the same settings has made."""
 
     def make_model(self, run: Mapping[str, Any]) -> Model:
         """Return the current model.
@@ -91,11 +91,11 @@ class HasTimeLimit(Protocol):
 
 
 class RunLoop:
-    """Run of a learner in its folder, new or continued.
+    """Loop that makes the steps of a learner and writes the files of the run.
 
     Args:
         folder: The run's folder.
-        learner: The learner. Its state is set from the folder's checkpoint, if there is one.
+        learner: The learner. If the folder has a checkpoint, the learner continues from it.
 
     Raises:
         RunError: The folder's checkpoint cannot be read.
@@ -164,7 +164,7 @@ class RunLoop:
                     board = MetricsBoard(self.folder, self.done - 1)
                 else:
                     self.folder.append_metrics(line)
-                kept = self._keep_if_best(line)
+                kept = self._write_model_if_best(line)
                 board.add_metrics(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
                     self._save_checkpoint()
@@ -195,23 +195,23 @@ class RunLoop:
 
         def report_progress(line: dict[str, Any]) -> bool:
             nonlocal stopped
-            stopped = progress(self._make_report("step", line)) is False
+            stopped = progress(self._make_progress_report("step", line)) is False
             return not stopped
 
-        progress(self._make_report("begin"))
+        progress(self._make_progress_report("begin"))
         self.run(report_progress)
-        progress(self._make_report("end"))
+        progress(self._make_progress_report("end"))
         if stopped and not self.is_finished:
             raise RunStoppedError(self.folder.path)
 
-    def _make_report(
+    def _make_progress_report(
         self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
     ) -> RunProgress:
-        """Return a progress report.
+        """Return a progress report of the run as it is now.
 
         Args:
             event: Event to report.
-            line: Figures of the step.
+            line: Metrics of the step, by name.
         """
         learner = self.learner
         share = self.done / max(1, learner.steps)
@@ -237,7 +237,7 @@ class RunLoop:
         return self.learner.make_model(run)
 
     def _run_step(self) -> dict[str, Any]:
-        """Make one step of the learner and return its metrics and the time used so far."""
+        """Make one step of the learner and return its metrics, with the run's duration so far."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()
         self.done += 1
@@ -248,11 +248,11 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _keep_if_best(self, line: Mapping[str, Any]) -> bool:
-        """Write the model if its validation is the best so far.
+    def _write_model_if_best(self, line: Mapping[str, Any]) -> bool:
+        """Write the model if the validation of this step is the best so far.
 
         Args:
-            line: Figures of the step.
+            line: Metrics of the step, by name.
 
         Returns:
             Whether it is the best so far.
@@ -271,7 +271,7 @@ class RunLoop:
             raise RunError(str(error)) from error
 
     def _save_checkpoint(self) -> None:
-        """Save a checkpoint, and the current model too if the run has had no validation yet."""
+        """Save a checkpoint; also write the current model if no step has had a validation yet."""
         if self._best == -math.inf:
             self._write_model()
         self.folder.save_checkpoint(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.runs.run_folder import find_units
+from an_control.learning.runs.run_folder import read_or_measure_units
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import (
     LibraryAlgorithm,
@@ -211,7 +211,7 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        units = find_units(folder, environment) if start is None else start.units
+        units = read_or_measure_units(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
         if has_patch_observations(self._env):
             self._env.close()

@@ -16,7 +16,7 @@ from an_control.learning.training_disturbances import (
     Fault,
     draw_one_disturbance,
     make_disturber,
-    make_sorted_ids,
+    make_placeholder_ids,
 )
 from an_control_sim.gym.environments import get_choice_group_sizes
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
@@ -39,7 +39,7 @@ def make_disturbed_episode(
     """
     (channels,) = env.observation_space.shape or (0,)
     disturbed = make_disturber(channels, fault, np.random.default_rng(seed))
-    return LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
+    return LiveEpisode(env, seed, disturbed, make_placeholder_ids(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -21,7 +21,7 @@ from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     make_disturber,
-    make_sorted_ids,
+    make_placeholder_ids,
 )
 from an_control.policy import Policy
 from an_control.wiring.image import cut_patches
@@ -198,7 +198,7 @@ def record_episode(
     return PatchEpisode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-CHANNEL = make_sorted_ids(1)
+CHANNEL = make_placeholder_ids(1)
 
 
 def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:

@@ -38,10 +38,11 @@ class ClassicControlBatch(EnvironmentBatch):
     steps: int
 
 
-def find_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
-    """Return the compiled physics of an environment of gymnasium, or None if there is none.
+def find_physics_of_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
+    """Return our compiled physics of one of gymnasium's classic control tasks.
 
-    There is none if the environment was made with other than the default arguments.
+    The result is None for all other environments, and if the environment was made with other than
+    the default arguments.
     """
     inner, limit = env.unwrapped.spec, env.get_wrapper_attr("spec")
     known = None if inner is None else PHYSICS.get(inner.id)
@@ -52,14 +53,18 @@ def find_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | 
     return known if default and limit.max_episode_steps == known.steps else None
 
 
-def _start_cartpole(seed: int) -> np.ndarray:
-    """Return CartPole's initial state: cart position and velocity, pole angle and rate."""
+def _draw_cartpole_state(seed: int) -> np.ndarray:
+    """Draw CartPole's initial state: cart position and velocity, pole angle and rate.
+
+    Args:
+        seed: Seed of the episode, as for gymnasium's `reset`.
+    """
     return seeding.np_random(seed)[0].uniform(-0.05, 0.05, 4)
 
 
 @compiled_observe
 def _observe_cartpole(state, observation):
-    """Write the observation (4, B) of the states (4, B) of B episodes, which is equal to them."""
+    """Write the observations (4, B) of B episodes; they are equal to the states (4, B)."""
     for b in range(state.shape[1]):
         for i in range(4):
             observation[i, b] = state[i, b]
@@ -83,15 +88,19 @@ def _advance_cartpole(state, action, reward, ended):
         ended[b] = abs(state[0, b]) > 2.4 or abs(state[2, b]) > TILT
 
 
-def _start_pendulum(seed: int) -> np.ndarray:
-    """Return the pendulum's initial state: angle in rad and rate in rad/s."""
+def _draw_pendulum_state(seed: int) -> np.ndarray:
+    """Draw the pendulum's initial state: angle in rad and rate in rad/s.
+
+    Args:
+        seed: Seed of the episode, as for gymnasium's `reset`.
+    """
     high = np.array([math.pi, 1.0])
     return seeding.np_random(seed)[0].uniform(-high, high)
 
 
 @compiled_observe
 def _observe_pendulum(state, observation):
-    """Write the observation (3, B) of the states (2, B): cosine and sine of the angle, and rate."""
+    """Write the observations (3, B) of states (2, B): cosine and sine of the angle, and rate."""
     for b in range(state.shape[1]):
         observation[0, b] = math.cos(state[0, b])
         observation[1, b] = math.sin(state[0, b])
@@ -114,15 +123,19 @@ def _advance_pendulum(state, action, reward, ended):
         ended[b] = False
 
 
-def _start_acrobot(seed: int) -> np.ndarray:
-    """Return the acrobot's initial state: two joint angles in rad, two joint rates in rad/s."""
+def _draw_acrobot_state(seed: int) -> np.ndarray:
+    """Draw the acrobot's initial state: two joint angles in rad, two joint rates in rad/s.
+
+    Args:
+        seed: Seed of the episode, as for gymnasium's `reset`.
+    """
     start = seeding.np_random(seed)[0].uniform(-0.1, 0.1, 4)
     return start.astype(np.float32).astype(np.float64)
 
 
 @compiled_observe
 def _observe_acrobot(state, observation):
-    """Write the observation (6, B) of the states (4, B): cosines and sines of angles, and rates."""
+    """Write the observations (6, B) of states (4, B): cosine and sine of two angles, two rates."""
     for b in range(state.shape[1]):
         observation[0, b] = math.cos(state[0, b])
         observation[1, b] = math.sin(state[0, b])
@@ -158,7 +171,7 @@ def _compute_acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
 
 @njit(inline="always", error_model="numpy")
 def _wrap_angle(angle):
-    """Return the equal angle in rad between -pi and pi."""
+    """Return the angle in rad from -pi to pi that differs by whole turns from the given one."""
     while angle > math.pi:
         angle -= 2.0 * math.pi
     while angle < -math.pi:
@@ -200,11 +213,13 @@ def _advance_acrobot(state, action, reward, ended):
 
 PHYSICS = {
     "CartPole-v1": ClassicControlBatch(
-        _start_cartpole, _observe_cartpole, _advance_cartpole, 4, 500
+        _draw_cartpole_state, _observe_cartpole, _advance_cartpole, 4, 500
     ),
     "Pendulum-v1": ClassicControlBatch(
-        _start_pendulum, _observe_pendulum, _advance_pendulum, 2, 200
+        _draw_pendulum_state, _observe_pendulum, _advance_pendulum, 2, 200
     ),
-    "Acrobot-v1": ClassicControlBatch(_start_acrobot, _observe_acrobot, _advance_acrobot, 4, 500),
+    "Acrobot-v1": ClassicControlBatch(
+        _draw_acrobot_state, _observe_acrobot, _advance_acrobot, 4, 500
+    ),
 }
 """Physics by gymnasium id."""

@@ -32,7 +32,7 @@ NO_HINTS = np.zeros((0, 0, 0), np.float32)
 
 
 class IdentityHints(NamedTuple):
-    """Signals that tell each sensory neuron, a channel's small network, its channel in training.
+    """Hints that tell sensory neurons, the channels' small networks, which channel they read.
 
     The sizes are P candidate policies, R episodes, N channels and d LSTM units.
 
@@ -77,7 +77,7 @@ class FusedEngine:
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
         hints: IdentityHints | None = None,
     ) -> Outcomes:
-        """Play every model through every episode; see `RolloutEngine`.
+        """Play every model through every episode; `RolloutEngine.play` describes the result.
 
         Args:
             models: P candidate policies; with `hints`, LSTM policies of the same sizes.
@@ -98,12 +98,12 @@ class FusedEngine:
                 )
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
-        teams = _group_by_sizes(models)
+        teams = _stack_weights_by_sizes(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
             states, conditions = (
                 self.make_initial_states(part),
-                self.make_conditions(part, disturbance),
+                self.draw_conditions(part, disturbance),
             )
             if hints is not None:
                 here = slice(begin, begin + len(part))
@@ -118,9 +118,9 @@ class FusedEngine:
                         team.select_policies(candidates),
                         codes,
                         states[episodes],
-                        _slice_conditions(conditions, episodes),
+                        _select_episodes(conditions, episodes),
                     )
-                    tasks.append((where, self._pool.submit(self._play_call, *what)))
+                    tasks.append((where, self._pool.submit(self._play_in_one_call, *what)))
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
         failed = bool(np.isnan(returns).any())
@@ -129,17 +129,15 @@ class FusedEngine:
     def make_initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
         """Return the states (R, S) of the simulated physics at the start of R episodes.
 
-        The state of an episode has S numbers.
-
         Args:
-            starts: Seeds of each episode, of which the environment's seed sets the state.
+            starts: Seeds of each episode, of which only the environment's seed is used.
         """
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def make_conditions(
+    def draw_conditions(
         self, starts: Sequence[EpisodeStart], disturbance: DisturbanceSettings
     ) -> RolloutConditions:
-        """Draw the disturbance of each episode, as arrays for the compiled code.
+        """Draw the disturbance of each episode, and return it as arrays for the compiled code.
 
         Args:
             starts: Seeds of each episode.
@@ -185,7 +183,7 @@ class FusedEngine:
         )
 
     def _split_into_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
-        """Split the rollouts into calls of the compiled code, enough of them for all threads.
+        """Split rollouts into enough calls of the compiled code to keep all threads busy.
 
         Args:
             models: Number of candidates.
@@ -201,17 +199,17 @@ class FusedEngine:
             (slice(None), few) for few in _split_evenly(episodes, min(calls, -(-episodes // BATCH)))
         ]
 
-    def _play_call(
+    def _play_in_one_call(
         self,
         candidates: PackedWeights,
         hints: np.ndarray,
         states: np.ndarray,
         conditions: RolloutConditions,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Play some candidates through some episodes, in one call of the compiled code.
+        """Play P candidates through R episodes, in one call of the compiled code.
 
         Args:
-            candidates: Weights of P candidates.
+            candidates: Weights of the P candidates.
             hints: Vectors (P, N, 4d) of `IdentityHints`, or an empty array.
             states: Initial states (R, S) of the physics.
             conditions: Disturbance of each episode.
@@ -238,7 +236,7 @@ class FusedEngine:
 
 
 def stack_weights(models: Sequence[Model]) -> PackedWeights:
-    """Stack the weights of models of the same sizes, as the compiled rollout takes them.
+    """Stack the weights of models of the same sizes into the arrays for compiled rollouts.
 
     Raises:
         ValueError: The models have a part that compiled rollouts do not support.
@@ -262,8 +260,8 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
     return PackedWeights(none, none, head, widths, form)
 
 
-def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
-    """Group models of the same kind and sizes.
+def _stack_weights_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
+    """Group models of the same kind and sizes, and stack the weights of each group.
 
     Returns:
         (indices of the models, their stacked weights) of each group.
@@ -283,8 +281,8 @@ def _split_evenly(count: int, parts: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
-def _slice_conditions(conditions: RolloutConditions, episodes: slice) -> RolloutConditions:
-    """Return the disturbances of some of the episodes."""
+def _select_episodes(conditions: RolloutConditions, episodes: slice) -> RolloutConditions:
+    """Return the disturbances of a slice of the episodes."""
     order, every, noise, present, copied, hinted = conditions
     return RolloutConditions(
         order[episodes],

@@ -18,20 +18,20 @@ from an_control.learning.rollout.compiled.policies import (
     F32,
     add_identity_hints,
     add_matrix_products,
-    advance_cells,
+    advance_lstm_cells,
     apply_attention,
     apply_head,
-    apply_tanh,
+    apply_tanh_to_gates,
+    compute_attention_in_one_pass,
+    compute_common_gates_and_input_weights,
     compute_exact_sum_shift,
-    compute_gate_drive,
-    compute_gate_inputs,
+    compute_gates_in_one_pass,
+    compute_gates_without_recurrence,
     compute_head_input,
-    compute_small_attention,
-    compute_small_gates,
     copy_candidate_weights,
+    push_readings,
     run_stacked_neurons,
     set_scores_to_bias,
-    stack_readings,
     sum_weighted_readings,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
@@ -43,12 +43,12 @@ class RolloutConditions(NamedTuple):
     """Disturbance of E episodes with N channels, as arrays; an empty array has no effect.
 
     Attributes:
-        order: The signal that arrives in each input slot, in block k of `every` steps (E, K, N)
-            int64.
-        every: Number of steps in a block; 0 for a single one.
-        noise: Readings of K noise channels (E, steps, K) float32.
+        order: Index of the signal that arrives in each input slot (E, K, N) int64. It changes after
+            every block of `every` steps; an episode has K blocks.
+        every: Number of steps in a block; 0 if an episode is one block.
+        noise: Readings of extra channels that carry only noise (E, steps, channels) float32.
         present: 0 for a missing signal, else 1 (E, N) float64.
-        copied: The signals that the copied channels repeat (E, C) int64.
+        copied: Index of the signal that each extra channel repeats (E, C) int64.
         hinted: 1 if a signal's neuron gets its vector of `IdentityHints`, else 0 (E, N) float32.
     """
 
@@ -118,7 +118,8 @@ def run_rollouts(
 
     Args:
         candidates: `PackedWeights` of P candidates.
-        hints: Vector that is added to the gates of each channel's neuron (P, N, 4d) float32.
+        hints: Vectors of `IdentityHints` that are added to the gates of each channel's neuron (P,
+            N, 4d) float32.
         observe: Compiled function (state (S, B), readings (N, B)) that writes the readings.
         advance: Compiled function (state, action, reward, ended) that advances the physics by a
             step.
@@ -127,7 +128,7 @@ def run_rollouts(
         actions: Number A of actions.
         limit: Maximum number of steps of an episode.
         conditions: Disturbance of each episode.
-        returns: Output (P, E); a return is NaN if a reward or reading was not finite.
+        returns: Output (P, E): the returns; NaN if a reward or reading was not finite.
         steps: Output (P, E): number of steps of each episode.
     """
     episodes, states = starts.shape
@@ -246,21 +247,21 @@ def run_rollouts(
                 grids[b], shift[b] = grid, compute_exact_sum_shift(grid)
 
         if attends:
-            compute_gate_inputs(form, rows, action, common, drive)
+            compute_common_gates_and_input_weights(form, rows, action, common, drive)
             if not form.recurrent:
-                stack_readings(shown, readings)
+                push_readings(shown, readings)
                 run_stacked_neurons(readings, common, drive, h)
             else:
                 if padded == 8 and inputs == 1 and told.shape[0] == 0:
-                    compute_small_gates(shown, common, drive, hidden, h, z)
+                    compute_gates_in_one_pass(shown, common, drive, hidden, h, z)
                 else:
-                    compute_gate_drive(shown, last, z, common, drive)
+                    compute_gates_without_recurrence(shown, last, z, common, drive)
                     add_identity_hints(z, told)
                     add_matrix_products(z, hidden, h)
-                    apply_tanh(z)
-                advance_cells(z, h, c)
+                    apply_tanh_to_gates(z)
+                advance_lstm_cells(z, h, c)
             if padded == 8 and not softmax:
-                compute_small_attention(bias, weights, h, score)
+                compute_attention_in_one_pass(bias, weights, h, score)
             else:
                 set_scores_to_bias(bias, score)
                 add_matrix_products(score, weights, h)

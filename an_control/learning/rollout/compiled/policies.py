@@ -30,13 +30,13 @@ MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
-def copy_candidate_weights(candidates, candidate, b, rows, bias, weights, head):
+def copy_candidate_weights(candidates, candidate, column, rows, bias, weights, head):
     """Copy a candidate policy's weights into a column of the batch.
 
     Args:
         candidates: `PackedWeights` of all candidates.
         candidate: Index of the candidate.
-        b: Index of the column.
+        column: Index of the column.
         rows: Output: weights of the LSTMs' gates (., 4d, B).
         bias: Output: biases of the attention scores (M, B).
         weights: Output: weights of the attention scores (K, M, B).
@@ -44,25 +44,28 @@ def copy_candidate_weights(candidates, candidate, b, rows, bias, weights, head):
     """
     for k in range(rows.shape[0]):
         for g in range(rows.shape[1]):
-            rows[k, g, b] = candidates.gate_rows[candidate, k, g]
+            rows[k, g, column] = candidates.gate_rows[candidate, k, g]
     for q in range(bias.shape[0]):
-        bias[q, b] = candidates.score_rows[candidate, 0, q]
+        bias[q, column] = candidates.score_rows[candidate, 0, q]
         for k in range(candidates.score_rows.shape[1] - 1):
-            weights[k, q, b] = candidates.score_rows[candidate, 1 + k, q]
+            weights[k, q, column] = candidates.score_rows[candidate, 1 + k, q]
     for i in range(head.shape[0]):
-        head[i, b] = candidates.head[candidate, i]
+        head[i, column] = candidates.head[candidate, i]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_gate_inputs(form, rows, action, common, drive):
-    """Compute the parts of the LSTMs' gates that do not depend on readings.
+def compute_common_gates_and_input_weights(form, rows, action, common, input_weights):
+    """Compute what all channels' LSTMs share in a step: a part of the gates, and input weights.
+
+    Both depend on the previous action, but not on readings.
 
     Args:
         form: Options of the policy, a `KernelOptions`.
         rows: Weights of the gates (., 4d, B), in the order of `PackedWeights`.
         action: Previous actions (A, B).
-        common: Output: the part that all channels share (4d, B).
-        drive: Output: the weight of each input from a channel's readings (F, 4d, B).
+        common: Output: the part of the gates that all channels share (4d, B).
+        input_weights: Output: the weight of each of the F inputs that a neuron computes from its
+            channel's readings (F, 4d, B).
     """
     inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
@@ -74,13 +77,13 @@ def compute_gate_inputs(form, rows, action, common, drive):
     for f in range(inputs):
         for g in range(gates):
             for b in range(BATCH):
-                drive[f, g, b] = rows[1 + f, g, b]
+                input_weights[f, g, b] = rows[1 + f, g, b]
         if form.products:
             for a in range(actions):
                 row = 1 + inputs + actions + form.recurrent + f * actions + a
                 for g in range(gates):
                     for b in range(BATCH):
-                        drive[f, g, b] += rows[row, g, b] * action[a, b]
+                        input_weights[f, g, b] += rows[row, g, b] * action[a, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -109,36 +112,42 @@ def add_matrix_products(out, rows, x):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_gate_drive(shown, last, z, common, drive):
+def compute_gates_without_recurrence(readings, last_readings, z, common, input_weights):
     """Compute the part of the LSTMs' gates that comes from readings, actions and biases.
 
     Args:
-        shown: Readings of the input slots (N, B).
-        last: Readings of the step before, NaN for none (N, B); this updates them.
+        readings: Readings of the input slots (N, B).
+        last_readings: Readings of the step before, NaN for none (N, B); this updates them.
         z: Output: the gates without the part of the LSTMs' own outputs (N, 4d, B).
-        common: Part of the gates that all channels share (4d, B).
-        drive: Weight of reading, and of its change, in the gates (F, 4d, B).
+        common: Part of the gates that all channels share (4d, B), which comes from actions and
+            biases.
+        input_weights: Weights of the reading and, if F is 2, of its change (F, 4d, B).
     """
     channels, gates, _ = z.shape
     for i in range(channels):
         for g in range(gates):
             for b in range(BATCH):
-                z[i, g, b] = common[g, b] + drive[0, g, b] * shown[i, b]
-        if drive.shape[0] > 1:
+                z[i, g, b] = common[g, b] + input_weights[0, g, b] * readings[i, b]
+        if input_weights.shape[0] > 1:
             for b in range(BATCH):
-                known = last[i, b] == last[i, b]
-                change = shown[i, b] - last[i, b] if known else F32(0.0)
-                last[i, b] = change
+                known = last_readings[i, b] == last_readings[i, b]
+                change = readings[i, b] - last_readings[i, b] if known else F32(0.0)
+                last_readings[i, b] = change
             for g in range(gates):
                 for b in range(BATCH):
-                    z[i, g, b] += drive[1, g, b] * last[i, b]
+                    z[i, g, b] += input_weights[1, g, b] * last_readings[i, b]
             for b in range(BATCH):
-                last[i, b] = shown[i, b]
+                last_readings[i, b] = readings[i, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(z, hints):
-    """Add the vectors that tell neurons their channels, `hints` (N, 4d, B), to the gates `z`."""
+    """Add the vectors that tell neurons their channels to the gates, in place.
+
+    Args:
+        z: Gates (N, 4d, B), which this changes.
+        hints: Vectors (N, 4d, B); an empty array adds nothing.
+    """
     for i in range(hints.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -146,66 +155,73 @@ def add_identity_hints(z, hints):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def stack_readings(shown, readings):
+def push_readings(readings, stacks):
     """Push the newest readings onto the stack of each input slot.
 
     Args:
-        shown: Newest readings (N, B).
-        readings: Stacks of k readings, the newest first, NaN for none (N, k, B); this updates them.
+        readings: Newest readings (N, B).
+        stacks: Stacks of k readings, the newest first, NaN for none (N, k, B); this updates them.
     """
-    for i in range(readings.shape[0]):
-        for f in range(readings.shape[1] - 1, 0, -1):
+    for i in range(stacks.shape[0]):
+        for f in range(stacks.shape[1] - 1, 0, -1):
             for b in range(BATCH):
-                older = readings[i, f - 1, b]
-                readings[i, f, b] = older if older == older else shown[i, b]
+                older = stacks[i, f - 1, b]
+                stacks[i, f, b] = older if older == older else readings[i, b]
         for b in range(BATCH):
-            readings[i, 0, b] = shown[i, b]
+            stacks[i, 0, b] = readings[i, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def run_stacked_neurons(readings, common, drive, h):
-    """Run the sensory neurons that are a tanh layer on the stacked readings.
+def run_stacked_neurons(stacks, common, input_weights, outputs):
+    """Run sensory neurons without an LSTM: a tanh layer on the k newest readings of a slot.
 
     Args:
-        readings: Stacks of the k newest readings (N, k, B).
+        stacks: Stacks of the k newest readings (N, k, B).
         common: Part of the layer's input that all channels share (units, B).
-        drive: Weight of each reading of the stack (k, units, B).
-        h: Output: the neurons' outputs (N, K, B).
+        input_weights: Weight of each reading of the stack (k, units, B).
+        outputs: Output: the neurons' outputs (N, K, B).
     """
-    for i in range(readings.shape[0]):
+    for i in range(stacks.shape[0]):
         for g in range(common.shape[0]):
             for b in range(BATCH):
-                h[i, g, b] = common[g, b] + drive[0, g, b] * readings[i, 0, b]
-            for f in range(1, readings.shape[1]):
+                outputs[i, g, b] = common[g, b] + input_weights[0, g, b] * stacks[i, 0, b]
+            for f in range(1, stacks.shape[1]):
                 for b in range(BATCH):
-                    h[i, g, b] += drive[f, g, b] * readings[i, f, b]
+                    outputs[i, g, b] += input_weights[f, g, b] * stacks[i, f, b]
             for b in range(BATCH):
-                h[i, g, b] = compute_tanh(h[i, g, b])
+                outputs[i, g, b] = compute_tanh(outputs[i, g, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_small_gates(shown, common, drive, hidden, h, z):
+def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights, outputs, z):
     """Compute the gates' values in one pass, for one input and K = 8.
 
-    It replaces `compute_gate_drive`, `add_matrix_products` and `apply_tanh`; see these
-    for the arrays.
+    It replaces `compute_gates_without_recurrence`, `add_matrix_products` and `apply_tanh_to_gates`.
+
+    Args:
+        readings: Readings of the input slots (N, B).
+        common: Part of the gates that all channels share (4d, B).
+        input_weights: Weight of the reading in the gates (1, 4d, B).
+        recurrent_weights: Weights of the LSTMs' own outputs in the gates (K, 4d, B).
+        outputs: Outputs of the LSTMs at the step before (N, K, B).
+        z: Output: the values of the gates (N, 4d, B).
     """
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
-                total = common[g, b] + drive[0, g, b] * shown[i, b]
-                total = total + hidden[0, g, b] * h[i, 0, b]
-                total = total + hidden[1, g, b] * h[i, 1, b]
-                total = total + hidden[2, g, b] * h[i, 2, b]
-                total = total + hidden[3, g, b] * h[i, 3, b]
-                total = total + hidden[4, g, b] * h[i, 4, b]
-                total = total + hidden[5, g, b] * h[i, 5, b]
-                total = total + hidden[6, g, b] * h[i, 6, b]
-                z[i, g, b] = compute_tanh(total + hidden[7, g, b] * h[i, 7, b])
+                total = common[g, b] + input_weights[0, g, b] * readings[i, b]
+                total = total + recurrent_weights[0, g, b] * outputs[i, 0, b]
+                total = total + recurrent_weights[1, g, b] * outputs[i, 1, b]
+                total = total + recurrent_weights[2, g, b] * outputs[i, 2, b]
+                total = total + recurrent_weights[3, g, b] * outputs[i, 3, b]
+                total = total + recurrent_weights[4, g, b] * outputs[i, 4, b]
+                total = total + recurrent_weights[5, g, b] * outputs[i, 5, b]
+                total = total + recurrent_weights[6, g, b] * outputs[i, 6, b]
+                z[i, g, b] = compute_tanh(total + recurrent_weights[7, g, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_small_attention(bias, weights, h, score):
+def compute_attention_in_one_pass(bias, weights, outputs, score):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
     It replaces `set_scores_to_bias`, `add_matrix_products` and `apply_attention`.
@@ -213,24 +229,24 @@ def compute_small_attention(bias, weights, h, score):
     Args:
         bias: Biases of the scores (M, B).
         weights: Weights of the scores (K, M, B).
-        h: The neurons' outputs (N, K, B).
+        outputs: The neurons' outputs (N, K, B).
         score: Output: the attention (N, M, B).
     """
     for i in range(score.shape[0]):
         for q in range(score.shape[1]):
             for b in range(BATCH):
-                total = bias[q, b] + weights[0, q, b] * h[i, 0, b]
-                total = total + weights[1, q, b] * h[i, 1, b]
-                total = total + weights[2, q, b] * h[i, 2, b]
-                total = total + weights[3, q, b] * h[i, 3, b]
-                total = total + weights[4, q, b] * h[i, 4, b]
-                total = total + weights[5, q, b] * h[i, 5, b]
-                total = total + weights[6, q, b] * h[i, 6, b]
-                score[i, q, b] = compute_tanh(total + weights[7, q, b] * h[i, 7, b])
+                total = bias[q, b] + weights[0, q, b] * outputs[i, 0, b]
+                total = total + weights[1, q, b] * outputs[i, 1, b]
+                total = total + weights[2, q, b] * outputs[i, 2, b]
+                total = total + weights[3, q, b] * outputs[i, 3, b]
+                total = total + weights[4, q, b] * outputs[i, 4, b]
+                total = total + weights[5, q, b] * outputs[i, 5, b]
+                total = total + weights[6, q, b] * outputs[i, 6, b]
+                score[i, q, b] = compute_tanh(total + weights[7, q, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_tanh(z):
+def apply_tanh_to_gates(z):
     """Apply tanh to the gates `z` (N, 4d, B) in place."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
@@ -239,23 +255,23 @@ def apply_tanh(z):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def advance_cells(z, h, c):
+def advance_lstm_cells(gates, outputs, cells):
     """Update the cells and outputs of the LSTMs in place.
 
     Args:
-        z: Values of the gates after tanh (N, 4d, B).
-        h: Outputs of the LSTMs (N, K, B).
-        c: Cells of the LSTMs (N, d, B).
+        gates: Values of the gates after tanh (N, 4d, B).
+        outputs: Outputs of the LSTMs (N, K, B).
+        cells: Cells of the LSTMs (N, d, B).
     """
-    d = c.shape[1]
-    for i in range(c.shape[0]):
+    d = cells.shape[1]
+    for i in range(cells.shape[0]):
         for k in range(d):
             for b in range(BATCH):
-                enter = HALF * z[i, k, b] + HALF
-                forget = HALF * z[i, d + k, b] + HALF
-                cell = forget * c[i, k, b] + enter * z[i, 3 * d + k, b]
-                c[i, k, b] = cell
-                h[i, k, b] = (HALF * z[i, 2 * d + k, b] + HALF) * compute_tanh(cell)
+                enter = HALF * gates[i, k, b] + HALF
+                forget = HALF * gates[i, d + k, b] + HALF
+                cell = forget * cells[i, k, b] + enter * gates[i, 3 * d + k, b]
+                cells[i, k, b] = cell
+                outputs[i, k, b] = (HALF * gates[i, 2 * d + k, b] + HALF) * compute_tanh(cell)
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -270,14 +286,14 @@ def set_scores_to_bias(bias, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def apply_attention(softmax, score, work):
-    """Replace the attention scores by the attention weights, in place.
+    """Replace attention scores by attention weights, in place.
 
-    The softmax sums every eighth query first and then these eight sums, as the policy's compiled
-    engine does.
+    A softmax sums every eighth query first and then these eight sums, as the policy's compiled
+    engine does, so that the bits are the same.
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
-        score: Scores (N, M, B).
+        score: Scores (N, M, B), which become the weights.
         work: Scratch space (3, B) for a softmax.
     """
     channels, queries, _ = score.shape
@@ -315,15 +331,16 @@ def apply_attention(softmax, score, work):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def sum_weighted_readings(form, score, shown, present, count, shift, sums, mass):
-    """Sum the readings over all input slots with their attention weights, for each query.
+def sum_weighted_readings(form, score, readings, present, count, shift, sums, mass):
+    """Sum the readings of all input slots, weighted by the attention of each query.
 
-    The sums are exact before they are normalised. A missing slot must have the reading 0.
+    The sums do not depend on the order of the slots. They are normalised afterwards if the policy
+    does so.
 
     Args:
         form: Options of the policy, a `KernelOptions`.
         score: Attention weights (N, M, B).
-        shown: Readings (N, B).
+        readings: Readings (N, B); they must be 0 where missing.
         present: 1 for slots with a reading, 0 for missing ones (N, B).
         count: Number of slots with a reading (B,).
         shift: Rounding shift of each column (B,), see `compute_exact_sum_shift`.
@@ -336,7 +353,7 @@ def sum_weighted_readings(form, score, shown, present, count, shift, sums, mass)
             sums[q, b], mass[q, b] = 0.0, 0.0
         for i in range(channels):
             for b in range(BATCH):
-                weight, reading = np.float64(score[i, q, b]), np.float64(shown[i, b])
+                weight, reading = np.float64(score[i, q, b]), np.float64(readings[i, b])
                 sums[q, b] += (shift[b] + weight * reading) - shift[b]
             if form.softmax:
                 for b in range(BATCH):
@@ -393,7 +410,7 @@ def apply_head(form, head, widths, x, y, action):
         action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
-    inputs = (len(head) - _count_later_weights(widths)) // widths[0] - 1
+    inputs = (len(head) - _count_weights_after_first_layer(widths)) // widths[0] - 1
     for layer in range(layers):
         width = widths[layer]
         for j in range(width):
@@ -423,8 +440,8 @@ def apply_head(form, head, widths, x, y, action):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def _count_later_weights(widths):
-    """Return the number of weights in a head's layers after the first one.
+def _count_weights_after_first_layer(widths):
+    """Return the number of weights and biases in a head's layers after the first one.
 
     Args:
         widths: Number of units of each layer.
@@ -436,14 +453,14 @@ def _count_later_weights(widths):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_exact_sum_shift(grid):
-    """Return a number that rounds terms to a grid when it is added and subtracted again.
+def compute_exact_sum_shift(max_sum):
+    """Return a number that rounds terms when it is added to them and subtracted again.
 
     Terms rounded like this sum exactly in any order. The policy's `compute_exact_sum_shift` does
     the same.
 
     Args:
-        grid: Bound of the sum of the terms.
+        max_sum: Upper bound of the absolute sum of the terms.
     """
-    _, bits = math.frexp(grid)
+    _, bits = math.frexp(max_sum)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)
