@@ -29,6 +29,7 @@ from an_control.wiring.checked_yaml import (
     Entry,
     MissingItem,
     WiringError,
+    join_keys,
     read_field_path,
     read_max_age,
     read_number,
@@ -352,7 +353,7 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
     fields = entry.read_fields(
         ("topic", "type", "max_age_s"),
         ("required", "weight", "rate_hz"),
-        {"qos": "the quality of service follows the publishers"},
+        {join_keys(entry.key, "qos"): "the quality of service follows the publishers"},
     )
     rate = fields.get("rate_hz")
     return SourceConfig(

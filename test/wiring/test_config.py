@@ -251,6 +251,12 @@ def test_an_error_names_file_key_value_and_what_is_allowed(
     assert error.file.endswith("robot.yaml")
 
 
+def test_the_key_qos_of_a_source_is_said_to_follow_the_publishers(load: Load) -> None:
+    joints = {"topic": "joint_states", "type": "sensor_msgs/msg/JointState", "max_age_s": 0.1}
+    with pytest.raises(WiringError, match=r"sources\.joints\.qos: is now: .* the publishers"):
+        load(sources={"joints": {**joints, "qos": "reliable"}})
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
