@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
         return run_verb(lambda: load_verb_class(first), f"an-control {first}", rest)
-    return _run_reporting_errors("an-control", lambda: _run_without_verb(first, rest))
+    return _run_reporting_errors("an-control", lambda: _handle_call_without_verb(first, rest))
 
 
 def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
@@ -75,7 +75,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     return _run_reporting_errors(prog, run)
 
 
-def _run_without_verb(first: str, rest: Sequence[str]) -> int:
+def _handle_call_without_verb(first: str, rest: Sequence[str]) -> int:
     """Handle a call of `an-control` whose first argument is not a verb, and return the exit status.
 
     Args:

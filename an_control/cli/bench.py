@@ -107,12 +107,12 @@ class BenchCommand:
                 found = f"{sizes.actions} actions"
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
         measure = {
-            "inference": self._measure_inference,
-            "parts": self._measure_parts,
-            "monitor": self._measure_monitor,
-            "ros": self._measure_ros,
-            "ant": self._measure_ant,
-            "training": self._measure_training,
+            "inference": self._measure_policy_tick,
+            "parts": self._measure_architecture_variants,
+            "monitor": self._measure_monitor_time,
+            "ros": self._measure_ros_latency_and_speed,
+            "ant": self._measure_ant_simulation_speed,
+            "training": self._measure_training_speed,
         }[self.what]
         try:
             result = measure()
@@ -137,25 +137,25 @@ class BenchCommand:
                     f" (allowed: {allowed})"
                 )
 
-    def _measure_inference(self) -> dict[str, Any]:
+    def _measure_policy_tick(self) -> dict[str, Any]:
         """Measure and print the duration of a policy's tick on one core, and return the results."""
         rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
             compute_time_growth(rows) if any(row["inputs"] == "readings" for row in rows) else {}
         )
-        _print_time_growth(ratios)
+        _print_ratios_of_time_per_channel(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
-    def _measure_parts(self) -> dict[str, Any]:
+    def _measure_architecture_variants(self) -> dict[str, Any]:
         """Measure and print the tick of each architecture variant, and return the results."""
         rows = list(measure_tick_time_on_one_core(None, self.seconds, parts=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_time_growth(rows, by="parts")
-        _print_time_growth(ratios)
+        _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
-    def _measure_monitor(self) -> dict[str, Any]:
+    def _measure_monitor_time(self) -> dict[str, Any]:
         """Measure and print the time that the monitor adds to a tick, and return the results."""
         require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor_overhead
@@ -171,7 +171,7 @@ class BenchCommand:
         _print_table("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
         return {"model": str(path), "rows": rows}
 
-    def _measure_ros(self) -> dict[str, Any]:
+    def _measure_ros_latency_and_speed(self) -> dict[str, Any]:
         """Measure and print latency and lockstep speed over ROS 2, and return the results."""
         require_packages("ros", "rclpy")
         from an_control.bench.latency import make_policy_node_command_line, measure_latency
@@ -201,7 +201,7 @@ class BenchCommand:
         _print_table("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
 
-    def _measure_ant(self) -> dict[str, Any]:
+    def _measure_ant_simulation_speed(self) -> dict[str, Any]:
         """Measure and print the Ant environment's steps per second, and return the results."""
         require_packages("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, measure_ant
@@ -215,7 +215,7 @@ class BenchCommand:
         print(f"{result['ratio']:.2f} times the package's own")
         return result
 
-    def _measure_training(self) -> dict[str, Any]:
+    def _measure_training_speed(self) -> dict[str, Any]:
         """Measure and print how many steps per second training plays, and return the results."""
         require_packages("train", "cma")
         from an_control.bench.training import measure_training_speed, measure_worker_speedup
@@ -270,7 +270,7 @@ def _format_cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _print_time_growth(ratios: dict[str, float]) -> None:
+def _print_ratios_of_time_per_channel(ratios: dict[str, float]) -> None:
     """Print, for each engine or part, how much more time a channel takes if there are many.
 
     Args:

@@ -76,6 +76,8 @@ class Findings:
             is corrected.
         problems: Sentences that describe problems.
         notes: Sentences about facts that need no action.
+        looked_at: What was checked, in words.
+        not_looked_at: What was not checked, in words, each with a reason or an option.
     """
 
     channels: list[dict[str, Any]] = field(default_factory=list)
@@ -88,9 +90,7 @@ class Findings:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
-    """What was checked, in words."""
     not_looked_at: list[str] = field(default_factory=list)
-    """What was not checked, in words, each with a reason or an option."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class CheckCommand:
         if model is None:
             findings.problems += self._find_command_problems(wiring)
         else:
-            self._check_model(wiring, table, model, findings)
-        live = self._make_recorder(wiring, model, findings) if self.live else None
+            self._compare_wiring_with_model(wiring, table, model, findings)
+        live = self._make_live_recorder(wiring, model, findings) if self.live else None
         heard = self._listen_to_robot(wiring, live) if self.live else None
         recorder: DrivenRecorder | None = live
         if self.bag is not None:
@@ -236,7 +236,7 @@ class CheckCommand:
             return [str(error)]
         return []
 
-    def _check_model(
+    def _compare_wiring_with_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
         """Add to `findings` why the policy node would refuse this wiring with this model.
@@ -305,7 +305,7 @@ class CheckCommand:
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
 
-    def _make_recorder(
+    def _make_live_recorder(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
         """Return a recorder of a running robot for the diagnosis, or None if it is impossible.

@@ -57,7 +57,7 @@ Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_Gene
 """Type for a field of a verb's dataclass; such a field becomes one option for each setting."""
 
 
-def make_default_options(**values: object) -> DisturbanceOptions:
-    """Return options that have their default values, except for those named in `values`."""
+def make_disturbance_options(**values: object) -> DisturbanceOptions:
+    """Return disturbance options with the given values; all others have their default values."""
     made: DisturbanceOptions = _GeneratedOptions(**values)
     return made

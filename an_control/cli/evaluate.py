@@ -17,7 +17,7 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.disturbance import Options, make_default_options
+from an_control.cli.disturbance import Options, make_disturbance_options
 from an_control.learning.api.evaluation import (
     SHARED_OPTIONS,
     EvaluateOptions,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from an_control.learning.runs.progress import RunProgress
 RESHUFFLE_STEPS = 200
 """Default number of steps between two shuffles of the channels, for ``--identification``."""
-USUAL = make_default_options(shuffle="reset")
+USUAL = make_disturbance_options(shuffle="reset")
 """Disturbance options that apply if the user gives none."""
 
 

@@ -226,7 +226,7 @@ OFFERS = {
 the reference pages."""
 
 
-def add_environment_attributes(text: str | None) -> str:
+def add_sentence_on_environment_attributes(text: str | None) -> str:
     """Return a help text, followed by a sentence on the attributes that an environment may have.
 
     Args:

@@ -42,7 +42,9 @@ class ImportCommand:
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")
         if is_onnx(self.policy):
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
-        content = import_policy(self.policy, self._read_names(), self.normalise)
+        content = import_policy(
+            self.policy, self._find_channel_and_actuator_names(), self.normalise
+        )
         try:
             write_file(self.out, content)
         except WriteError as error:
@@ -55,7 +57,7 @@ class ImportCommand:
         )
         return 0
 
-    def _read_names(self) -> PolicyNames:
+    def _find_channel_and_actuator_names(self) -> PolicyNames:
         """Return the channel and actuator names of ``--task``, or numbered names without it.
 
         Raises:

@@ -15,7 +15,7 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.help import add_environment_attributes
+from an_control.cli.help import add_sentence_on_environment_attributes
 from an_control.cli.terminal import PartBars, RunAtTerminal, add_metric_meanings
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
 from an_control.learning.command_line import format_command
@@ -65,6 +65,6 @@ class LearnCommand(LearnOptions):
         return f"; kept: {', '.join(made)}" if made else ""
 
 
-LearnCommand.__doc__ = add_environment_attributes(
+LearnCommand.__doc__ = add_sentence_on_environment_attributes(
     add_metric_meanings(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
 )

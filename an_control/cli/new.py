@@ -108,8 +108,8 @@ class NewCommand:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}
         with tempfile.TemporaryDirectory() as folder:
-            first, second = _write_texts(Path(folder), texts)
-            _check_wiring(first)
+            first, second = _write_texts_into_folder(Path(folder), texts)
+            _check_wiring_can_be_loaded(first)
             SimulatedRobot(load_simulation(second)).close()
         self._write_files(texts)
         _print_names(draft.channels, draft.actuators)
@@ -142,7 +142,7 @@ class NewCommand:
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
         texts = {path: draft.format_yaml()}
         with tempfile.TemporaryDirectory() as folder:
-            _check_wiring(*_write_texts(Path(folder), texts))
+            _check_wiring_can_be_loaded(*_write_texts_into_folder(Path(folder), texts))
         self._write_files(texts)
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
@@ -215,7 +215,7 @@ class NewCommand:
         write_json(self.json, {**shown, "actuators": list(actuators), **more})
 
 
-def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
+def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
     """Write texts into files of a folder, and return the files' paths in the same order.
 
     Args:
@@ -228,7 +228,7 @@ def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
     return paths
 
 
-def _check_wiring(path: Path) -> None:
+def _check_wiring_can_be_loaded(path: Path) -> None:
     """Raise WiringError unless the drafted wiring file can be loaded."""
     ChannelTable(load_wiring(path))
 

@@ -83,7 +83,7 @@ class ReplayCommand:
                         took_s = time.monotonic() - begin_s
                         statuses.append(self._print_result(replay.summary, comparison, took_s))
 
-                    self._show_on_page(replay, comparison, print_final_result)
+                    self._replay_on_page(replay, comparison, print_final_result)
                     return statuses[0] if statuses else 0
                 for command in replay.replay_commands():
                     comparison.add_command(command)
@@ -91,7 +91,7 @@ class ReplayCommand:
             raise InputError(str(error)) from error
         return self._print_result(replay.summary, comparison, time.monotonic() - begin_s)
 
-    def _show_on_page(
+    def _replay_on_page(
         self, replay: SessionReplay, comparison: Comparison, report_end: Callable[[], None]
     ) -> None:
         """Replay the recording on the live page until the user stops it.

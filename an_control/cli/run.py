@@ -20,8 +20,8 @@ from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 def make_node_option(name: str) -> Any:
     """Return the dataclass field of an option that sets a parameter of the policy node.
 
-    The help text of the option is the description of the parameter. If no value of the parameter's
-    type can mean that the option is not given, the default of the option is None.
+    The option has the parameter's description as its help text, and the parameter's default value.
+    Its default is None instead if the parameter has a special value for "not given".
 
     Args:
         name: Name of the parameter, such as ``ramp_s``.

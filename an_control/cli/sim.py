@@ -26,7 +26,7 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.disturbance import Options, make_default_options
+from an_control.cli.disturbance import Options, make_disturbance_options
 from an_control.cli.run import format_parameter_arguments, make_node_option
 from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
@@ -88,7 +88,7 @@ class SimCommand:
     """Number of episodes."""
     seed: int = 0
     """Seed of every start and every disturbance."""
-    disturbance: Options = field(default_factory=make_default_options)
+    disturbance: Options = field(default_factory=make_disturbance_options)
     """The disturbances."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
@@ -119,7 +119,7 @@ class SimCommand:
         """Run the episodes, print the results and return the exit status."""
         exit_on_signal(
             INTERRUPTED
-        )  # until `_run_simulation` handles signals, before it starts anything
+        )  # until `_run_node_and_simulator` handles signals, before it starts anything
         require_packages("ros", "rclpy")
         require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
@@ -156,7 +156,7 @@ class SimCommand:
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
             print(f"{files.simulation} publishes nothing for: {', '.join(silent)}", flush=True)
-        return self._run_simulation(files, name, disturbance, schedule)
+        return self._run_node_and_simulator(files, name, disturbance, schedule)
 
     def _choose_simulation_files(self) -> _SimulationFiles:
         """Return the paths of simulation, wiring and model, by default the task's own files.
@@ -209,7 +209,7 @@ class SimCommand:
                 raise InputError(str(error)) from error
         return [one.name for one in find_unpublished_sources(simulated, wiring)]
 
-    def _run_simulation(
+    def _run_node_and_simulator(
         self,
         files: _SimulationFiles,
         name: str,
@@ -237,7 +237,7 @@ class SimCommand:
         if self.realtime:
             raise_process_priority()
         wired = load_wiring(files.wiring)
-        settings = self._make_settings(files, wired, disturbance, schedule)
+        settings = self._make_simulator_settings(files, wired, disturbance, schedule)
         summary, failure = RunSummary(()), ""
         with ExitStack() as stack:
             stopped = stack.enter_context(catch_signals())
@@ -272,7 +272,7 @@ class SimCommand:
             failure = f"the policy node ended by itself, status {died[0]}"
         return self._report_result(name, files.model, summary, failure or summary.failure)
 
-    def _make_settings(
+    def _make_simulator_settings(
         self,
         files: _SimulationFiles,
         wiring: Wiring,

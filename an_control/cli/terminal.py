@@ -205,7 +205,7 @@ class ProgressLine:
         if progress.event == "note":
             self.print_note(progress.note)
         elif progress.event == "begin":
-            self._start_clock(progress)
+            self._show_start(progress)
         elif progress.event == "step":
             self._show_step(progress)
         elif not progress.finished:
@@ -217,7 +217,7 @@ class ProgressLine:
         print(f"{chr(10) if self._open else ''}{text}", flush=True)
         self._open = False
 
-    def _start_clock(self, progress: RunProgress) -> None:
+    def _show_start(self, progress: RunProgress) -> None:
         """Start the clock, and print the step from which the run continues."""
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
@@ -340,13 +340,13 @@ class PartBars:
             self.print_note(f"{part} {share:.0%}  {text}".rstrip())
 
 
-def format_metrics(line: Mapping[str, Any]) -> str:
+def format_metrics(metrics: Mapping[str, Any]) -> str:
     """Return those metrics of a step that are in `FIGURES`, as text on one line.
 
     Args:
-        line: Metrics of the step, by name.
+        metrics: Metrics of the step, by name.
     """
-    there = {name: line[name] for name in FIGURES if name in line}
+    there = {name: metrics[name] for name in FIGURES if name in metrics}
     if not there.get("failed"):
         there.pop("failed", None)
     return "  ".join(f"{name.replace('_', ' ')} {_format_number(v)}" for name, v in there.items())

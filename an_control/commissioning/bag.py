@@ -115,7 +115,7 @@ class _BagMessages:
                     self.types.setdefault(entry.topic, entry.type)
                 yield entry
 
-    def find_class(self, type_: str) -> Any:
+    def find_message_class(self, type_: str) -> Any:
         """Return the class of a message type, or None if it is not installed."""
         if type_ not in self._classes:
             try:
@@ -131,7 +131,7 @@ class _BagMessages:
             BagError: The entry is not a message of its type.
         """
         try:
-            return self._deserialize(entry.data, self.find_class(entry.type))
+            return self._deserialize(entry.data, self.find_message_class(entry.type))
         except Exception as error:
             raise BagError(
                 f"{self._bag.path}: topic {entry.topic}: no message of type {entry.type}"
@@ -267,7 +267,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         if COMMANDS.search(PurePosixPath(name).name):
             taken[name] = entry.type
             continue
-        cls = messages.find_class(entry.type)
+        cls = messages.find_message_class(entry.type)
         if cls is None:
             continue
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))

@@ -133,7 +133,13 @@ def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
 
 
 def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
-    """Return a short name for each topic, by the topic's full name; no two names are alike."""
+    """Choose a short name for each topic, from the last parts of the topic's name.
+
+    More parts are used if another topic has the name already.
+
+    Returns:
+        The short names, by the topics' full names.
+    """
     names: dict[str, str] = {}
     for topic in topics:
         parts = [re.sub(r"\W", "_", part) for part in topic.name.strip("/").split("/")]

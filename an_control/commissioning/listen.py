@@ -194,13 +194,13 @@ def listen_to_sources(
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _listen_with_node(node, executor, table, seconds, recorder)
+            return _listen_to_sources_with_node(node, executor, table, seconds, recorder)
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _listen_with_node(
+def _listen_to_sources_with_node(
     node: Node,
     executor: SingleThreadedExecutor,
     table: ChannelTable,
@@ -238,7 +238,7 @@ def _listen_with_node(
             read_s, reads = time.monotonic(), reads + 1
             update_reading_ranges(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
-        _update_publishers(node, one)
+        _look_up_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.explain_missing_channels(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
@@ -254,11 +254,13 @@ def _listen_with_node(
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
         wrong_commands=tuple(text for _, wrong in said for text in wrong),
-        disagreements=tuple(describe_series_problems(_make_series(history), table.configs)),
+        disagreements=tuple(
+            describe_series_problems(_convert_history_to_series(history), table.configs)
+        ),
     )
 
 
-def _make_series(history: list[tuple[float, dict[str, float]]]) -> Series:
+def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:
     """Convert a list of readings to arrays.
 
     Args:
@@ -273,7 +275,7 @@ def _make_series(history: list[tuple[float, dict[str, float]]]) -> Series:
 def wait_for_publishers(
     node: Node, executor: SingleThreadedExecutor, topics: Collection[str]
 ) -> None:
-    """Wait until each of these topics has a publisher, but at most DISCOVERY_S seconds."""
+    """Wait until each of these topics has a publisher, or `DISCOVERY_S` seconds have passed."""
     until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
@@ -282,7 +284,7 @@ def wait_for_publishers(
 def _append_message_times(
     node: Node, heard: dict[str, HeardSource], source: str, stamp_ns: int | None
 ) -> None:
-    """Append arrival time, stamp and delay of a message that has just arrived to its source's.
+    """Append the arrival time, stamp and delay of a new message to the lists of its source.
 
     Args:
         node: The node whose clock measures the delay.
@@ -331,7 +333,7 @@ def update_reading_ranges(
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
-def _update_publishers(node: Node, source: HeardSource) -> None:
+def _look_up_publishers(node: Node, source: HeardSource) -> None:
     """Set what `source` says about the publishers of its topic.
 
     These are their nodes, their quality of service, and wrong message types.

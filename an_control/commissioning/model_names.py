@@ -83,7 +83,7 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
     """
     ids, ranges = list(model.task.channels), get_trained_ranges(model)
     scores = {
-        (id_, place): _compute_similarity(id_, one, ranges.get(id_))
+        (id_, place): _compute_field_similarity(id_, one, ranges.get(id_))
         for id_ in ids
         for place, one in enumerate(heard)
     }
@@ -168,7 +168,7 @@ def _assign_names_to_places(scores: Mapping[tuple[str, int], float]) -> dict[str
     return found
 
 
-def _compute_similarity(
+def _compute_field_similarity(
     id_: str, heard_field: HeardField, trained_range: tuple[float, float] | None
 ) -> float:
     """Return how well a message field fits a channel of the model: 1 is best.
@@ -224,9 +224,10 @@ def _compute_name_similarity(name: str, other_name: str) -> float:
 
 
 def _split_words(name: str) -> list[str]:
-    """Return the words of a name in lower case, with synonyms replaced by one word.
+    """Return the words of a name in lower case.
 
-    Words in `SILENT`, which say nothing about the number, are left out unless there are no others.
+    Abbreviations and synonyms are replaced, such as gyro by angular and velocity. Words in
+    `SILENT`, which say nothing about the number, are left out unless there are no others.
     """
     spaced = re.sub(r"([a-z])([A-Z0-9])", r"\1 \2", name).lower()
     words = re.findall(r"[a-z]+|\d+", spaced)

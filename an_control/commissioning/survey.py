@@ -95,7 +95,8 @@ class SurveyedTopic:
         gap_s: The longest time between two messages.
         stamped: Whether a message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
-        joints: The names in messages that list names, such as JointState.
+        joints: The names that the messages list for their elements, such as those of joints; () if
+            they list none.
         turning: A detector for each number that may be an angle, by field path.
     """
 
@@ -161,13 +162,13 @@ def survey_topics(namespace: str, seconds: float) -> Survey:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _survey_topics(node, executor, namespace.strip("/"), seconds)
+            return _survey_topics_with_node(node, executor, namespace.strip("/"), seconds)
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _survey_topics(
+def _survey_topics_with_node(
     node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float
 ) -> Survey:
     """Listen to all topics with a node that exists already; see `survey_topics`.

@@ -44,7 +44,7 @@ def read_recorded_traces(
     traces = [
         trace
         for path in paths
-        for trace in _read_traces(path, read_arrays(Bag(path)), str(model_path), model)
+        for trace in _read_traces_for_model(path, read_arrays(Bag(path)), str(model_path), model)
     ]
     if not traces:
         names = ", ".join(map(str, paths))
@@ -52,7 +52,7 @@ def read_recorded_traces(
     return traces
 
 
-def _read_traces(
+def _read_traces_for_model(
     path: Path, arrays: RecordedArrays, model_path: str, model: Model
 ) -> Iterator[EpisodeTrace]:
     """Yield the episodes of one recording, with the channels and actions of a model.
@@ -63,7 +63,7 @@ def _read_traces(
         model_path: The model's file, for errors.
         model: The model.
     """
-    order = ActionOrder(_load_recorded_wiring(arrays), model_path, model)
+    order = ActionOrder(_load_wiring_from_recording(arrays), model_path, model)
     yield from _iterate_recorded_episodes(
         path, arrays, model.task.channels, order.convert_to_action
     )
@@ -88,7 +88,7 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
     traces: list[EpisodeTrace] = []
     for path in paths:
         arrays = read_arrays(Bag(path))
-        wiring = _load_recorded_wiring(arrays)
+        wiring = _load_wiring_from_recording(arrays)
         if task is None:
             step_s = 1.0 / wiring.rate_hz
             task = Task(name, "", arrays.ids, arrays.actuators, step_s)
@@ -103,7 +103,7 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
     return task, traces
 
 
-def _load_recorded_wiring(arrays: RecordedArrays) -> Wiring:
+def _load_wiring_from_recording(arrays: RecordedArrays) -> Wiring:
     """Return the wiring, the configuration of sensors and actuators, that a recording contains."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wiring.yaml"

@@ -216,8 +216,11 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         units, self.heads = sizes.units, sizes.heads
         self.norms_first = sizes.kind != "trxl"
-        self.query, self.key, self.value = (_make_matrix(units, units) for _ in range(3))
-        self.relative, self.output = _make_matrix(units, units), _make_matrix(units, units)
+        self.query, self.key, self.value = (_make_weight_matrix(units, units) for _ in range(3))
+        self.relative, self.output = (
+            _make_weight_matrix(units, units),
+            _make_weight_matrix(units, units),
+        )
         self.content_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         self.position_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         widths = (units, 4 * units), (4 * units, units)
@@ -309,7 +312,10 @@ class RecurrenceGate(nn.Module):
 
     def __init__(self, units: int, bias: float) -> None:
         super().__init__()
-        self.input, self.hidden = _make_matrix(3 * units, units), _make_matrix(3 * units, units)
+        self.input, self.hidden = (
+            _make_weight_matrix(3 * units, units),
+            _make_weight_matrix(3 * units, units),
+        )
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -328,25 +334,27 @@ class RecurrenceGate(nn.Module):
         return x + update * (new - x)
 
 
-def _convert_to_absolute_scores(positions: Tensor) -> Tensor:
+def _convert_to_absolute_scores(relative_scores: Tensor) -> Tensor:
     """Convert attention scores by relative position to attention scores by absolute position.
 
     Row t is shifted t columns to the right. All columns that remain free are -inf, so that step t
     attends only to the W columns from t to t + W - 1.
 
     Args:
-        positions: Scores (..., T, W) by relative position.
+        relative_scores: Scores (..., T, W) by relative position.
 
     Returns:
         Scores (..., T, W - 1 + T) by absolute position.
     """
-    steps, window = positions.shape[-2:]
-    wide = pad(positions, (0, steps), value=-torch.inf)  # a place too wide: each row slips one
+    steps, window = relative_scores.shape[-2:]
+    wide = pad(
+        relative_scores, (0, steps), value=-torch.inf
+    )  # a place too wide: each row slips one
     cut = wide.flatten(-2)[..., : steps * (window - 1 + steps)]
     return cut.unflatten(-1, (steps, window - 1 + steps))
 
 
-def _make_matrix(rows: int, columns: int) -> nn.Parameter:
+def _make_weight_matrix(rows: int, columns: int) -> nn.Parameter:
     """Return a trainable matrix (rows, columns), initialised like the weights of `nn.Linear`."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
 

@@ -118,7 +118,9 @@ def _parse_value(value_type: Any, entry: Entry) -> Any:
         words, each = get_args(value_type)
         if entry.value == {}:
             return {}
-        return dict(_parse_pair(words, each, *one) for one in entry.iterate_items("a mapping"))
+        return dict(
+            _parse_dict_entry(words, each, *one) for one in entry.iterate_items("a mapping")
+        )
     if is_dataclass(value_type):
         assert isinstance(value_type, type)
         return parse_settings(value_type, entry)
@@ -135,7 +137,7 @@ def _parse_value(value_type: Any, entry: Entry) -> Any:
     return _parse_number(value_type, limits, entry, none)
 
 
-def _parse_pair(key_type: Any, value_type: Any, key: str, entry: Entry) -> tuple[Any, Any]:
+def _parse_dict_entry(key_type: Any, value_type: Any, key: str, entry: Entry) -> tuple[Any, Any]:
     """Return the key and the value of one entry of a dict, each checked against its type.
 
     Args:

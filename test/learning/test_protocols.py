@@ -11,7 +11,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import evaluate as evaluate_verb
 from an_control.cli import main
-from an_control.cli.disturbance import make_default_options
+from an_control.cli.disturbance import make_disturbance_options
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.comparison import (
     compare_protocols,
@@ -318,7 +318,7 @@ def test_noise_has_the_same_deviation_everywhere_and_says_it():
     asked, meant = "reset,noise=5", DisturbanceSettings(Shuffle(True), noise_channels=5)
     assert EvaluationProtocol.parse(asked).disturbance == DisturbanceSettings.parse(asked) == meant
     options = evaluate_verb.EvaluateCommand(
-        Path("m"), disturbance=make_default_options(shuffle="reset", noise_channels=5)
+        Path("m"), disturbance=make_disturbance_options(shuffle="reset", noise_channels=5)
     )
     (one,) = options._make_options().protocols
     assert one.disturbance == meant and str(one) == "reset,noise=5,noise-sd=0.1" == str(meant)

@@ -359,7 +359,7 @@ def test_the_policy_that_sim_starts_may_compile_for_minutes():
     files = sim._SimulationFiles(
         folder / "mobile_base_sim.yaml", folder / "mobile_base.yaml", folder / "no.safetensors"
     )
-    settings = sim.SimCommand()._make_settings(
+    settings = sim.SimCommand()._make_simulator_settings(
         files, load_wiring(files.wiring), DisturbanceSettings(), ()
     )
     assert settings.start_timeout_s >= 300.0
@@ -384,7 +384,7 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     )
     verb = sim.SimCommand(view=view, scrambler=not view)
     with pytest.raises(Seen) as seen:
-        verb._run_simulation(files, "base", DisturbanceSettings(), ())
+        verb._run_node_and_simulator(files, "base", DisturbanceSettings(), ())
     derived = derive_rehearsal_wiring(load_wiring(files.wiring), files.simulation)
     write_wiring(derived, tmp_path / "expected.yaml")
     assert str(seen.value) == (tmp_path / "expected.yaml").read_text()

@@ -101,8 +101,8 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
         return []
     step_s = float(np.median(np.diff(series.times_s)))
     ticks = max(2, round(WINDOW_S / step_s)) if step_s > 0.0 else 2
-    moved = {p: _compute_changes(series, p, ticks) for p, _ in pairs}
-    turned = {v: _compute_integral(series, v, ticks) for _, v in pairs}
+    moved = {p: _compute_position_changes(series, p, ticks) for p, _ in pairs}
+    turned = {v: _compute_rate_integral(series, v, ticks) for _, v in pairs}
     said, names = [], series.ids
     for position, velocity in pairs:
         change, integral = moved[position], turned[velocity]
@@ -138,7 +138,7 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
     return said
 
 
-def _compute_changes(series: Series, column: int, ticks: int) -> np.ndarray:
+def _compute_position_changes(series: Series, column: int, ticks: int) -> np.ndarray:
     """Return the change of a position over each window of `ticks` ticks.
 
     A change of more than pi is NaN, because an angle has then jumped by a full turn.
@@ -157,7 +157,7 @@ def _compute_changes(series: Series, column: int, ticks: int) -> np.ndarray:
     return found
 
 
-def _compute_integral(series: Series, column: int, ticks: int) -> np.ndarray:
+def _compute_rate_integral(series: Series, column: int, ticks: int) -> np.ndarray:
     """Return the integral of a rate over each window of `ticks` ticks.
 
     Args:

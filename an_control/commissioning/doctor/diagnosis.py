@@ -267,7 +267,7 @@ def diagnose(
 
 
 class _Search:
-    """Search for mistakes in one recording; see `diagnose`."""
+    """Search for the mistakes in the wiring with which one recording was made; see `diagnose`."""
 
     def __init__(
         self, recording: Recording, forward: ForwardModel, settings: DoctorSettings
@@ -656,7 +656,7 @@ class _Search:
         return same and bool(set(first.members) & set(second.members))
 
     def _put_most_restoring_first(
-        self, accepted: list[int], refined: Sequence[Hypothesis], restored: Sequence[float]
+        self, accepted: list[int], hypotheses: Sequence[Hypothesis], restored_nats: Sequence[float]
     ) -> list[int]:
         """Move the hypothesis that restores clearly more than the most likely one to the front.
 
@@ -665,8 +665,8 @@ class _Search:
 
         Args:
             accepted: Indices of the accepted hypotheses, the most likely first.
-            refined: All compared hypotheses.
-            restored: Nats that each compared hypothesis gains in restored ticks.
+            hypotheses: All compared hypotheses.
+            restored_nats: Nats that each compared hypothesis gains in restored ticks.
 
         Returns:
             The indices `accepted` in the new order.
@@ -674,12 +674,12 @@ class _Search:
         known = [
             number
             for number in accepted
-            if refined[number].kind not in FITTED and not refined[number].is_motor
+            if hypotheses[number].kind not in FITTED and not hypotheses[number].is_motor
         ]
         if not known or known[0] != accepted[0]:
             return accepted
-        best = max(known, key=lambda number: restored[number])
-        if restored[best] - restored[accepted[0]] < self._settings.min_restored:
+        best = max(known, key=lambda number: restored_nats[number])
+        if restored_nats[best] - restored_nats[accepted[0]] < self._settings.min_restored:
             return accepted
         return [best, *(number for number in accepted if number != best)]
 
@@ -1445,7 +1445,7 @@ class _Search:
 
 
 class _TickCosts(NamedTuple):
-    """Costs (K,) of ticks under one candidate, in nats."""
+    """Costs of K ticks under one candidate wiring, in nats, as arrays (K,)."""
 
     cost: np.ndarray
     surprise: np.ndarray

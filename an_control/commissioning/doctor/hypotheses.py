@@ -236,7 +236,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def penalty(self) -> float:
-        """Return how many nats a hypothesis must gain before it counts as likelier than none.
+        """Return how many nats the hypothesis must explain before it counts as likely.
 
         It stands for the prior probability of the mistake and for its number of free parameters.
         """

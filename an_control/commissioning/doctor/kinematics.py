@@ -26,7 +26,7 @@ STEP = 0.02
 
 
 class RatePair(NamedTuple):
-    """A position and its rate."""
+    """Two recorded channels: a position, and the rate at which it changes."""
 
     position: int
     """Index of the recorded channel with the position."""

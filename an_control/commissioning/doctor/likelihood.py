@@ -81,7 +81,7 @@ class Likelihood:
             return self.ticks
         return self.ticks[np.linspace(0, len(self.ticks) - 1, max_ticks).astype(int)]
 
-    def compute_signals(
+    def compute_candidate_readings(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
     ) -> np.ndarray:
         """Return what the channels read in some ticks under each of H candidate wirings.
@@ -115,7 +115,7 @@ class Likelihood:
         found: np.ndarray = raw.astype(F32)
         return found
 
-    def compute_actions(
+    def compute_candidate_actions(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
         """Return the actions that move the robot from some ticks to the next, under candidates.
@@ -163,9 +163,9 @@ class Likelihood:
             (H, K, N) costs in nats; 0 for a missing reading.
         """
         forward, next_ = self.forward, ticks + 1
-        before = self.compute_signals(candidates, ticks)
-        after = self.compute_signals(candidates, next_)
-        actions = self.compute_actions(candidates, ticks)
+        before = self.compute_candidate_readings(candidates, ticks)
+        after = self.compute_candidate_readings(candidates, next_)
+        actions = self.compute_candidate_actions(candidates, ticks)
         missing = np.isnan(before)
         given = before
         if missing.any():
@@ -263,7 +263,7 @@ class Likelihood:
             candidate: The wiring under which the readings are explained.
         """
         forward = self.forward
-        (signals,) = self.compute_signals([candidate])
+        (signals,) = self.compute_candidate_readings([candidate])
         if not forward.imputes:
             held = np.zeros(signals.shape[1], F32)
             self.imputed = np.empty_like(signals)
@@ -273,7 +273,7 @@ class Likelihood:
             return
         count = signals.shape[1]
         alone = np.eye(count, dtype=bool)
-        (actions,) = self.compute_actions(
+        (actions,) = self.compute_candidate_actions(
             [candidate], np.maximum(np.arange(len(signals)), self.lag)
         )
         before = np.tile(forward.typical, (count, 1)).astype(F32)
@@ -304,13 +304,13 @@ class Likelihood:
             effect no channel shows counts as 1. NaN if the channels that show it best are unusable.
         """
         forward, motors = self.forward, range(len(candidate.motors))
-        (signals,) = self.compute_signals([candidate])
+        (signals,) = self.compute_candidate_readings([candidate])
         given = signals[ticks]
         missing = np.isnan(given)
         if missing.any():
             stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
             given = np.where(missing, stand_in, given)
-        (actions,) = self.compute_actions([candidate], ticks)
+        (actions,) = self.compute_candidate_actions([candidate], ticks)
         full = forward.predict(given, actions)
         effects = []
         for motor in motors:
@@ -355,11 +355,11 @@ class Likelihood:
             are left or the motor is hardly used in them.
         """
         forward, ticks = self.forward, self.ticks
-        (now,) = self.compute_signals([candidate], ticks)
-        (after,) = self.compute_signals([candidate], ticks + 1)
+        (now,) = self.compute_candidate_readings([candidate], ticks)
+        (after,) = self.compute_candidate_readings([candidate], ticks + 1)
         if self.imputed is not None:
             now = np.where(np.isnan(now), self.imputed[ticks], now)
-        (actions,) = self.compute_actions([candidate], ticks)
+        (actions,) = self.compute_candidate_actions([candidate], ticks)
         without = actions.copy()
         without[:, motor] = 0.0
         passive = forward.predict(now, without)

@@ -87,15 +87,15 @@ class Repair:
                     self.left.append(f"channels.{config.id}: its elements are permuted")
                     continue
                 if other.source != config.source:
-                    self._set_value(path, "source", other.source)
-                self._set_value(path, "field", _quote_for_yaml(other.field))
+                    self._write_yaml_value(path, "source", other.source)
+                self._write_yaml_value(path, "field", _quote_for_yaml(other.field))
             if changed:
                 if not np.isclose(factor[0], 1.0):
-                    self._set_value(
+                    self._write_yaml_value(
                         path, "scale", _format_number(float(candidate.scale[members[0]]))
                     )
                 if not np.isclose(shift[0], config.offset):
-                    self._set_value(path, "offset", _format_number(float(shift[0])))
+                    self._write_yaml_value(path, "offset", _format_number(float(shift[0])))
 
     def _write_actuator_corrections(self, candidate: CandidateWiring) -> None:
         """Write the candidate's scales and fields of actuators into the text."""
@@ -111,15 +111,15 @@ class Repair:
                 here = (*path, "actuators", actuator.name)
                 if gain not in (0.0, 1.0):
                     scale = actuator.scale / gain
-                    self._set_value(here, "scale", _format_number(scale))
+                    self._write_yaml_value(here, "scale", _format_number(scale))
                     if abs(scale) > 1.05 * max(map(abs, actuator.limits)):
                         self.left.append(f"command: actuator {actuator.name}: its limits hold it at"
                                          f" {max(map(abs, actuator.limits)):g}")  # fmt: skip
         moved = np.flatnonzero(candidate.motors != np.arange(len(candidate.motors)))
         for mine in map(int, moved):
-            self._swap_actuators(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
+            self._connect_action_to_actuator(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
 
-    def _swap_actuators(self, action: int, motor: int) -> None:
+    def _connect_action_to_actuator(self, action: int, motor: int) -> None:
         """Let an element of the action drive the field of another actuator.
 
         Args:
@@ -142,9 +142,9 @@ class Repair:
             path: tuple[Any, ...] = (
                 ("command", place) if len(command.messages) > 1 else ("command",)
             )
-            self._set_value((*path, "actuators", own.name), "field", _quote_for_yaml(field))
+            self._write_yaml_value((*path, "actuators", own.name), "field", _quote_for_yaml(field))
 
-    def _set_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
+    def _write_yaml_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
         """Write `key: value` into a mapping of the YAML text.
 
         Args:

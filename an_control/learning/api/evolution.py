@@ -440,7 +440,7 @@ def _evaluate_and_write_card(
         search: The search of that run, which plays the episodes.
         progress: Called after each evaluation.
     """
-    from an_control.learning.runs.card import summarise_returns, write_card
+    from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
     model = read_model(loop.model_path)
     clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
@@ -457,5 +457,7 @@ def _evaluate_and_write_card(
         evaluations.append(row)
         progress(RunProgress("step", "evaluation", len(evaluations), 1 + len(others), figures=row))
     model = replace(model, trained={**model.trained, "evaluations": evaluations})
-    write_card(loop.folder, model, options.out.name, evaluations, format_command(options, "train"))
+    write_model_and_card(
+        loop.folder, model, options.out.name, evaluations, format_command(options, "train")
+    )
     return evaluations

@@ -204,7 +204,7 @@ class _Run:
     def run_unfinished_parts(self) -> LearnResult:
         """Make the parts that are not finished, write the model card and return the result."""
         from an_control.learning.evaluation.scores import format_scores
-        from an_control.learning.runs.card import summarise_returns, write_card
+        from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
         for part in PARTS:
             shutil.rmtree(self._make_trash_path(part), ignore_errors=True)
@@ -225,7 +225,7 @@ class _Run:
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
         title, table = f"{self._out.name}: {self._options.task}", format_scores(rows)
         how = format_command(self._options, "learn")
-        write_card(self._folder, model, title, evaluations, how, table)
+        write_model_and_card(self._folder, model, title, evaluations, how, table)
         random, teacher, *_ = rows
         scored = [
             {"name": row.name, "score": row.compute_score(random, teacher), **of}

@@ -175,7 +175,7 @@ def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list
     Returns:
         The evaluations, as `evaluate_teacher` returns them.
     """
-    from an_control.learning.runs.card import write_card
+    from an_control.learning.runs.card import write_model_and_card
 
     path = folder.path / "model.safetensors"
     model = read_model(path)
@@ -185,7 +185,9 @@ def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list
         return known
     made = evaluate_teacher(options.task, path, model, episodes)
     model = replace(model, trained={**model.trained, "evaluations": made})
-    write_card(folder, model, options.out.name, made, format_command(options, "train-teacher"))
+    write_model_and_card(
+        folder, model, options.out.name, made, format_command(options, "train-teacher")
+    )
     return made
 
 

@@ -24,7 +24,7 @@ from an_control.learning.forward_model.networks import (
     NetworkTraining,
     compute_mean_and_sd,
     export_layers,
-    fold_normalisation,
+    fold_normalisation_into_layer,
 )
 from an_control.monitor.forward_model import compute_identity_features
 from an_control.monitor.sensor_noise import estimate_roughness
@@ -121,7 +121,7 @@ class ImputationTraining(NetworkTraining):
         """
         arrays = export_layers("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
-        fold_normalisation(arrays, "imputation.0", *self._compute_input_moments())
+        fold_normalisation_into_layer(arrays, "imputation.0", *self._compute_input_moments())
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
@@ -377,9 +377,9 @@ class IdentityTraining(NetworkTraining):
         actions = whole[0].actions.shape[1]
         self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._draw_trace_pieces(whole[-held:], exact, self._longest, test)
+        self._test = self._draw_classifier_inputs(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._draw_trace_pieces(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._draw_classifier_inputs(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -387,7 +387,9 @@ class IdentityTraining(NetworkTraining):
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
-        return self._network.compute_loss(*self._draw_trace_pieces(self._traces, sd, ticks, rng))
+        return self._network.compute_loss(
+            *self._draw_classifier_inputs(self._traces, sd, ticks, rng)
+        )
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the share of test pieces that are identified correctly.
@@ -417,7 +419,7 @@ class IdentityTraining(NetworkTraining):
         """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _draw_trace_pieces(
+    def _draw_classifier_inputs(
         self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cut random pieces out of episodes and return the classifier's inputs for them.

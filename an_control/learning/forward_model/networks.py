@@ -200,7 +200,7 @@ def compute_mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return inputs.mean(0), inputs.std(0) + MIN_SPREAD
 
 
-def fold_normalisation(
+def fold_normalisation_into_layer(
     arrays: dict[str, np.ndarray], layer: str, mean: np.ndarray, sd: np.ndarray
 ) -> None:
     """Change a network's first layer, in place, so that it takes inputs that are not normalised.
@@ -272,7 +272,7 @@ class PredictionTraining(NetworkTraining):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network's weights for inputs that are not normalised, by their array names."""
         arrays = export_layers("forward", self._network.layers)
-        fold_normalisation(arrays, "forward.0", self._middle, self._spread)
+        fold_normalisation_into_layer(arrays, "forward.0", self._middle, self._spread)
         arrays["forward.step"] = self._step.astype(F32)
         return arrays
 

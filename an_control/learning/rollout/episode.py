@@ -267,8 +267,8 @@ class PlayedEpisode:
         rewards: Reward of each step; empty if compiled code played the episode.
         rewired: Steps before which signals were permuted.
         detected: How often the identity monitor detected a permutation.
-        walked_m: Distance in metres that the robot covered in the 8 s after it was stopped; None
-            without a stop, or if it fell before the stop ended.
+        walked_m: Distance in metres that the robot covered in the 8 s after the safe command had
+            stopped it; None without such a stop, or if the robot fell before the stop ended.
     """
 
     total: float

@@ -89,7 +89,7 @@ def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, A
     return known
 
 
-def write_card(
+def write_model_and_card(
     folder: RunFolder,
     model: Model,
     title: str,
@@ -137,7 +137,9 @@ def write_card(
     folder.write_file("model.md", "\n".join(lines) + "\n")
 
 
-def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str) -> None:
+def write_learning_curve(
+    folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str
+) -> None:
     """Draw the run's learning curve into `curve.png`.
 
     Nothing is written if the run has none of the metrics in `CURVES`, or if matplotlib is not
@@ -191,17 +193,17 @@ class MetricsBoard:
         else:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
-    def add_metrics(self, line: Mapping[str, Any], step_name: str) -> None:
+    def add_metrics(self, metrics: Mapping[str, Any], step_name: str) -> None:
         """Write the metrics of one step, of which only numbers are shown.
 
         Args:
-            line: Metrics of one step, by name.
+            metrics: Metrics of one step, by name.
             step_name: Name of the metric that is the number of the step, such as "generation".
         """
         if self._writer is not None:
-            for name, value in line.items():
+            for name, value in metrics.items():
                 if name != step_name and isinstance(value, int | float):
-                    self._writer.add_scalar(name, value, line[step_name])
+                    self._writer.add_scalar(name, value, metrics[step_name])
 
     def close(self) -> None:
         """Close the TensorBoard file."""

@@ -278,26 +278,26 @@ class RunFolder:
         except CheckpointError as error:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
-    def read_metrics(self, lines: int) -> list[dict[str, Any]]:
+    def read_metrics(self, steps: int) -> list[dict[str, Any]]:
         """Return the metrics of the first steps of the run.
 
         The file may hold lines of later steps, which were made after the checkpoint was saved. They
         are not returned, because a resumed run makes these steps again.
 
         Args:
-            lines: Number of steps whose metrics are returned.
+            steps: Number of steps whose metrics are returned.
         """
-        if not lines:
+        if not steps:
             return []
-        kept = self.read_file("metrics.jsonl").decode().splitlines()[:lines]
+        kept = self.read_file("metrics.jsonl").decode().splitlines()[:steps]
         return [json.loads(line) for line in kept]
 
-    def append_metrics(self, line: Mapping[str, Any]) -> None:
+    def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Append the metrics of one step to `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(metrics) + "\n")
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
@@ -390,11 +390,11 @@ class EpisodeRecordings(Generic[E]):
     def __init__(self, folder: Path, kind: type[E]) -> None:
         self._folder, self._kind = folder, kind
 
-    def write_episodes(self, number: int, episodes: Sequence[E]) -> None:
+    def write_episodes(self, recording_number: int, episodes: Sequence[E]) -> None:
         """Write the episodes of one recording.
 
         Args:
-            number: Number of the recording, by which its file is found.
+            recording_number: Number of the recording, by which its file is found.
             episodes: The episodes.
         """
         arrays: dict[str, np.ndarray] = {}
@@ -406,16 +406,16 @@ class EpisodeRecordings(Generic[E]):
                 arrays[name] = np.array(column)
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-        path = self._make_path(number)
+        path = self._make_path(recording_number)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, content.getvalue())
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
-    def read_episodes(self, number: int) -> list[E]:
+    def read_episodes(self, recording_number: int) -> list[E]:
         """Return the episodes of the recording with this number."""
-        path = self._make_path(number)
+        path = self._make_path(recording_number)
         try:
             with np.load(io.BytesIO(read_regular_file(path))) as stored:
                 columns = [
@@ -425,9 +425,9 @@ class EpisodeRecordings(Generic[E]):
             raise RunError(f"{path}: {describe_read_error(error)}") from error
         return [self._kind(*parts) for parts in zip(*columns, strict=True)]
 
-    def _make_path(self, number: int) -> Path:
+    def _make_path(self, recording_number: int) -> Path:
         """Return the path of the file of the recording with this number."""
-        return self._folder / f"episodes_{number:03}.npz"
+        return self._folder / f"episodes_{recording_number:03}.npz"
 
     @staticmethod
     def _read_field_of_episodes(stored: Any, name: str) -> list[Any]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import an_control
-from an_control.learning.runs.card import MetricsBoard, write_curve
+from an_control.learning.runs.card import MetricsBoard, write_learning_curve
 from an_control.learning.runs.progress import OnProgress, RunProgress, RunStoppedError
 from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, RunError, RunFolder
 from an_control.policy import Model, write_model
@@ -179,7 +179,7 @@ class RunLoop:
                 board.close()
         if board is not None:
             self._save_checkpoint()
-            write_curve(self.folder, self.metrics, self.learner.unit)
+            write_learning_curve(self.folder, self.metrics, self.learner.unit)
 
     def run_with_progress(self, progress: OnProgress) -> None:
         """Make the steps of the run that are left, and report each.
@@ -205,13 +205,13 @@ class RunLoop:
             raise RunStoppedError(self.folder.path)
 
     def _make_progress_report(
-        self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
+        self, event: Literal["begin", "step", "end"], metrics: Mapping[str, Any] = NO_FIGURES
     ) -> RunProgress:
         """Return a progress report of the run as it is now.
 
         Args:
             event: Event to report.
-            line: Metrics of the step, by name.
+            metrics: Metrics of the step, by name.
         """
         learner = self.learner
         share = self.done / max(1, learner.steps)
@@ -222,7 +222,7 @@ class RunLoop:
             steps=learner.steps,
             share=learner.progress if isinstance(learner, HasProgress) else share,
             minutes_left=learner.minutes_left if isinstance(learner, HasTimeLimit) else math.inf,
-            figures=line,
+            figures=metrics,
             folder=self.folder.path,
         )
 
@@ -248,18 +248,18 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _write_model_if_best(self, line: Mapping[str, Any]) -> bool:
+    def _write_model_if_best(self, metrics: Mapping[str, Any]) -> bool:
         """Write the model if the validation of this step is the best so far.
 
         Args:
-            line: Metrics of the step, by name.
+            metrics: Metrics of the step, by name.
 
         Returns:
             Whether it is the best so far.
         """
-        best = "validation" in line and bool(line["validation"] >= self._best)
+        best = "validation" in metrics and bool(metrics["validation"] >= self._best)
         if best:
-            self._best = line["validation"]
+            self._best = metrics["validation"]
             self._write_model()
         return best
 

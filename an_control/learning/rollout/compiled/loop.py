@@ -116,6 +116,8 @@ def run_rollouts(
 ):
     """Play every candidate's episodes to their ends, or for `limit` steps.
 
+    The policies have d LSTM units, and B episodes are played at once.
+
     Args:
         candidates: `PackedWeights` of P candidates.
         hints: Vectors of `IdentityHints` that are added to the gates of each channel's neuron (P,

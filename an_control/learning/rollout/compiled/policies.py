@@ -5,7 +5,7 @@ operations and their order are those of the policy's compiled engine, so that an
 same bits as one that is played tick by tick. The batch size is fixed so that the compiler
 vectorises over it; without fast-math flags it fuses and reorders nothing.
 
-The sizes are N input slots, d LSTM units (K if padded to a multiple of 8), M queries, A actions and
+There are N input slots, d LSTM units (K if padded to a multiple of 8), M queries, A actions and
 B columns.
 """
 
@@ -33,6 +33,8 @@ MASS = np.float64(ROUND_MASS)
 def copy_candidate_weights(candidates, candidate, column, rows, bias, weights, head):
     """Copy a candidate policy's weights into a column of the batch.
 
+    There are d LSTM units, K units of a neuron (padded), M queries and B episodes (columns).
+
     Args:
         candidates: `PackedWeights` of all candidates.
         candidate: Index of the candidate.
@@ -57,7 +59,8 @@ def copy_candidate_weights(candidates, candidate, column, rows, bias, weights, h
 def compute_common_gates_and_input_weights(form, rows, action, common, input_weights):
     """Compute what all channels' LSTMs share in a step: a part of the gates, and input weights.
 
-    Both depend on the previous action, but not on readings.
+    Both depend on the previous action, but not on readings. There are F inputs of a neuron, d
+    LSTM units, A actions and B episodes (columns).
 
     Args:
         form: Options of the policy, a `KernelOptions`.
@@ -88,13 +91,13 @@ def compute_common_gates_and_input_weights(form, rows, action, common, input_wei
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_matrix_products(out, rows, x):
-    """Add ``rows.T @ x[i]`` to ``out[i]`` for each input slot i, in every column.
+    """Add the product ``rows.T @ x[i]`` to ``out[i]`` for each input slot i, in every column.
 
     Args:
         out: Array to add to (N, W, B).
         rows: Matrix of each column (K, W, B).
-        x: Vectors (N, K, B). K is a multiple of 8; rows and x are padded with zeros, which change
-            no bit.
+        x: Vectors (N, K, B). K is a multiple of 8; rows and x are padded with zeros, which do not
+            change the result.
     """
     channels, width, _ = out.shape
     for k in range(0, rows.shape[0], 8):
@@ -114,6 +117,8 @@ def add_matrix_products(out, rows, x):
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_gates_without_recurrence(readings, last_readings, z, common, input_weights):
     """Compute the part of the LSTMs' gates that comes from readings, actions and biases.
+
+    There are N input slots, F inputs of a neuron, d LSTM units and B episodes (columns).
 
     Args:
         readings: Readings of the input slots (N, B).
@@ -144,6 +149,8 @@ def compute_gates_without_recurrence(readings, last_readings, z, common, input_w
 def add_identity_hints(z, hints):
     """Add the vectors that tell neurons their channels to the gates, in place.
 
+    There are N input slots, d LSTM units and B episodes (columns).
+
     Args:
         z: Gates (N, 4d, B), which this changes.
         hints: Vectors (N, 4d, B); an empty array adds nothing.
@@ -157,6 +164,8 @@ def add_identity_hints(z, hints):
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def push_readings(readings, stacks):
     """Push the newest readings onto the stack of each input slot.
+
+    There are N input slots and B episodes (columns).
 
     Args:
         readings: Newest readings (N, B).
@@ -174,6 +183,8 @@ def push_readings(readings, stacks):
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def run_stacked_neurons(stacks, common, input_weights, outputs):
     """Run sensory neurons without an LSTM: a tanh layer on the k newest readings of a slot.
+
+    There are N input slots, K units of a neuron (padded) and B episodes (columns).
 
     Args:
         stacks: Stacks of the k newest readings (N, k, B).
@@ -197,6 +208,8 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
     """Compute the gates' values in one pass, for one input and K = 8.
 
     It replaces `compute_gates_without_recurrence`, `add_matrix_products` and `apply_tanh_to_gates`.
+    There are N input slots, d LSTM units, K units of a neuron (padded) and B episodes
+    (columns).
 
     Args:
         readings: Readings of the input slots (N, B).
@@ -224,7 +237,8 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
 def compute_attention_in_one_pass(bias, weights, outputs, score):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
-    It replaces `set_scores_to_bias`, `add_matrix_products` and `apply_attention`.
+    It replaces `set_scores_to_bias`, `add_matrix_products` and `apply_attention`. There are N
+    input slots, K units of a neuron (padded), M queries and B episodes (columns).
 
     Args:
         bias: Biases of the scores (M, B).
@@ -247,7 +261,10 @@ def compute_attention_in_one_pass(bias, weights, outputs, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def apply_tanh_to_gates(z):
-    """Apply tanh to the gates `z` (N, 4d, B) in place."""
+    """Apply tanh to the gates `z` (N, 4d, B) in place.
+
+    There are N input slots, d LSTM units and B episodes (columns).
+    """
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -257,6 +274,9 @@ def apply_tanh_to_gates(z):
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_lstm_cells(gates, outputs, cells):
     """Update the cells and outputs of the LSTMs in place.
+
+    There are N input slots, d LSTM units, K units of a neuron (padded) and B episodes
+    (columns).
 
     Args:
         gates: Values of the gates after tanh (N, 4d, B).
@@ -276,7 +296,14 @@ def advance_lstm_cells(gates, outputs, cells):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def set_scores_to_bias(bias, score):
-    """Set the attention scores `score` (N, M, B) to their biases `bias` (M, B)."""
+    """Set the attention scores (N, M, B) of all slots to their biases, in place.
+
+    There are N input slots, M queries and B episodes (columns).
+
+    Args:
+        bias: Biases of the scores (M, B).
+        score: Output: the scores (N, M, B).
+    """
     channels, queries, _ = score.shape
     for i in range(channels):
         for q in range(queries):
@@ -285,16 +312,17 @@ def set_scores_to_bias(bias, score):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_attention(softmax, score, work):
+def apply_attention(softmax, score, scratch):
     """Replace attention scores by attention weights, in place.
 
     A softmax sums every eighth query first and then these eight sums, as the policy's compiled
-    engine does, so that the bits are the same.
+    engine does, so that the bits are the same. There are N input slots, M queries and B
+    episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
         score: Scores (N, M, B), which become the weights.
-        work: Scratch space (3, B) for a softmax.
+        scratch: Scratch space (3, B) for a softmax.
     """
     channels, queries, _ = score.shape
     if not softmax:
@@ -305,29 +333,29 @@ def apply_attention(softmax, score, work):
         return
     for i in range(channels):
         for b in range(BATCH):
-            work[0, b] = score[i, 0, b]
+            scratch[0, b] = score[i, 0, b]
         for q in range(1, queries):
             for b in range(BATCH):
-                more = score[i, q, b] > work[0, b]
-                work[0, b] = score[i, q, b] if more else work[0, b]
+                more = score[i, q, b] > scratch[0, b]
+                scratch[0, b] = score[i, q, b] if more else scratch[0, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = compute_exp(score[i, q, b] - work[0, b])
+                score[i, q, b] = compute_exp(score[i, q, b] - scratch[0, b])
         for b in range(BATCH):
-            work[1, b] = F32(0.0)
+            scratch[1, b] = F32(0.0)
         for first in range(min(queries, EIGHT)):
             for b in range(BATCH):
-                work[2, b] = score[i, first, b]
+                scratch[2, b] = score[i, first, b]
             for q in range(first + EIGHT, queries, EIGHT):
                 for b in range(BATCH):
-                    work[2, b] += score[i, q, b]
+                    scratch[2, b] += score[i, q, b]
             for b in range(BATCH):
-                work[1, b] += work[2, b]
+                scratch[1, b] += scratch[2, b]
         for b in range(BATCH):
-            work[1, b] = F32(1.0) / work[1, b]
+            scratch[1, b] = F32(1.0) / scratch[1, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] *= work[1, b]
+                score[i, q, b] *= scratch[1, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -335,7 +363,7 @@ def sum_weighted_readings(form, score, readings, present, count, shift, sums, ma
     """Sum the readings of all input slots, weighted by the attention of each query.
 
     The sums do not depend on the order of the slots. They are normalised afterwards if the policy
-    does so.
+    does so. There are N input slots, M queries and B episodes (columns).
 
     Args:
         form: Options of the policy, a `KernelOptions`.
@@ -369,14 +397,16 @@ def sum_weighted_readings(form, score, readings, present, count, shift, sums, ma
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_head_input(softmax, sums, mass, narrow, message):
+def compute_head_input(softmax, sums, mass, scratch, message):
     """Compute the head's input from the sums over the input slots.
+
+    There are M queries and B episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
         sums: Weighted sums of the readings (M, B).
         mass: Sums of the attention weights, for a softmax (M, B).
-        narrow: Scratch space (M, B) float32.
+        scratch: Scratch space (M, B) float32.
         message: Output: the head's input (., B) float64.
     """
     queries = sums.shape[0]
@@ -388,25 +418,27 @@ def compute_head_input(softmax, sums, mass, narrow, message):
         return
     for q in range(queries):
         for b in range(BATCH):
-            narrow[q, b] = F32(sums[q, b])
+            scratch[q, b] = F32(sums[q, b])
     for q in range(queries):
         for b in range(BATCH):
-            narrow[q, b] = compute_tanh(narrow[q, b])
+            scratch[q, b] = compute_tanh(scratch[q, b])
     for q in range(queries):
         for b in range(BATCH):
-            message[q, b] = np.float64(narrow[q, b])
+            message[q, b] = np.float64(scratch[q, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_head(form, head, widths, x, y, action):
+def apply_head(form, head, widths, head_input, scratch, action):
     """Run the head, a stack of dense layers, on its input and write the actions.
+
+    There are A actions and B episodes (columns).
 
     Args:
         form: Options of the policy, a `KernelOptions`.
         head: Weights and biases of all layers (., B).
         widths: Number of units of each layer.
-        x: Input (W, B); this is overwritten.
-        y: Scratch space of the same shape.
+        head_input: Input (W, B); this is overwritten.
+        scratch: Scratch space of the same shape.
         action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
@@ -415,28 +447,28 @@ def apply_head(form, head, widths, x, y, action):
         width = widths[layer]
         for j in range(width):
             for b in range(BATCH):
-                y[j, b] = head[at + j, b]
+                scratch[j, b] = head[at + j, b]
         at += width
         for i in range(inputs):
             for j in range(width):
                 for b in range(BATCH):
-                    y[j, b] += head[at + j, b] * x[i, b]
+                    scratch[j, b] += head[at + j, b] * head_input[i, b]
             at += width
         last = layer == layers - 1
         for j in range(width):
             if last and form.clip:
                 for b in range(BATCH):
-                    x[j, b] = min(max(y[j, b], -1.0), 1.0)
+                    head_input[j, b] = min(max(scratch[j, b], -1.0), 1.0)
             elif last or not form.relu:
                 for b in range(BATCH):
-                    x[j, b] = compute_tanh(F32(y[j, b]))
+                    head_input[j, b] = compute_tanh(F32(scratch[j, b]))
             else:
                 for b in range(BATCH):
-                    x[j, b] = max(y[j, b], 0.0)
+                    head_input[j, b] = max(scratch[j, b], 0.0)
         inputs = width
     for a in range(action.shape[0]):
         for b in range(BATCH):
-            action[a, b] = F32(x[a, b])
+            action[a, b] = F32(head_input[a, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
