@@ -100,7 +100,12 @@ class Bridge:
         self._create_topics(policy, camera_hz)
 
     def _create_topics(self, policy: str, camera_hz: float) -> None:
-        """Create publishers, subscriptions and the connection to the policy node."""
+        """Create publishers, subscriptions and the connection to the policy node.
+
+        Args:
+            policy: The name of the policy node; "" if any node may send commands.
+            camera_hz: Camera pictures per simulated second; 0 for none.
+        """
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
@@ -146,7 +151,9 @@ class Bridge:
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: reset the environment, the policy's state, and the disturbance (`tap`).
+        """Start an episode: reset the environment, the policy's state and the `tap`.
+
+        The `tap` is the object that disturbs the readings; there may be none.
 
         Args:
             seed: The seed of the environment.
@@ -192,7 +199,7 @@ class Bridge:
         self.run.answer_waiting_requests()
 
     def end_episode(self) -> None:
-        """End an episode.
+        """End an episode, and in lockstep wait for commands that arrive late.
 
         Commands that answer none of the episode's steps are counted in `exchange.unmatched`.
         """
@@ -242,7 +249,7 @@ class Bridge:
     # Others
 
     def _wait_for_rivals_to_end(self) -> None:
-        """Wait until no other simulator publishes on the same topics.
+        """Wait until no other simulator publishes on this bridge's topics.
 
         Raises:
             BridgeError: Another simulator has not ended in time.
@@ -260,7 +267,7 @@ class Bridge:
             self._update_rivals_text()
 
     def _update_rivals_text(self) -> None:
-        """Update the text about other nodes that publish the same topics.
+        """Look for other nodes that publish on this bridge's topics, and store a text about them.
 
         After the run has started, an error is logged if the text has changed.
         """
@@ -272,7 +279,7 @@ class Bridge:
     # Commands
 
     def _wait_for_command(self) -> NDArray[np.float64] | None:
-        """In lockstep, publish the readings of a step and return the command that answers them.
+        """Publish the readings of a step in lockstep and return the command that answers them.
 
         If the `tap`, which disturbs readings, drops this step's message, the previous command is
         applied again, or the safe command while the e-stop is set.
@@ -304,7 +311,7 @@ class Bridge:
         return None
 
     def _wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """In real time, publish the readings of a step and wait for the end of the step.
+        """Publish the readings of a step in real time, and wait for the end of the step.
 
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.
@@ -319,7 +326,9 @@ class Bridge:
         return commands.newest_command if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:
-        """Store a command that answers the current step; log why one is refused.
+        """Store a command if it answers the current step; log the reason if it is refused.
+
+        In real time every command is stored.
 
         Args:
             number: The index of the command topic.

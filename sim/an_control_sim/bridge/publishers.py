@@ -24,7 +24,7 @@ fit."""
 
 
 class SensorTopic:
-    """A published topic with its one message, which is refilled at every step.
+    """A topic that a simulation publishes, with its message, which is refilled at every step.
 
     Args:
         config: The topic's entry in the simulation YAML.
@@ -49,9 +49,7 @@ class SensorTopic:
             self._add_field(path, value)
 
     def fill_message(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
-        """Write a step's values and stamp into the message and return it.
-
-        The message is the same object at every step.
+        """Write a step's values and stamp into the message object of this topic, and return it.
 
         Args:
             observation: The environment's observation.
@@ -65,7 +63,7 @@ class SensorTopic:
         return self.message
 
     def check_expressions(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Write real values once, to find expressions in the YAML file that cannot work.
+        """Fill the message once as a test, to find expressions in the YAML file that do not fit.
 
         Args:
             observation: The environment's observation.
@@ -105,7 +103,7 @@ class SensorTopic:
                 raise self._make_error(path, self._config.fields[path], allowed)
 
     def _add_field(self, path: str, value: Any) -> None:
-        """Prepare the filling of a message field; a constant value is written at once.
+        """Write a constant value into a message field, or prepare how an expression fills it.
 
         Args:
             path: The path of the field in the message.
@@ -175,7 +173,9 @@ class SensorTopic:
 
 
 def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """Return a function that fills a field, or None if the field takes neither numbers nor text.
+    """Return a function that writes a value into a field; None if no value can be written.
+
+    Fields that can be written hold numbers or text: one, an array, or a vector such as Vector3.
 
     Args:
         parent: The message object that contains the field.
@@ -196,7 +196,7 @@ def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
 
 
 def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
-    """Return a function that fills an array of numbers.
+    """Return a function that writes numbers into a field that is an array.
 
     Args:
         parent: The message object that contains the field.
@@ -251,9 +251,9 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
 
 
 def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Return whether a constant value has the form of its field.
+    """Return whether a constant value in the YAML file fits the type of its field.
 
-    The form is one value or several, and numbers or text.
+    Both must be one value or both several, of the same kind: truth value, text or number.
 
     Args:
         value: The value in the YAML file.

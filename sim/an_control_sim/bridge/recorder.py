@@ -79,9 +79,13 @@ class Recorder:
             write_file(self._path, picture.tobytes())
 
     def _add_to_picture_sheet(self, picture: np.ndarray, now_s: float) -> None:
-        """Keep every n-th picture for the sheet, the .png image that is written at the end.
+        """Store every n-th picture for the sheet, the .png image that is written at the end.
 
-        n grows with the number of pictures, so that memory stays bounded.
+        The number n grows with the number of pictures, so that memory stays bounded.
+
+        Args:
+            picture: The picture (H, W, 3).
+            now_s: The time of the picture in seconds, for its caption.
         """
         if self.pictures % self._stride == 0:
             self._sheet.append(self._add_caption(picture, now_s))
@@ -90,7 +94,12 @@ class Recorder:
             self._stride *= 2
 
     def _add_caption(self, picture: np.ndarray, now_s: float) -> np.ndarray:
-        """Return a copy of the picture with the seconds since the first picture written on it."""
+        """Return a copy of a picture, on which the seconds since the first picture are written.
+
+        Args:
+            picture: The picture (H, W, 3).
+            now_s: The time of the picture in seconds.
+        """
         self._start_s = min(self._start_s, now_s)
         captioned = picture.copy()
         text = f"{now_s - self._start_s:.1f} s"
@@ -100,7 +109,9 @@ class Recorder:
         return captioned
 
     def _receive(self, waiting: dict[int, np.ndarray], message: Image) -> None:
-        """Store a picture until all topics have one with its stamp, then record them side by side.
+        """Store a picture; record it side by side with those of all other topics once they arrive.
+
+        Pictures with the same stamp belong together.
 
         Args:
             waiting: The pictures of this topic, by stamp in ns, that wait for pictures of the other

@@ -64,7 +64,7 @@ class Expression:
     part: int | slice | tuple[int, ...] | None
 
     def make_getter(self) -> Getter:
-        """Return a function of (observation, sensors) that returns the values.
+        """Return a function that picks the values from the arguments (observation, sensors).
 
         The function raises KeyError or IndexError if there are no such values.
         """
@@ -155,7 +155,7 @@ class SimulatedActuatorConfig:
         name: The name of the actuator.
         scale: The factor from action to command.
         offset: The command at action 0.
-        safe: The command that is applied if none arrives in time.
+        safe: The command that is applied if no command arrives in time.
         field: The field of the message that has the command; None if all actuators share one field.
     """
 
@@ -175,7 +175,7 @@ class SimulatedMessageConfig:
         type: The message type.
         field: The field that has all commands; None if each actuator has its own field.
         actuators: The actuators, in the order of the action.
-        constants: Empty; constant fields exist only in the wiring.
+        constants: Always empty, since only messages of a wiring have constant fields.
     """
 
     topic: str
@@ -187,11 +187,11 @@ class SimulatedMessageConfig:
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """The entry of the rendered picture in the simulation YAML.
+    """The entry of the camera, whose pictures the environment renders, in the simulation YAML.
 
     Attributes:
         topic: The image topic.
-        frame_id: The frame id in its header.
+        frame_id: The frame id in the header of its messages.
     """
 
     topic: str
