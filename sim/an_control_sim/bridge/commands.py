@@ -70,42 +70,42 @@ class CommandReader:
         """For each topic, whether its messages have a stamp that identifies the step."""
         return [one.is_stamped for one in self._messages]
 
-    def read_stamp_ns(self, message: Any, number: int = 0) -> int | None:
+    def read_stamp_ns(self, message: Any, topic_index: int = 0) -> int | None:
         """Return the stamp of the readings that a command message answers; None without a stamp.
 
         Args:
             message: The command message.
-            number: The index of the topic on which the message arrived.
+            topic_index: The index of the topic on which the message arrived.
         """
-        return self._stamps[number](message)
+        return self._stamps[topic_index](message)
 
-    def read_commands(self, message: Any, number: int = 0) -> NDArray[np.float64]:
+    def read_commands(self, message: Any, topic_index: int = 0) -> NDArray[np.float64]:
         """Return the commands (n,) in a topic's message, in the unit of the action.
 
         Args:
             message: The command message.
-            number: The index of the topic on which the message arrived.
+            topic_index: The index of the topic on which the message arrived.
 
         Raises:
             ValueError: The message is refused; the text says why.
         """
-        span = self._slices[number]
-        values = self._messages[number].read_values(message)
+        span = self._slices[topic_index]
+        values = self._messages[topic_index].read_values(message)
         return (values - self._offsets[span]) / self._scales[span]
 
-    def store_commands(self, message: Any, now_s: float, number: int = 0) -> None:
+    def store_commands(self, message: Any, now_s: float, topic_index: int = 0) -> None:
         """Store the commands in a topic's message; `newest_command` joins those of all topics.
 
         Args:
             message: The command message.
             now_s: The time in seconds at which the message was received.
-            number: The index of the topic on which the message arrived.
+            topic_index: The index of the topic on which the message arrived.
 
         Raises:
             ValueError: The message is refused; the text says why.
         """
-        self._parts[number] = self.read_commands(message, number)
-        self._taken_s[number] = now_s
+        self._parts[topic_index] = self.read_commands(message, topic_index)
+        self._taken_s[topic_index] = now_s
 
     def clear_commands(self) -> None:
         """Discard all stored commands, so that they are not applied to a later step."""

@@ -295,7 +295,7 @@ def _draft_simulation(
         actuators: A pair for each actuator: its entry and a comment.
     """
     size = sum(len(places) for topic in topics for places in topic.fields.values())
-    sensors = _list_sensors(env)
+    sensors = _format_sensor_names(env)
     lines = [
         f"# The simulation of {about}",
         "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
@@ -328,7 +328,7 @@ def _draft_simulation(
     return "\n".join(lines) + "\n"
 
 
-def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
+def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
     """Return the names, joined by commas, of the sensors that an environment has.
 
     These are its readings beside the observation. The text is "" if there are none.

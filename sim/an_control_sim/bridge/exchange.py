@@ -61,26 +61,26 @@ class Exchange:
         """Number of commands without a stamp that no step asked for, or that never arrived, since
         the start. After each of them, steps may have used the command of another step."""
 
-    def request_command(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
+    def request_command(self, stamp_ns: int, is_complete: Callable[[], bool]) -> float | None:
         """Publish a step's readings and wait for the command that answers them.
 
         Args:
             stamp_ns: The step's stamp.
-            complete: Returns whether all messages of the command have arrived.
+            is_complete: Returns whether all messages of the command have arrived.
 
         Returns:
             The seconds until the command was complete, or None after the timeout.
         """
-        self._drain_messages()
+        self._wait_for_missing_commands()
         self._stamp_ns, self._open = stamp_ns, True
         self._awaited = [True] * len(self._topics)
         begin_s, attempts = self._clock(), ATTEMPTS if all(self._stamped) else 1
         for attempt in range(1, attempts + 1):
             until_s = begin_s + self._timeout_s * attempt / attempts
             self._publish()
-            while not complete() and self._spin(until_s):
+            while not is_complete() and self._spin(until_s):
                 pass
-            if complete():
+            if is_complete():
                 took_s = self._clock() - begin_s
                 self._longest_s = max(self._longest_s, took_s)
                 return took_s
@@ -109,9 +109,9 @@ class Exchange:
         )
         return False
 
-    def close(self) -> None:
+    def prepare_episode(self) -> None:
         """Prepare for the next episode: wait for commands that belong to finished steps."""
-        self._drain_messages()
+        self._wait_for_missing_commands()
         self._longest_s, self._reported = 0.0, False
 
     def discard_late_commands(self) -> None:
@@ -120,14 +120,14 @@ class Exchange:
         There is such a command if each command was taken as the answer to the step after its own.
         Commands with stamps are not waited for.
         """
-        self._drain_messages()
+        self._wait_for_missing_commands()
         if not all(self._stamped):
             listen_s = max(MIN_LISTEN_S, PATIENCE * self._longest_s)
             until_s = self._clock() + min(listen_s, self._timeout_s)
             while self._spin(until_s):
                 pass
 
-    def _drain_messages(self) -> None:
+    def _wait_for_missing_commands(self) -> None:
         """Wait for commands without stamps that finished steps still lack, then process the rest.
 
         A command that does not arrive within the timeout is counted as unmatched.

@@ -83,7 +83,7 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
-    def is_name_known(self) -> bool:
+    def is_policy_name_known(self) -> bool:
         """Whether the name of the policy node is known, so that its services can be called."""
         return self._client is not None
 
@@ -104,7 +104,7 @@ class PolicyLink:
         """
         until_s = time.monotonic() + self._timeout_s
         self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
-        self.reset()
+        self.reset_policy()
         while not self._is_connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
@@ -121,7 +121,7 @@ class PolicyLink:
         Raises:
             BridgeError: There is no such subscription.
         """
-        if self.is_name_known:
+        if self.is_policy_name_known:
             read, who = topic in self._find_subscribed_topics(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
@@ -129,13 +129,13 @@ class PolicyLink:
                 pass
             read = self._node.count_subscribers(topic) > 0
         if not read:
-            does = "does not read" if self.is_name_known else "reads"
+            does = "does not read" if self.is_policy_name_known else "reads"
             raise BridgeError(
                 f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
                 f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
             )
 
-    def reset(self) -> None:
+    def reset_policy(self) -> None:
         """Reset the policy's state by its service reset_state, called until it succeeds.
 
         The call succeeds once the policy node is active. Nothing is called if the node's name is
@@ -252,7 +252,7 @@ class PolicyLink:
         return {topic for topic, _ in known}
 
 
-def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
+def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
     """Return a text that names the other nodes which publish on these topics; "" for none.
 
     A second node of the same name counts too. A publisher whose node ROS does not know yet is
@@ -278,7 +278,7 @@ def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
     )
 
 
-def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
+def wait_until_no_other_simulator(node: Node, stopped: Callable[[], bool]) -> None:
     """Wait until no other simulator publishes /clock.
 
     Call it before a policy node is started, because readings of the other simulator would reach
@@ -293,7 +293,7 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
     """
     begin_s, said = time.monotonic(), False
     while not stopped():
-        rivals, waited_s = describe_rival_publishers(node, ["/clock"]), time.monotonic() - begin_s
+        rivals, waited_s = describe_other_publishers(node, ["/clock"]), time.monotonic() - begin_s
         if rivals and waited_s > ALONE_S:
             raise BridgeError(rivals)
         if not rivals and waited_s > DISCOVERY_S:
@@ -357,9 +357,9 @@ class DiagnosticsReader:
     def __init__(self, node: Node, policy: str) -> None:
         self._name = policy
         self._parts: dict[str, dict[str, str]] = {}
-        node.create_subscription(DiagnosticArray, "/diagnostics", self._receive, RELIABLE)
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._store_diagnostics, RELIABLE)
 
-    def _receive(self, message: Any) -> None:
+    def _store_diagnostics(self, message: Any) -> None:
         """Store the values of a diagnostics message that describe parts of the policy node."""
         for status in message.status:
             name, _, part = status.name.partition(": ")
@@ -424,20 +424,20 @@ class ProgressTopic:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
-    def publish_step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
+    def publish_progress(self, step_count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
         """Publish the figures after a step.
 
         Args:
-            count: The number of steps in the episode.
+            step_count: The number of steps in the episode.
             robot: The simulated robot, which knows reward and distance.
             stamp_ns: The stamp of the step.
         """
-        self._steps = count
+        self._steps = step_count
         self._return += robot.reward
         if self._publisher.get_subscription_count():
             distance_m = float("nan") if robot.distance_m is None else robot.distance_m
             figures = (
-                self._episode, count, robot.reward, self._return, distance_m, self._last_return
+                self._episode, step_count, robot.reward, self._return, distance_m, self._last_return
             )  # fmt: skip
             self._message.position = array("d", map(float, figures))
             set_stamp(self._message.header.stamp, stamp_ns)

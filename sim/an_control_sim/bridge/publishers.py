@@ -85,9 +85,9 @@ class SensorTopic:
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 allowed = f"what the field takes from an observation of shape {shape} ({error})"
                 raise self._make_error(path, expression, allowed) from None
-        self._check_names()
+        self._check_joint_name_count()
 
-    def _check_names(self) -> None:
+    def _check_joint_name_count(self) -> None:
         """Check that a JointState message has as many values as names.
 
         Raises:
@@ -117,7 +117,7 @@ class SensorTopic:
         if self._picture and path == "data" and expression:
             write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
         else:
-            write = _make_writer(parent, name, kind)
+            write = _make_field_writer(parent, name, kind)
         if write is None:
             raise self._make_error(path, value, f"a field of numbers or text, not of {kind.base}")
         if expression and kind.base == "string":
@@ -172,7 +172,7 @@ class SensorTopic:
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
 
 
-def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
+def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
     """Return a function that writes a value into a field; None if no value can be written.
 
     Fields that can be written hold numbers or text: one, an array, or a vector such as Vector3.
@@ -206,18 +206,18 @@ def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) 
     """
     dtype = np.dtype(code)
 
-    def write(value: Any) -> None:
+    def write_array(value: Any) -> None:
         """Write an array of any length into the field."""
         setattr(parent, name, array.array(code, np.asarray(value, dtype).tobytes()))
 
-    def write_fixed(value: Any) -> None:
+    def write_array_of_fixed_length(value: Any) -> None:
         """Write an array into the field; raise ValueError if its length is wrong."""
         values = np.array(value, dtype).ravel()
         if len(values) != length:
             raise ValueError(f"{len(values)} values for {length}")
         setattr(parent, name, values)
 
-    return write if length is None else write_fixed
+    return write_array if length is None else write_array_of_fixed_length
 
 
 def _find_vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
@@ -241,13 +241,13 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
         names: The names of its fields.
     """
 
-    def write(value: Any) -> None:
+    def write_vector(value: Any) -> None:
         """Write a vector into the fields of the nested message."""
         values = np.asarray(value, np.float64).tolist()
         for name, one in zip(names, values, strict=True):
             setattr(inner, name, one)
 
-    return write
+    return write_vector
 
 
 def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:

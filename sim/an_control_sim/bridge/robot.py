@@ -52,7 +52,9 @@ class SimulatedRobot:
         try:
             self.sensor_topics = [
                 SensorTopic(
-                    topic, _resolve_type(resolve, topic.type, file, f"publish.{topic.topic}"), file
+                    topic,
+                    _find_message_class(resolve, topic.type, file, f"publish.{topic.topic}"),
+                    file,
                 )
                 for topic in simulation.publish
             ]
@@ -146,7 +148,7 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _resolve_type(resolve: Resolver, name: str, file: str, key: str) -> Any:
+def _find_message_class(resolve: Resolver, name: str, file: str, key: str) -> Any:
     """Return the class of a message type.
 
     Args:

@@ -79,7 +79,7 @@ class RunControl:
         self._running = False
         self._answer_pause_requests()
 
-    def start_step(self) -> bool:
+    def wait_while_paused(self) -> bool:
         """Wait, if the run is paused, until a client resumes it or requests a step.
 
         Returns:

@@ -231,7 +231,9 @@ def main(args: Sequence[str] | None = None) -> int:
         with catch_signals(), run_ros_context(args):
             node = create_node(lambda: QuietNode("simulator"))
             try:
-                summary = simulate(node, read_simulator_settings(node), partial(_log_episode, node))
+                summary = simulate(
+                    node, read_simulator_settings(node), partial(_log_finished_episode, node)
+                )
             finally:
                 node.destroy_node()
     except (ValueError, NameValidationException) as error:
@@ -244,7 +246,7 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _log_episode(node: Node, progress: EpisodeProgress) -> None:
+def _log_finished_episode(node: Node, progress: EpisodeProgress) -> None:
     """Log the episode's result if `progress` is the report that ends an episode."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
@@ -282,7 +284,7 @@ def check_files_fit(
             known = ", ".join(f"{one.topic} of {one.type}" for one in simulation.command.messages)
             allowed = f"what {simulation.file} takes: {known}"
             raise WiringError(file, key, Description(f"{sends.topic} of {sends.type}"), allowed)
-        _check_fields(sends, taken, f"{key}.actuators", file, simulation.file)
+        _check_same_command_fields(sends, taken, f"{key}.actuators", file, simulation.file)
     if takes:
         allowed = f"messages on {', '.join(takes)} too, which {simulation.file} takes"
         raise WiringError(
@@ -302,14 +304,14 @@ def check_files_fit(
             raise WiringError(file, f"{key}.topic", source.topic, allowed)
 
 
-def _check_fields(
-    sends: MessageFields, takes: MessageFields, key: str, file: str, simulation: str
+def _check_same_command_fields(
+    wired: MessageFields, simulated: MessageFields, key: str, file: str, simulation: str
 ) -> None:
     """Check that a command message has the same actuators and fields in wiring and simulation.
 
     Args:
-        sends: The message as the wiring describes it.
-        takes: The message as the simulation YAML describes it.
+        wired: The message as the wiring describes it.
+        simulated: The message as the simulation YAML describes it.
         key: The key of the message in the wiring, for errors.
         file: The path of the wiring.
         simulation: The path of the simulation YAML.
@@ -317,7 +319,7 @@ def _check_fields(
     Raises:
         WiringError: The actuators or their fields differ.
     """
-    places, wanted = _list_actuator_fields(sends), _list_actuator_fields(takes)
+    places, wanted = _list_actuator_fields(wired), _list_actuator_fields(simulated)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
         raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")

@@ -69,7 +69,7 @@ class StepOutputs:
                 self._tap.store_message(topic, message)
             self._tap.disturb_messages_of_step(stamp_ns)
         if self._camera is not None:
-            self._camera.publish_picture(step, stamp_ns)
+            self._camera.publish_picture_if_due(step, stamp_ns)
 
     def publish_messages(self) -> None:
         """Publish the messages of the current step; a second call sends the same messages again."""
@@ -111,7 +111,7 @@ class CameraTopic:
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
 
-    def publish_picture(self, step: int, stamp_ns: int) -> None:
+    def publish_picture_if_due(self, step: int, stamp_ns: int) -> None:
         """Render and publish a picture if one is due at this step and somebody subscribes.
 
         Args:
