@@ -25,7 +25,7 @@ PARAMETERS = {**parameter_table.PARAMETERS, "use_sim_time": parameter_table.USE_
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description, which holds the arguments and makes the policy node."""
+    """Return the launch description: the launch arguments and the policy node."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [
@@ -90,7 +90,7 @@ def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
 def list_choices(parameter: parameter_table.Parameter) -> list[str] | None:
     """Return the values that a parameter's launch argument may have, or None if any is allowed.
 
-    The empty text "" is one of the values, and leaves the parameter unset.
+    One of the values is the empty text "", with which the parameter is not set.
 
     Args:
         parameter: Parameter of the policy node.

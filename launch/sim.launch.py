@@ -77,7 +77,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description, which holds the arguments and makes the nodes."""
+    """Return the launch description: the launch arguments, simulator and policy node."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",
@@ -187,9 +187,9 @@ def derive_policy_wiring(
 ) -> str:
     """Return the path of the wiring for the policy: the robot's own wiring, or one derived from it.
 
-    A wiring is the YAML file that connects topics to the policy. One is derived, and written to a
-    temporary file, if the policy gets its readings from the scrambler, which disturbs them, or has
-    another control rate than the robot's wiring says.
+    A wiring is the YAML file that connects topics to the policy. A new one is written to a
+    temporary file if the policy gets its readings from the scrambler, which disturbs them, or if
+    the launch argument `rate` sets the control rate.
 
     Args:
         context: Launch context, which keeps the temporary folder until the launch ends.

@@ -58,8 +58,8 @@ def declare_disturbance(
 ) -> DisturbanceSettings:
     """Declare every setting of the disturbance as a parameter, and return the settings.
 
-    The disturbance is what is done to readings, commands and robot on purpose. Its settings of
-    readings may be changed at run time.
+    The disturbance is what is done to readings, commands and robot on purpose. Only settings that
+    disturb readings may be changed at run time.
 
     Args:
         node: The node.
@@ -110,17 +110,17 @@ def call_when_disturbance_changes(
     change: Callable[[DisturbanceSettings], object] | None,
     accept: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
-    """Call `change` whenever parameters of the disturbance are set; refuse invalid values.
+    """Make a node call `change` whenever parameters of the disturbance are set.
 
     Args:
-        node: The node, with the parameters of `declare_disturbance`.
-        change: Receives the new settings. None refuses every change, because nothing is disturbed
-            without a scrambler.
-        accept: Raises ValueError for settings that are valid but cannot be used here.
+        node: The node, with the parameters of `declare_disturbance`. It refuses invalid values.
+        change: Called with the new settings. If it is None, the node refuses every change, because
+            it has no scrambler that could disturb readings.
+        accept: Called before each change; raises ValueError to refuse the settings.
     """
 
     def refuse_invalid(parameters: list[Parameter[Any]]) -> SetParametersResult:
-        """Check changed parameters, and refuse those that are invalid or cannot be used here."""
+        """Check the parameters that a client sets, and return whether the node accepts them."""
         reason = ""
         if _has_disturbance_setting(parameters):
             if change is None:
@@ -134,7 +134,7 @@ def call_when_disturbance_changes(
         return SetParametersResult(successful=not reason, reason=reason)
 
     def apply_changes(parameters: list[Parameter[Any]]) -> None:
-        """Apply the accepted parameters."""
+        """Call `change` with the new settings, after the node has accepted the parameters."""
         if change is not None and _has_disturbance_setting(parameters):
             change(_read_disturbance(node, ()))
 
@@ -148,7 +148,7 @@ def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:
 
 
 def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
-    """Return the current settings of the disturbance, replaced by the parameters in `changed`."""
+    """Return the node's settings of the disturbance, with `changed` in place of the old values."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
     return DisturbanceSettings.from_values(values)

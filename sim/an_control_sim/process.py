@@ -29,7 +29,7 @@ SLICE_S = 0.05
 
 @contextmanager
 def run_ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
-    """Initialise rclpy for the block and shut it down at its end.
+    """Initialise rclpy for a `with` block, and shut it down at the end of the block.
 
     Args:
         args: ROS arguments; None takes the arguments of this process.
@@ -64,7 +64,10 @@ def create_node(make: Callable[[], AnyNode]) -> AnyNode:
 
 @contextmanager
 def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
-    """Initialise rclpy and create a node for the block; destroy both at its end."""
+    """Initialise rclpy and create a node for a `with` block, which gets the node.
+
+    At the end of the block the node is destroyed and rclpy shut down.
+    """
     with run_ros_context([]):
         node = QuietNode(name, namespace=namespace)
         try:
@@ -75,10 +78,10 @@ def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 @contextmanager
 def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Record SIGINT and SIGTERM within the block instead of ending the process.
+    """Record SIGINT and SIGTERM within a `with` block instead of ending the process.
 
-    The block gets a function that returns whether a signal has arrived. Signals that arrived in an
-    outer block of this kind count too. Use it on the main thread only.
+    The block gets a function that returns whether one of them has arrived, in this block or before
+    in a surrounding block of `catch_signals`. Use it on the main thread only.
 
     Args:
         call: Called in the signal handler.
@@ -94,7 +97,12 @@ def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[
 
 
 class _SignalHandler:
-    """A signal handler that appends the signal to `received` and then calls `call`."""
+    """A handler of SIGINT and SIGTERM that notes the signal's number and calls a function.
+
+    Args:
+        call: The function.
+        received: The list to which the number is appended.
+    """
 
     def __init__(self, call: Callable[[], None], received: list[int]) -> None:
         self._call, self.received = call, received

@@ -94,9 +94,12 @@ def _compute_sin_cos(x):
 
 @njit("void(float64[:,::1], float32[:,::1])", cache=True, error_model="numpy", nogil=True)
 def observe(state, observation):
-    """Write the observations (5, B) of the states (6, B) of B episodes.
+    """Write the observations of B episodes into an array.
 
-    A state is position, velocity, angle and angular velocity, and the angle's sine and cosine.
+    Args:
+        state: The states (6, B): position, velocity, angle and angular velocity, and the angle's
+            sine and cosine.
+        observation: The array (5, B) that is written.
     """
     for b in range(state.shape[1]):
         observation[0, b] = np.float32(state[0, b])
@@ -141,7 +144,7 @@ def advance(state, action, reward, ended):
 
 
 def draw_start_state(seed: int) -> np.ndarray:
-    """Return the state (6,) from which `reset(seed=seed)` starts."""
+    """Return the state (6,) from which an environment starts after `reset` with this seed."""
     return _draw_start_state(seeding.np_random(seed)[0])
 
 
@@ -216,7 +219,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._make_observation(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
     def sensors(self) -> dict[str, list[float]]:
-        """Return positions (m, rad) and velocities (m/s, rad/s) of cart and pole."""
+        """Return the positions (m, rad) and velocities (m/s, rad/s) of cart and pole, by name."""
         position, velocity, angle, spin = self._state[:4, 0].tolist()
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}
 

@@ -90,9 +90,9 @@ class FailureCounter:
         self._in_a_row = 0
 
     def take_metrics(self) -> dict[str, Any]:
-        """Return metrics of the failures since the previous call, and start to count anew.
+        """Return metrics of the failed episodes since the previous call, and set the count to 0.
 
-        They are the number of failures and the text of the first one; {} if there were none.
+        The metrics are the number of failures and the text of the first one; {} if there are none.
         """
         if not self.count:
             return {}

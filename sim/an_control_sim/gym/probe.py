@@ -55,7 +55,7 @@ def measure_units(environment: str) -> Units:
 
 
 def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """Report readings that were never finite.
+    """Tell the user, by a note in the output, which readings were never finite.
 
     Args:
         environment: The gymnasium id.
@@ -79,7 +79,10 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
 
 
 def _collect_observed_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
-    """Play random actions and return the environment's own numbers (N,) at each step."""
+    """Play random actions, and return for each step the observed numbers (N,) in their own units.
+
+    Episodes that fail are left out.
+    """
     rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape
     rows: list[np.ndarray] = []

@@ -149,7 +149,7 @@ def _make_unsupported_error(space: Space, name: str) -> ValueError:
 def _make_reading_flattener(
     space: Space, name: str
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the conversion of a space to numbers.
+    """Return a function that converts values of a space to numbers, with the ids of the numbers.
 
     Args:
         space: The space, which may be a part of another one.
@@ -205,7 +205,7 @@ def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
 def _make_flattener_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the conversion of a Dict or Tuple to numbers, joined from its parts' conversions.
+    """Return a function that converts values of a Dict or Tuple to numbers, with their ids.
 
     Args:
         parts: The space and the name of each part, by the key of the part.
@@ -249,11 +249,11 @@ def _flatten_array(value: Any, size: int, name: str) -> np.ndarray:
 def _encode_one_hot(
     places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str
 ) -> np.ndarray:
-    """Return 1 for the chosen element of each group, and 0 for all others, as one array.
+    """Encode choices as numbers: 1 for the chosen option of each choice, 0 for all other options.
 
     Args:
-        places: The index of the choice in each group.
-        counts: The number of elements in each group.
+        places: The index of the chosen option of each choice.
+        counts: The number of options of each choice.
         name: The name of the space, for error texts.
 
     Raises:
@@ -269,11 +269,13 @@ def _encode_one_hot(
 
 
 def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
-    """Return numbers (A,) from which `pick_largest_of_groups` makes this action; 1 or -1 for a bit.
+    """Encode choices and bits as numbers (A,), from which `decode_choices` returns them.
+
+    A chosen option is 1 and all other options are 0; a bit is 1 or -1.
 
     Args:
-        choices: The number of elements in each group, 1 for a bit.
-        action: The index of the choice in each group.
+        choices: The number of options of each choice; 1 for a bit.
+        action: The index of the chosen option of each choice; 0 or 1 for a bit.
     """
     chosen, first = np.zeros(sum(choices), np.float32), 0
     for place, count in zip(np.ravel(action).tolist(), choices, strict=True):
@@ -286,11 +288,13 @@ def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
 
 
 def pick_largest_of_groups(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
-    """Return the choice in each group: the index of its largest number, or 1 for a positive bit.
+    """Return for each choice the index of the option whose number is largest.
+
+    For a bit, which has one number, return 1 if the number is positive, else 0.
 
     Args:
-        choices: The number of elements in each group, 1 for a bit.
-        numbers: The numbers (A,).
+        choices: The number of options of each choice; 1 for a bit.
+        numbers: The numbers (A,): one for each option of the first choice, and so on.
     """
     found, first = [], 0
     for count in choices:
@@ -396,7 +400,7 @@ def _make_bits_conversion(space: spaces.MultiBinary, name: str) -> ActionConvers
 def _make_conversion_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> ActionConversion:
-    """Return the conversion of numbers to a Dict or Tuple, joined from its parts' conversions.
+    """Return the conversion of numbers to actions of a Dict or Tuple space.
 
     Args:
         parts: The space and the name of each part, by the key of the part.
@@ -409,11 +413,11 @@ def _make_conversion_of_parts(
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
     def join_parts(part: str, numbers: np.ndarray) -> Any:
-        """Split numbers among the parts, convert them, and join the results.
+        """Split numbers among the parts of the space, convert them, and join the results.
 
         Args:
-            part: The name of the conversion that each part of the space uses: "to_action" or
-                "from_own_units".
+            part: The function of `ActionConversion` that converts the numbers of each part:
+                "to_action" or "from_own_units".
             numbers: The numbers (A,).
         """
         split = np.split(np.asarray(numbers), ends)
@@ -421,7 +425,7 @@ def _make_conversion_of_parts(
         return dict(zip(each, values, strict=True)) if keyed else tuple(values)
 
     def make_numbers(action: Any) -> np.ndarray:
-        """Join the numbers that stand for the parts of an action."""
+        """Convert the parts of an action to numbers, and join these to one array (A,)."""
         return np.concatenate([one.to_numbers(action[key]) for key, one in each.items()])
 
     if len({size == 1 for size in choices}) > 1:

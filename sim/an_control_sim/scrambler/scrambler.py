@@ -97,14 +97,16 @@ def declare_order_parameter(
     check: Callable[[Mapping[str, str]], object],
     change: Callable[[Mapping[str, str]], object],
 ) -> None:
-    """Declare the parameter `order`, and apply each value that is set.
+    """Declare the parameter `order`, which sets the signals that channels carry.
+
+    Whenever it is set, its entries CHANNEL=SIGNAL are parsed to a mapping from channel ids to
+    signals, the order.
 
     Args:
         node: The node.
         channels: Returns the channel ids that an entry may name.
-        check: Raises ValueError to refuse an order. An order is a mapping from channel ids to
-            signals.
-        change: Applies an order.
+        check: Called with the order before it is accepted; raises ValueError to refuse it.
+        change: Called with the order after it was accepted, to apply it.
     """
     node.declare_parameter(
         PARAMETER,
@@ -120,7 +122,7 @@ def declare_order_parameter(
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def refuse_invalid_order(parameters: list[Parameter]) -> SetParametersResult:
-        """Check an order (signal of each channel) that is set, and refuse an invalid one."""
+        """Check an order (signals by channel) that a client sets; return whether it is accepted."""
         try:
             for entries in _select_order_values(parameters):
                 check(parse_order(entries, channels()))
@@ -251,7 +253,7 @@ class Scrambler:
 
     @property
     def shuffle_count(self) -> int:
-        """How often the sensor signals were permuted among the channels in this episode."""
+        """The number of times that signals were permuted among the channels in this episode."""
         return self._disturber.shuffle_count
 
     @property
@@ -367,7 +369,10 @@ class Scrambler:
         self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def publish_disturbed_messages(self) -> None:
-        """Publish the prepared message; it may be published again for the same step."""
+        """Publish the message that `disturb_messages_of_step` has filled, unless it is dropped.
+
+        A second call publishes the same message again.
+        """
         if not (self.is_message_dropped or self._idle):
             self._publisher.publish(self._output.message)
 
@@ -413,14 +418,14 @@ class Scrambler:
         self._ids = ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
-        """Permute the signals on request of a client, from the next tick on."""
+        """Permute the signals among the channels from the next tick on, on request of a client."""
         self._disturber.shuffle()
         response.success = True
         return response
 
 
 def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
-    """Check that no setting needs the simulator, which is another process here.
+    """Check that the scrambler alone can apply all settings, without help of the simulator.
 
     Args:
         settings: The disturbance: what is done on purpose to readings and robot.
@@ -499,10 +504,10 @@ class ScramblerNode(QuietNode):
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _on_source(self, source: str, stamp_ns: int | None) -> None:
-        """In lockstep, send a step's readings once messages with its stamp came from all sources.
+        """Send a step's readings in lockstep, once all sources have sent messages with its stamp.
 
         Args:
-            source: The name of the source that got a message.
+            source: The name of the source from which a message has arrived.
             stamp_ns: The stamp of the message.
         """
         ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
@@ -512,7 +517,7 @@ class ScramblerNode(QuietNode):
             self._scrambler.publish_disturbed_messages()
 
     def _send_step_if_overdue(self) -> None:
-        """Send the readings of a step if the wait for messages from all sources has ended."""
+        """Send the readings of a step if some sources have not sent its messages in time."""
         overdue_ns = self._lockstep.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._send_step(overdue_ns)
@@ -524,13 +529,13 @@ class ScramblerNode(QuietNode):
         self._scrambler.publish_disturbed_messages()
 
     def _send_newest_messages(self) -> None:
-        """Disturb and send the newest readings."""
+        """Disturb and send the newest readings of all sources, without lockstep."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.disturb_messages_of_step(stamp_ns, now_ns=time.monotonic_ns())
         self._scrambler.publish_disturbed_messages()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Start the next episode on request of a client, with another disturbance."""
+        """Start the next episode on request of a client, with other permutations and so on."""
         self._episode += 1
         self._scrambler.reset(self._episode)
         self._lockstep.reset()

@@ -44,9 +44,9 @@ def derive_scrambled_wiring(
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
         elements: For each entry with a `*`, the ids of the channels that it matches. The result has
-            an entry of each, and an entry `*` for channels that a disturbance adds, with weight 0.
-            If `elements` is None, or an id cannot stand in a field path, the entry `*` also takes
-            these channels, each with weight 1.
+            an entry for each of these channels, and an entry `*`, with weight 0, for channels that
+            a disturbance adds. If `elements` is None, or an id cannot stand in a field path, the
+            entry `*` stands for all of them, with weight 1.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -73,7 +73,7 @@ def derive_scrambled_wiring(
 def _derive_channels(
     wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
-    """Yield the channels that the scrambler publishes.
+    """Yield the wiring's entries of the channels that the scrambler publishes.
 
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.

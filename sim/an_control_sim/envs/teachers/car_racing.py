@@ -32,7 +32,10 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """A controller of the car; call `start_episode` after a reset, then the teacher once per step.
+    """A controller of CarRacing's car that knows the track, from which policies can learn.
+
+    Call `start_episode` after each reset of the game. Then call the teacher object once in each
+    step; it returns an action.
 
     Args:
         game: The game whose car the teacher controls.
@@ -42,7 +45,7 @@ class CarRacingTeacher:
         self._game = game
 
     def start_episode(self) -> None:
-        """Read the track of a new episode."""
+        """Read the track of a new episode from the game, and compute its curves."""
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
         self._heading = np.arctan2(along[:, 1], along[:, 0])
@@ -77,7 +80,7 @@ class CarRacingTeacher:
         return self._helped > HOPELESS_STEPS
 
     def _find_nearest_point(self, position: np.ndarray) -> None:
-        """Find the point of the track that is nearest to the car's position (x, y).
+        """Store the index of the track's point that is nearest to the car's position (x, y).
 
         Only points near the previously found one are searched, or all points if the car is far from
         these.
@@ -119,7 +122,7 @@ class CarRacingTeacher:
         return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
 
     def _update_help(self, position: np.ndarray, speed: float, angle: float) -> None:
-        """Update whether the teacher should drive.
+        """Decide whether the teacher should drive, by how far the car is off the road and how slow.
 
         Args:
             position: The car's position (x, y).

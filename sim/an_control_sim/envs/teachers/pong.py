@@ -55,7 +55,7 @@ class ConsoleState(NamedTuple):
     Attributes:
         x: The column of the ball; 0 if no ball is in play.
         y: The row of the ball.
-        paddle: The row of the paddle.
+        paddle: The row of the player's paddle.
     """
 
     x: int
@@ -106,7 +106,7 @@ class PongPlayer:
 
         Args:
             state: The values in the console's memory now.
-            done: The move that was really made in the previous step, by the teacher or the student.
+            done: The move that was made in the previous step, by the teacher or the student.
         """
         comes, paddle = self.is_approaching(state), float(self.last.paddle)
         for _ in range(2):
@@ -139,7 +139,7 @@ class PongTeacher:
         self._console: ALEInterface = env.console
 
     def start_episode(self) -> None:
-        """Start a game."""
+        """Prepare for a new game, with a new player."""
         self._player = PongPlayer(ConsoleState.from_console(self._console))
         self._last_move: int | None = None
 
@@ -159,16 +159,16 @@ class PongTeacher:
     def _find_best_aim(
         self, player: PongPlayer, state: ConsoleState, done: int, leg: int
     ) -> tuple[PaddleAim, float]:
-        """Try several plans for the approaching ball on the console; return the best and its value.
+        """Try several plans for hitting the approaching ball, and return the best and its value.
 
-        A point is worth more the sooner it is scored, and a lost point costs less the later it
-        comes. Afterwards the console is set back to its state before the trials.
+        The plans are tried on the console, which is then set back to its state before the trials.
+        The value of a plan is explained at `_evaluate_aim`.
 
         Args:
-            player: The player before the return.
+            player: The player, whose earlier plan is tried first.
             state: The values in the console's memory now.
             done: The move that was made in the previous step.
-            leg: The number of the return (a hit of the ball by the paddle), 1 for the next one.
+            leg: The number of the hit: 1 for the player's next hit of the ball, 2 for the second.
         """
         here, arrives = self._console.cloneState(), self._predict_arrival(player.last, state)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
@@ -192,7 +192,9 @@ class PongTeacher:
         return best
 
     def _predict_arrival(self, last: ConsoleState, state: ConsoleState) -> float:
-        """Return the row of the ball when it reaches the paddle.
+        """Return the row of the ball when it reaches the paddle's column.
+
+        The console plays ahead until then, and is set back afterwards.
 
         Args:
             last: The values in the console's memory one step before.
@@ -210,17 +212,17 @@ class PongTeacher:
         return _reflect_row(last.y + share * (state.y - last.y))
 
     def _evaluate_aim(self, player: PongPlayer, state: ConsoleState, done: int, leg: int) -> float:
-        """Return the value of a player's plan.
+        """Carry out a player's plan on the console, and return its value.
 
-        It is the value of a point if the return scores or loses one, else the value of the next
-        return.
+        The value is 1 / leg if the player scores a point, and -1 / leg if the player loses one. If
+        the opponent hits the ball back, it is the value of the best plan for the next hit. It is 0
+        if this does not decide either.
 
         Args:
             player: The player with its plan.
             state: The values in the console's memory now.
             done: The move that was made in the previous step.
-            leg: The number of the return (a hit of the ball by the paddle), by which the value of a
-                point is divided.
+            leg: The number of the hit: 1 for the player's next hit of the ball, 2 for the second.
         """
         away = False
         for _ in range(LONGEST_RETURN):
@@ -237,15 +239,15 @@ class PongTeacher:
         return 0.0
 
     def _play_step(self, move: int) -> float:
-        """Play a step with this move and return the points."""
+        """Play a step with this move on the console: return the points won less those lost."""
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
 def _reflect_row(y: float) -> float:
-    """Return the row of a ball after reflections from the upper and the lower wall.
+    """Return the row of a ball that the upper and the lower wall reflect.
 
     Args:
-        y: The row where it would be if there were no walls.
+        y: The row where the ball would be if there were no walls.
     """
     span = BOTTOM - TOP
     along = (y - TOP) % (2.0 * span)
@@ -253,7 +255,7 @@ def _reflect_row(y: float) -> float:
 
 
 def _find_move(button: Action) -> int:
-    """Return the move of a button: UP, DOWN or STILL."""
+    """Return the paddle's move, UP, DOWN or STILL, under a button of the console."""
     if button in (Action.RIGHT, Action.RIGHTFIRE):
         return UP
     return DOWN if button in (Action.LEFT, Action.LEFTFIRE) else STILL
