@@ -107,7 +107,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
     """
     given = {name: read_argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
-    given |= choose_files(task, given)
+    given |= choose_yaml_and_model_files(task, given)
     if given["shadow"] and not given["realtime"]:
         raise ValueError(
             "shadow:=true (allowed with realtime:=true): in lockstep each step waits for a command"
@@ -126,7 +126,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
         load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
-        "wiring": derive_policy_wiring(context, given, wiring, disturbance),
+        "wiring": prepare_policy_wiring(context, given, wiring, disturbance),
         "mode": "lockstep" if lockstep else "rate",
         "lockstep_wait_s": SOURCES_S,
         "autostart": True,
@@ -136,13 +136,13 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [
-        make_node("policy_node", "policy", given["namespace"], policy),
-        make_node("simulator", "simulator", given["namespace"], simulator),
+        make_node_action("policy_node", "policy", given["namespace"], policy),
+        make_node_action("simulator", "simulator", given["namespace"], simulator),
         *([make_page_action(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 
-def choose_files(task: str, given: dict[str, Any]) -> dict[str, str]:
+def choose_yaml_and_model_files(task: str, given: dict[str, Any]) -> dict[str, str]:
     """Return the paths of simulation, wiring and model; missing paths are those of the task.
 
     Args:
@@ -182,7 +182,7 @@ def read_argument(context: LaunchContext, name: str) -> Any:
         raise ValueError(f"{name}:={text} is not a {number}: {ARGUMENTS[name][1]}") from None
 
 
-def derive_policy_wiring(
+def prepare_policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
     """Return the path of the wiring for the policy: the robot's own wiring, or one derived from it.
@@ -211,7 +211,9 @@ def derive_policy_wiring(
     return str(path)
 
 
-def make_node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
+def make_node_action(
+    executable: str, name: str, namespace: str, parameters: dict[str, Any]
+) -> Node:
     """Return the launch action of a node of this package.
 
     When the node ends, the launch ends too; when the node fails, the launch fails.
@@ -230,11 +232,11 @@ def make_node(executable: str, name: str, namespace: str, parameters: dict[str, 
         namespace=namespace,
         parameters=[typed],
         output="screen",
-        on_exit=end_launch,
+        on_exit=shut_down_after_exit,
     )
 
 
-def end_launch(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
     """Return the action that ends the launch after a process has ended.
 
     Args:

@@ -53,7 +53,7 @@ def declare_parameter(
     return _declare_checked_parameter(node, name, default, descriptor, allowed)
 
 
-def declare_disturbance(
+def declare_disturbance_parameters(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
     """Declare every setting of the disturbance as a parameter, and return the settings.
@@ -91,7 +91,7 @@ def declare_disturbance(
         raise ValueError(f"parameter {error}") from None
 
 
-def declare_schedule(node: Node) -> tuple[Change, ...]:
+def declare_schedule_parameter(node: Node) -> tuple[Change, ...]:
     """Declare the parameter `schedule`, the path of a file, and return the changes in that file.
 
     The file says how the disturbance changes within each episode.
@@ -108,18 +108,19 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
 def call_when_disturbance_changes(
     node: Node,
     change: Callable[[DisturbanceSettings], object] | None,
-    accept: Callable[[DisturbanceSettings], object] | None = None,
+    check: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
     """Make a node call `change` whenever parameters of the disturbance are set.
 
     Args:
-        node: The node, with the parameters of `declare_disturbance`. It refuses invalid values.
+        node: The node, with the parameters of `declare_disturbance_parameters`. It refuses values
+            that are not valid.
         change: Called with the new settings. If it is None, the node refuses every change, because
             it has no scrambler that could disturb readings.
-        accept: Called before each change; raises ValueError to refuse the settings.
+        check: Called before each change; raises ValueError to refuse the settings.
     """
 
-    def refuse_invalid(parameters: list[Parameter[Any]]) -> SetParametersResult:
+    def accept_or_refuse_settings(parameters: list[Parameter[Any]]) -> SetParametersResult:
         """Check the parameters that a client sets, and return whether the node accepts them."""
         reason = ""
         if _has_disturbance_setting(parameters):
@@ -127,8 +128,8 @@ def call_when_disturbance_changes(
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
                 settings = _read_disturbance(node, parameters)
-                if accept is not None:
-                    accept(settings)
+                if check is not None:
+                    check(settings)
             except ValueError as error:
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)
@@ -138,7 +139,7 @@ def call_when_disturbance_changes(
         if change is not None and _has_disturbance_setting(parameters):
             change(_read_disturbance(node, ()))
 
-    node.add_on_set_parameters_callback(refuse_invalid)
+    node.add_on_set_parameters_callback(accept_or_refuse_settings)
     node.add_post_set_parameters_callback(apply_changes)
 
 

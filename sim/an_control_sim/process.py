@@ -28,7 +28,7 @@ SLICE_S = 0.05
 
 
 @contextmanager
-def run_ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
+def initialise_ros(args: Sequence[str] | None = None) -> Iterator[None]:
     """Initialise rclpy for a `with` block, and shut it down at the end of the block.
 
     Args:
@@ -68,7 +68,7 @@ def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
 
     At the end of the block the node is destroyed and rclpy shut down.
     """
-    with run_ros_context([]):
+    with initialise_ros([]):
         node = QuietNode(name, namespace=namespace)
         try:
             yield node
@@ -77,17 +77,17 @@ def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 
 @contextmanager
-def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+def catch_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
     """Record SIGINT and SIGTERM within a `with` block instead of ending the process.
 
     The block gets a function that returns whether one of them has arrived, in this block or before
     in a surrounding block of `catch_signals`. Use it on the main thread only.
 
     Args:
-        call: Called in the signal handler.
+        on_signal: Called in the signal handler.
     """
     outer = signal.getsignal(signal.SIGINT)
-    note = _SignalHandler(call, outer.received if isinstance(outer, _SignalHandler) else [])
+    note = _SignalHandler(on_signal, outer.received if isinstance(outer, _SignalHandler) else [])
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(note.received)

@@ -312,7 +312,7 @@ class LibraryAlgorithm:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line | self.failures.take_metrics()
+        return line | self.failures.pop_failure_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
         """Let PPO's actor stop or continue learning, if the settings have a warm-up.

@@ -29,7 +29,7 @@ from an_control_sim.gym.environments import (
     open_environment,
 )
 from an_control_sim.gym.probe import measure_units
-from an_control_sim.gym.spaces import describe_space, find_bounds
+from an_control_sim.gym.spaces import compute_finite_bounds, describe_space
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
 COMMANDS = "joint_commands"
@@ -168,7 +168,7 @@ def _draft_actuators(
             )
         return [(ActuatorConfig(one, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0), about) for one in names]
     found = []
-    low, high = find_bounds(space)
+    low, high = compute_finite_bounds(space)
     stated = space.bounded_below.ravel() & space.bounded_above.ravel()
     for name, least, most, bounded in zip(
         names, low.tolist(), high.tolist(), stated.tolist(), strict=True

@@ -79,12 +79,12 @@ class SensorTopic:
                 write(get(observation, sensors))
             except KeyError:
                 known = ", ".join(sorted(sensors)) or "(the environment offers none)"
-                raise self._make_error(
+                raise self._make_field_error(
                     path, expression, f"sensors.NAME with NAME of {known}"
                 ) from None
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 allowed = f"what the field takes from an observation of shape {shape} ({error})"
-                raise self._make_error(path, expression, allowed) from None
+                raise self._make_field_error(path, expression, allowed) from None
         self._check_joint_name_count()
 
     def _check_joint_name_count(self) -> None:
@@ -100,7 +100,7 @@ class SensorTopic:
             count = len(getattr(self.message, path))
             if names and count and names != count:
                 allowed = f"{names} numbers, one for each name, not {count}"
-                raise self._make_error(path, self._config.fields[path], allowed)
+                raise self._make_field_error(path, self._config.fields[path], allowed)
 
     def _add_field(self, path: str, value: Any) -> None:
         """Write a constant value into a message field, or prepare how an expression fills it.
@@ -119,21 +119,23 @@ class SensorTopic:
         else:
             write = _make_field_writer(parent, name, kind)
         if write is None:
-            raise self._make_error(path, value, f"a field of numbers or text, not of {kind.base}")
+            raise self._make_field_error(
+                path, value, f"a field of numbers or text, not of {kind.base}"
+            )
         if expression and kind.base == "string":
-            raise self._make_error(path, value, f"a value of type {_format_type(kind)}")
+            raise self._make_field_error(path, value, f"a value of type {_format_type(kind)}")
         if expression:
             self._expressions.append((path, value))
             self._writers.append((value.make_getter(), write))
             return
         if not _is_fitting_literal(value, parent, name, kind):
-            raise self._make_error(
+            raise self._make_field_error(
                 path, value, f"an expression, or a value of type {_format_type(kind)}"
             )
         try:
             write(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._make_error(
+            raise self._make_field_error(
                 path, value, f"a value of type {_format_type(kind)} ({error})"
             ) from None
 
@@ -155,12 +157,14 @@ class SensorTopic:
             )
             if name not in types:
                 known = ", ".join(types) or "(none)"
-                raise self._make_error(path, value, f"a field of {type(parent).__name__}: {known}")
+                raise self._make_field_error(
+                    path, value, f"a field of {type(parent).__name__}: {known}"
+                )
             if name is not last:
                 parent = getattr(parent, name)
         return parent, last, types[last]
 
-    def _make_error(self, path: str, value: Any, allowed: str) -> WiringError:
+    def _make_field_error(self, path: str, value: Any, allowed: str) -> WiringError:
         """Return the error for the value of a field.
 
         Args:

@@ -17,7 +17,7 @@ from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
 from an_control_sim.gym.spaces import make_reading_conversion
-from an_control_sim.gym.varied_robot import check_robot, vary_robot
+from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 
 
 class SimulatedRobot:
@@ -60,7 +60,7 @@ class SimulatedRobot:
             ]
             self.commands = CommandReader(simulation, self._environment.action_space, resolve)
             if disturbance is not None:
-                check_robot(self._environment, disturbance)
+                check_robot_settings(self._environment, disturbance)
             self.reset(0)
             for sensor_topic in self.sensor_topics:
                 sensor_topic.check_expressions(self._observation, self._sensors())
@@ -86,7 +86,7 @@ class SimulatedRobot:
             settings: A disturbance, of which only the settings of the robot are used.
 
         Raises:
-            ValueError: The environment does not support it; see `check_robot`.
+            ValueError: The environment does not support it; see `check_robot_settings`.
         """
         vary_robot(self._environment, settings)
 

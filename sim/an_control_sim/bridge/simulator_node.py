@@ -31,11 +31,11 @@ from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 from an_control_sim.parameters import (
     call_when_disturbance_changes,
-    declare_disturbance,
+    declare_disturbance_parameters,
     declare_parameter,
-    declare_schedule,
+    declare_schedule_parameter,
 )
-from an_control_sim.process import catch_signals, create_node, run_ros_context
+from an_control_sim.process import catch_signals, create_node, initialise_ros
 from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
@@ -129,8 +129,8 @@ def read_simulator_settings(node: Node) -> SimulatorSettings:
             False,
             "let the policy read the scrambler's topic even if nothing is disturbed",
         ),
-        disturbance=declare_disturbance(node),
-        schedule=declare_schedule(node),
+        disturbance=declare_disturbance_parameters(node),
+        schedule=declare_schedule_parameter(node),
     )
 
 
@@ -141,7 +141,7 @@ def simulate(
 
     SIGINT and SIGTERM end the run early, and so does a policy that cannot be reached, which the
     summary's `failure` reports. The summary then has the episodes so far. Call this on the main
-    thread, within the block of `process.run_ros_context`.
+    thread, within the block of `process.initialise_ros`.
 
     Args:
         node: The simulator's node.
@@ -228,7 +228,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
     try:
-        with catch_signals(), run_ros_context(args):
+        with catch_signals(), initialise_ros(args):
             node = create_node(lambda: QuietNode("simulator"))
             try:
                 summary = simulate(

@@ -246,7 +246,7 @@ JOINT_LIMITS_DEG = {
 }
 
 
-def _compute_scaling() -> dict[str, tuple[float, float]]:
+def _compute_reading_scales() -> dict[str, tuple[float, float]]:
     """Return for each channel, by its id, the scale and offset that turn SI units into readings.
 
     A joint angle is scaled so that the limits of the joint become -1 and 1.
@@ -262,7 +262,7 @@ def _compute_scaling() -> dict[str, tuple[float, float]]:
     return scaling
 
 
-ANT_SCALING = _compute_scaling()
+ANT_SCALING = _compute_reading_scales()
 """For each channel id the scale and the offset that convert the physical reading to the
 observation."""
 

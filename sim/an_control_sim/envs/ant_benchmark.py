@@ -15,7 +15,7 @@ ROUNDS = 5
 STEPS = 400
 
 
-def measure_ant(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+def compare_ant_speeds(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     """Compare the speed of this package's Ant with that of pybullet-envs-gymnasium on one core.
 
     In each round both environments get the same start and the same small actions, which keep the

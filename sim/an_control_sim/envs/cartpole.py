@@ -143,12 +143,12 @@ def advance(state, action, reward, ended):
         ended[b] = (position < -LIMIT_M) | (position > LIMIT_M)
 
 
-def draw_start_state(seed: int) -> np.ndarray:
+def draw_start_state_of_seed(seed: int) -> np.ndarray:
     """Return the state (6,) from which an environment starts after `reset` with this seed."""
-    return _draw_start_state(seeding.np_random(seed)[0])
+    return _draw_random_start_state(seeding.np_random(seed)[0])
 
 
-def _draw_start_state(rng: np.random.Generator) -> np.ndarray:
+def _draw_random_start_state(rng: np.random.Generator) -> np.ndarray:
     """Draw a random start state (6,)."""
     state = START_MIDDLE + START_SPREAD * rng.uniform(-1.0, 1.0, 4)
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
@@ -187,7 +187,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    batch = CartPoleBatch(draw_start_state, observe, advance, states=6, steps=1000)
+    batch = CartPoleBatch(draw_start_state_of_seed, observe, advance, states=6, steps=1000)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -203,7 +203,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode from a state that depends only on the seed."""
         super().reset(seed=seed)
-        self._state[:, 0] = _draw_start_state(self.np_random)
+        self._state[:, 0] = _draw_random_start_state(self.np_random)
         return self._make_observation(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

@@ -93,7 +93,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._speed = np.zeros(2)
         self._acceleration = 0.0
         self._lost = rng.permutation(BEAMS)[: self._lost_count]
-        self._draw_readings()
+        self._simulate_sensor_readings()
         return self._make_observation(), {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -106,7 +106,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._heading += float(self._speed[1]) * STEP_S
         ahead = np.array([math.cos(self._heading), math.sin(self._heading)])
         self._place = self._place + self._speed[0] * STEP_S * ahead
-        self._draw_readings()
+        self._simulate_sensor_readings()
         arrived = self._left_m < GOAL_M
         crashed = bool(self._compute_clearance_m() < ROBOT_M)
         reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
@@ -126,7 +126,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal_distance": self._distance,
         }
 
-    def _draw_readings(self) -> None:
+    def _simulate_sensor_readings(self) -> None:
         """Simulate the readings of all sensors at this step, with random noise."""
         rng = self.np_random
         ranges = self._cast_beams() + RANGE_SD_M * rng.standard_normal(BEAMS)

@@ -54,7 +54,7 @@ from an_control_sim.gym.spaces import (
 from an_control_sim.gym.units import UNSCALED, Units
 from an_control_sim.gym.varied_robot import (
     VariedRobot,
-    find_physics,
+    make_physics_setter,
     redirect_mujoco_warnings_to_stderr,
 )
 
@@ -288,7 +288,7 @@ def open_environment(
     inner = env.unwrapped
     if limited and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)
-    physics = inner.set_physics if isinstance(inner, HasPhysics) else find_physics(inner)
+    physics = inner.set_physics if isinstance(inner, HasPhysics) else make_physics_setter(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
 
 
@@ -514,7 +514,7 @@ def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def get_choice_group_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+def list_choice_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
     """Return how many numbers of the action stand for each of its choices.
 
     A choice among k options has k numbers, of which the largest wins; a bit has one number. The

@@ -49,12 +49,12 @@ def measure_units(environment: str) -> Units:
         if not scalable.any():
             return UNSCALED
         rows = _collect_observed_numbers(adapted)
-    _check_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
+    _report_never_finite_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
     resolution = max(np.finfo(row.dtype).eps if row.dtype.kind == "f" else 0.0 for row in rows)
     return choose_units(np.array(rows, np.float64), scalable, float(resolution))
 
 
-def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
+def _report_never_finite_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
     """Tell the user, by a note in the output, which readings were never finite.
 
     Args:

@@ -106,7 +106,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Gain and lag apply to the difference of the action from the middle of the action space.
         """
-        middle = _find_middle(self.action_space)
+        middle = _compute_middle_of_bounds(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = compute_motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
@@ -130,7 +130,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return "cannot change it: it has no set_physics" if self._physics is None else ""
 
 
-def _find_middle(space: spaces.Space[Any]) -> np.ndarray:
+def _compute_middle_of_bounds(space: spaces.Space[Any]) -> np.ndarray:
     """Return the middle of the bounds of each number in an action space; 0 if it has no bounds."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -156,7 +156,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
         raise ValueError(f"{settings}: {env} was not opened by `open_environment`")
 
 
-def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
+def check_robot_settings(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
     """Check that an environment supports those settings of a disturbance that change the robot.
 
     Raises:
@@ -181,21 +181,21 @@ FRICTION = 0
 (geom)."""
 
 
-def find_physics(inner: Any) -> SetPhysics | None:
+def make_physics_setter(unwrapped: Any) -> SetPhysics | None:
     """Return a function that sets the factors of mass and friction in an environment.
 
     Args:
-        inner: The environment without wrappers.
+        unwrapped: The environment without wrappers.
 
     Returns:
         The function, or None if the environment is neither one of gymnasium's MuJoCo environments
         nor one of pybullet_envs_gymnasium.
     """
-    model, robot = getattr(inner, "model", None), getattr(inner, "robot", None)
+    model, robot = getattr(unwrapped, "model", None), getattr(unwrapped, "robot", None)
     if hasattr(model, "body_mass") and hasattr(model, "geom_friction"):
         return MujocoPhysics(model)
     if hasattr(robot, "robot_specific_reset"):
-        return BulletPhysics(inner)
+        return BulletPhysics(unwrapped)
     return None
 
 

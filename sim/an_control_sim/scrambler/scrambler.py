@@ -46,17 +46,17 @@ from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import make_stamp_reader
 from an_control_sim.parameters import (
     call_when_disturbance_changes,
-    declare_disturbance,
+    declare_disturbance_parameters,
     declare_parameter,
-    declare_schedule,
+    declare_schedule_parameter,
 )
 from an_control_sim.process import (
     RELIABLE,
     SLICE_S,
     catch_signals,
     create_node,
+    initialise_ros,
     make_events_executor,
-    run_ros_context,
 )
 from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import TOPIC
@@ -121,10 +121,10 @@ def declare_order_parameter(
     ):  # an unset parameter hides all others from a dump
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
-    def refuse_invalid_order(parameters: list[Parameter]) -> SetParametersResult:
+    def accept_or_refuse_order(parameters: list[Parameter]) -> SetParametersResult:
         """Check an order (signals by channel) that a client sets; return whether it is accepted."""
         try:
-            for entries in _select_order_values(parameters):
+            for entries in _find_order_values(parameters):
                 check(parse_order(entries, channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
@@ -132,10 +132,10 @@ def declare_order_parameter(
 
     def apply_changes(parameters: list[Parameter]) -> None:
         """Apply an order that was accepted."""
-        for entries in _select_order_values(parameters):
+        for entries in _find_order_values(parameters):
             change(parse_order(entries, channels()))
 
-    node.add_on_set_parameters_callback(refuse_invalid_order)
+    node.add_on_set_parameters_callback(accept_or_refuse_order)
     node.add_post_set_parameters_callback(apply_changes)
 
 
@@ -167,7 +167,7 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _select_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
+def _find_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
     """Return the values in `parameters` that are set for the parameter `order`."""
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
@@ -238,7 +238,7 @@ class Scrambler:
         self._publisher = node.create_publisher(type(self._output.message), TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
-            declare_disturbance(node, settings)
+            declare_disturbance_parameters(node, settings)
         call_when_disturbance_changes(node, self.change_settings, self._check_settings)
         declare_order_parameter(
             node, lambda: self._routing.ids, self._check_order_changes, self.move_signals
@@ -424,7 +424,7 @@ class Scrambler:
         return response
 
 
-def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
+def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
     """Check that the scrambler alone can apply all settings, without help of the simulator.
 
     Args:
@@ -458,8 +458,8 @@ def declare_scrambler_parameters(
         declare_parameter(node, "wiring", "", "path of the robot's wiring YAML"),
         declare_parameter(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
         declare_parameter(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
-        declare_disturbance(node),
-        declare_schedule(node),
+        declare_disturbance_parameters(node),
+        declare_schedule_parameter(node),
     )
 
 
@@ -487,14 +487,14 @@ class ScramblerNode(QuietNode):
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
         lockstep = mode == "lockstep"
-        accept = partial(_check_without_simulator, lockstep=lockstep)
+        accept = partial(_check_settings_need_no_simulator, lockstep=lockstep)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
         names = (source.name for source in wiring.sources)
         self._lockstep = Lockstep(names, int(LOCKSTEP_WAIT_S * 1e9))
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
-            self._on_source if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
+            self._on_source_message if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         if lockstep:
@@ -503,7 +503,7 @@ class ScramblerNode(QuietNode):
             self.create_timer(1.0 / wiring.rate_hz, self._send_newest_messages, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
-    def _on_source(self, source: str, stamp_ns: int | None) -> None:
+    def _on_source_message(self, source: str, stamp_ns: int | None) -> None:
         """Send a step's readings in lockstep, once all sources have sent messages with its stamp.
 
         Args:
@@ -512,7 +512,7 @@ class ScramblerNode(QuietNode):
         """
         ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
-            self._send_step(ready_ns)
+            self._send_readings_of_step(ready_ns)
         elif self._lockstep.is_repeated(stamp_ns):
             self._scrambler.publish_disturbed_messages()
 
@@ -520,9 +520,9 @@ class ScramblerNode(QuietNode):
         """Send the readings of a step if some sources have not sent its messages in time."""
         overdue_ns = self._lockstep.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
-            self._send_step(overdue_ns)
+            self._send_readings_of_step(overdue_ns)
 
-    def _send_step(self, stamp_ns: int) -> None:
+    def _send_readings_of_step(self, stamp_ns: int) -> None:
         """Disturb and send the readings of a step in lockstep."""
         self._lockstep.record_action()
         self._scrambler.disturb_messages_of_step(stamp_ns)
@@ -548,7 +548,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
-        with catch_signals() as stopped, run_ros_context(args):
+        with catch_signals() as stopped, initialise_ros(args):
             node = create_node(ScramblerNode)
             executor = make_events_executor(node.context)
             executor.add_node(node)
