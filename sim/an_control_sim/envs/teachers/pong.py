@@ -168,7 +168,7 @@ class PongTeacher:
             player: The player, whose earlier plan is tried first.
             state: The values in the console's memory now.
             previous_move: The move that was made in the previous step.
-            hit_number: 1 for the player's next hit of the ball, 2 for the hit after that, and so on.
+            hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
         here, arrives = self._console.cloneState(), self._predict_arrival(player.last, state)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
@@ -224,7 +224,7 @@ class PongTeacher:
             player: The player with its plan.
             state: The values in the console's memory now.
             previous_move: The move that was made in the previous step.
-            hit_number: 1 for the player's next hit of the ball, 2 for the hit after that, and so on.
+            hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
         away = False
         for _ in range(LONGEST_RETURN):
