@@ -90,7 +90,7 @@ class Graph:
         """
         names = [one if isinstance(one, str) else self.add_constant(one) for one in inputs]
         output = f"v{len(self._nodes)}"
-        node = self._onnx.helper.make_node_action(operator, names, [output], **attributes)
+        node = self._onnx.helper.make_node(operator, names, [output], **attributes)
         self._nodes.append(node)
         return output
 
@@ -144,7 +144,7 @@ class Graph:
         info = self._onnx.helper.make_tensor_value_info
         self._outputs.append(info(name, self._onnx.TensorProto.FLOAT, list(shape)))
         single = self.add_cast(value, F32)
-        self._nodes.append(self._onnx.helper.make_node_action("Identity", [single], [name]))
+        self._nodes.append(self._onnx.helper.make_node("Identity", [single], [name]))
 
     def add_column_slice(self, value: str, first: int, end: int) -> str:
         """Add a node that slices columns out of a matrix, and return the name of its output.
