@@ -13,7 +13,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 def generate_launch_description() -> LaunchDescription:
     """Return the launch description of `sim.launch.py` with "ant" as the default of `task`.
 
-    The default holds in `sim.launch.py` too, because an argument that is declared already is kept.
+    `sim.launch.py` declares the argument again, but the declaration here comes first and holds.
     """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(

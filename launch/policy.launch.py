@@ -25,7 +25,7 @@ PARAMETERS = {**parameter_table.PARAMETERS, "use_sim_time": parameter_table.USE_
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description, which holds the arguments and makes the policy node."""
+    """Return the launch description: the launch arguments and the policy node."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [
@@ -39,7 +39,7 @@ def generate_launch_description() -> LaunchDescription:
                     name,
                     default_value="",
                     description=one.description + unset,
-                    choices=list_choices(one),
+                    choices=list_allowed_values(one),
                 )
                 for name, one in PARAMETERS.items()
             ),
@@ -81,16 +81,16 @@ def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
             namespace=LaunchConfiguration("namespace"),
             parameters=[part for part in (params_file, given) if part],
             output="screen",
-            on_exit=end_launch,
+            on_exit=shut_down_after_exit,
         ),
         *([make_page_action(namespace, port)] if shown else []),
     ]
 
 
-def list_choices(parameter: parameter_table.Parameter) -> list[str] | None:
+def list_allowed_values(parameter: parameter_table.Parameter) -> list[str] | None:
     """Return the values that a parameter's launch argument may have, or None if any is allowed.
 
-    The empty text "" is one of the values, and leaves the parameter unset.
+    One of the values is the empty text "", with which the parameter is not set.
 
     Args:
         parameter: Parameter of the policy node.
@@ -122,7 +122,7 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
         ) from None
 
 
-def end_launch(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
     """Return the action that ends the launch after a process has ended.
 
     Args:

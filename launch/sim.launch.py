@@ -77,7 +77,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description, which holds the arguments and makes the nodes."""
+    """Return the launch description: the launch arguments, simulator and policy node."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",
@@ -107,7 +107,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
     """
     given = {name: read_argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
-    given |= choose_files(task, given)
+    given |= choose_yaml_and_model_files(task, given)
     if given["shadow"] and not given["realtime"]:
         raise ValueError(
             "shadow:=true (allowed with realtime:=true): in lockstep each step waits for a command"
@@ -126,7 +126,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
         load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
-        "wiring": derive_policy_wiring(context, given, wiring, disturbance),
+        "wiring": prepare_policy_wiring(context, given, wiring, disturbance),
         "mode": "lockstep" if lockstep else "rate",
         "lockstep_wait_s": SOURCES_S,
         "autostart": True,
@@ -136,13 +136,13 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [
-        make_node("policy_node", "policy", given["namespace"], policy),
-        make_node("simulator", "simulator", given["namespace"], simulator),
+        make_node_action("policy_node", "policy", given["namespace"], policy),
+        make_node_action("simulator", "simulator", given["namespace"], simulator),
         *([make_page_action(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 
-def choose_files(task: str, given: dict[str, Any]) -> dict[str, str]:
+def choose_yaml_and_model_files(task: str, given: dict[str, Any]) -> dict[str, str]:
     """Return the paths of simulation, wiring and model; missing paths are those of the task.
 
     Args:
@@ -182,14 +182,14 @@ def read_argument(context: LaunchContext, name: str) -> Any:
         raise ValueError(f"{name}:={text} is not a {number}: {ARGUMENTS[name][1]}") from None
 
 
-def derive_policy_wiring(
+def prepare_policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
     """Return the path of the wiring for the policy: the robot's own wiring, or one derived from it.
 
-    A wiring is the YAML file that connects topics to the policy. One is derived, and written to a
-    temporary file, if the policy gets its readings from the scrambler, which disturbs them, or has
-    another control rate than the robot's wiring says.
+    A wiring is the YAML file that connects topics to the policy. A new one is written to a
+    temporary file if the policy gets its readings from the scrambler, which disturbs them, or if
+    the launch argument `rate` sets the control rate.
 
     Args:
         context: Launch context, which keeps the temporary folder until the launch ends.
@@ -211,7 +211,9 @@ def derive_policy_wiring(
     return str(path)
 
 
-def make_node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
+def make_node_action(
+    executable: str, name: str, namespace: str, parameters: dict[str, Any]
+) -> Node:
     """Return the launch action of a node of this package.
 
     When the node ends, the launch ends too; when the node fails, the launch fails.
@@ -230,11 +232,11 @@ def make_node(executable: str, name: str, namespace: str, parameters: dict[str, 
         namespace=namespace,
         parameters=[typed],
         output="screen",
-        on_exit=end_launch,
+        on_exit=shut_down_after_exit,
     )
 
 
-def end_launch(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
     """Return the action that ends the launch after a process has ended.
 
     Args:

@@ -20,7 +20,9 @@ SUITE = "in CI: whole suite"
 ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
 IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
-IMPORT_IF_FOUND = "in CI if its machine has CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
+IMPORT_IF_FOUND = (
+    "in CI if its machine has CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
+)
 LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"
 WHOLE = "by hand, 2026-11-27: whole suite"

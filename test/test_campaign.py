@@ -23,7 +23,7 @@ from rclpy.logging import LoggingSeverity, set_logger_level
 from rclpy.node import Node
 
 from an_control.wiring import WiringError
-from an_control_sim.process import run_ros_context
+from an_control_sim.process import initialise_ros
 from campaign import child, mutations
 from campaign.__main__ import main
 from campaign.faults import FAULTS
@@ -132,7 +132,7 @@ def test_the_commands_keep_their_promises_under(tmp_path: Path, names: tuple[str
         if fault.name in names
     ]
     assert len(plan) == len(names)
-    with run_ros_context(["--ros-args", "--log-level", "error"]):
+    with initialise_ros(["--ros-args", "--log-level", "error"]):
         node = Node("robot", namespace="/ant")
         try:
             outcomes = run_campaign(node, plan, 1, tmp_path, lambda outcome: None)
@@ -269,7 +269,7 @@ def test_a_campaign_that_was_ended_makes_only_the_tries_that_it_lacks(tmp_path: 
     early = Seen(math.inf, 0.2, ["early"], [], None, "fell")
     State(path, of).add(fault.name, early)
     tried: list[int] = []
-    with run_ros_context(["--ros-args", "--log-level", "error"]):
+    with initialise_ros(["--ros-args", "--log-level", "error"]):
         node = Node("robot", namespace="/ant")
         try:
             (outcome,) = run_campaign(
@@ -344,7 +344,7 @@ def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, mon
     monkeypatch.setitem(FAULTS, "stall", stall)
     fault = replace(fault, kind="stall", options={}, within_s=0.35, recovered_s=60.0)
     fault = replace(fault, walks=0.0, log_lines=10**6)
-    with run_ros_context(["--ros-args", "--log-level", "error"]):
+    with initialise_ros(["--ros-args", "--log-level", "error"]):
         node = Node("robot", namespace="/ant")
         try:
             (outcome,) = run_campaign(node, [fault], 1, tmp_path, lambda outcome: None)

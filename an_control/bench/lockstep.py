@@ -31,8 +31,8 @@ from an_control_sim.process import (
     SLICE_S,
     catch_signals,
     create_ros_node,
+    initialise_ros,
     make_events_executor,
-    run_ros_context,
 )
 
 
@@ -219,7 +219,7 @@ def _measure_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
 
 def main() -> int:
     """Run an `EchoNode` in this process: `python -m an_control.bench.lockstep SIMULATION`."""
-    with catch_signals() as stopped, run_ros_context():
+    with catch_signals() as stopped, initialise_ros():
         executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))
         while not stopped():

@@ -204,9 +204,9 @@ class BenchCommand:
     def _measure_ant_simulation_speed(self) -> dict[str, Any]:
         """Measure and print the Ant environment's steps per second, and return the results."""
         require_packages("sim", "pybullet_envs_gymnasium")
-        from an_control_sim.envs.ant_benchmark import ROUNDS, measure_ant
+        from an_control_sim.envs.ant_benchmark import ROUNDS, compare_ant_speeds
 
-        result = measure_ant(steps=max(round(2000 * self.seconds / ROUNDS), 10))
+        result = compare_ant_speeds(steps=max(round(2000 * self.seconds / ROUNDS), 10))
         rows = [
             {"environment": "an_control/Ant-v0", "steps_per_s": result["ant_steps_per_s"]},
             {"environment": "AntBulletEnv", "steps_per_s": result["package_steps_per_s"]},

@@ -226,7 +226,7 @@ class SimCommand:
         """
         from an_control.cli.sim import show_progress
         from an_control_sim.bridge.episodes import RunSummary
-        from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
+        from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
         from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
@@ -248,7 +248,7 @@ class SimCommand:
                 write_wiring(derive_rehearsal_wiring(wired, files.simulation), seen)
             node = stack.enter_context(create_ros_node("simulator", name))
             try:
-                wait_until_alone(node, stopped)
+                wait_until_no_other_simulator(node, stopped)
             except BridgeError as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1

@@ -86,7 +86,7 @@ def record_excitation(
         make_environment,
     )
     from an_control_sim.gym.units import Units
-    from an_control_sim.gym.varied_robot import check_robot
+    from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
     name = options.task or model.task.name
@@ -102,7 +102,7 @@ def record_excitation(
         _check_policy_fits_task(options, model.task, describe_task(env, name, name), name)
         try:
             for robot in robots:
-                check_robot(env, robot)
+                check_robot_settings(env, robot)
         except ValueError as error:
             raise ValueError(f"--disturb: {error}") from error
         step_s = model.task.step_s or get_step_length_s(env)

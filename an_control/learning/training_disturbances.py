@@ -20,7 +20,7 @@ import numpy as np
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control.disturbance.settings import format_setting_words
-from an_control_sim.gym.varied_robot import check_robot
+from an_control_sim.gym.varied_robot import check_robot_settings
 
 NO_DISTURBANCE = DisturbanceSettings()
 PROBABILITY_TOLERANCE = 1e-9
@@ -234,7 +234,7 @@ def drop_unsupported_disturbances(
         for one in settings.changed_settings:
             alone = DisturbanceSettings(**{one.name: getattr(settings, one.name)})
             try:
-                check_robot(env, alone)
+                check_robot_settings(env, alone)
             except ValueError:
                 settings = replace(settings, **{one.name: one.default})
         if settings.changed_settings:

@@ -175,11 +175,11 @@ def measure_costs(blocks: int) -> dict[str, Any]:
         each node, which also compare it with the node that records nothing.
     """
     from an_control.system.priority import freeze_existing_objects
-    from an_control_sim.process import run_ros_context
+    from an_control_sim.process import initialise_ros
 
     time_published_commands()
     with (
-        run_ros_context(["--ros-args", "--log-level", "fatal"]),
+        initialise_ros(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
     ):
         nodes = [MeasuredNode(kind, Path(folder) / kind.replace(" ", "_")) for kind in KINDS]
@@ -258,11 +258,11 @@ def measure_memory(seconds: float) -> dict[str, Any]:
     """
     import tracemalloc
 
-    from an_control_sim.process import run_ros_context
+    from an_control_sim.process import initialise_ros
 
     ticks = round(seconds / STEP_S)
     with (
-        run_ros_context(["--ros-args", "--log-level", "fatal"]),
+        initialise_ros(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
     ):
         node = MeasuredNode("black box", Path(folder))

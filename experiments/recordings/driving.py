@@ -37,7 +37,7 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
     from rclpy.parameter import Parameter
 
     from an_control.ros.node import PolicyNode
-    from an_control_sim.process import run_ros_context
+    from an_control_sim.process import initialise_ros
 
     unfinished = folder.parent / f"{folder.name}.unfinished"
     for old in folder, unfinished:
@@ -51,7 +51,7 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
         "record_split_s": 0.0,
         "record_max_mb": 0.0,
     }
-    with run_ros_context(["--ros-args", "--log-level", "fatal"]):
+    with initialise_ros(["--ros-args", "--log-level", "fatal"]):
         node = PolicyNode(namespace="/ant")
         node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
         node.trigger_configure()

@@ -53,7 +53,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
     from std_msgs.msg import Bool
 
     from an_control.ros.node import PolicyNode
-    from an_control_sim.process import run_ros_context
+    from an_control_sim.process import initialise_ros
     from campaign.soak import SPIN_EVERY, STEP_NS, Soak
 
     class TroubledAnt(Soak):
@@ -161,7 +161,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
             return False
 
     begin_s = time.monotonic()
-    with run_ros_context(["--ros-args", "--log-level", "fatal"]):
+    with initialise_ros(["--ros-args", "--log-level", "fatal"]):
         node = PolicyNode(namespace="/ant")
         values: dict[str, Any] = {"record": str(folder), "lockstep_wait_s": WAIT_S}
         values |= {"record_max_mb": 0.0, "record_split_mb": 64.0}

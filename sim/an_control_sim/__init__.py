@@ -57,7 +57,7 @@ def register_envs() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the public function of this name, which is imported at its first use.
+    """Import the public function of this name at its first use, and return it.
 
     Because of this, `import an_control_sim` alone loads no environment.
     """

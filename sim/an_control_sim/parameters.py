@@ -53,13 +53,13 @@ def declare_parameter(
     return _declare_checked_parameter(node, name, default, descriptor, allowed)
 
 
-def declare_disturbance(
+def declare_disturbance_parameters(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
     """Declare every setting of the disturbance as a parameter, and return the settings.
 
-    The disturbance is what is done to readings, commands and robot on purpose. Its settings of
-    readings may be changed at run time.
+    The disturbance is what is done to readings, commands and robot on purpose. Only settings that
+    disturb readings may be changed at run time.
 
     Args:
         node: The node.
@@ -91,7 +91,7 @@ def declare_disturbance(
         raise ValueError(f"parameter {error}") from None
 
 
-def declare_schedule(node: Node) -> tuple[Change, ...]:
+def declare_schedule_parameter(node: Node) -> tuple[Change, ...]:
     """Declare the parameter `schedule`, the path of a file, and return the changes in that file.
 
     The file says how the disturbance changes within each episode.
@@ -108,37 +108,38 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
 def call_when_disturbance_changes(
     node: Node,
     change: Callable[[DisturbanceSettings], object] | None,
-    accept: Callable[[DisturbanceSettings], object] | None = None,
+    check: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
-    """Call `change` whenever parameters of the disturbance are set; refuse invalid values.
+    """Make a node call `change` whenever parameters of the disturbance are set.
 
     Args:
-        node: The node, with the parameters of `declare_disturbance`.
-        change: Receives the new settings. None refuses every change, because nothing is disturbed
-            without a scrambler.
-        accept: Raises ValueError for settings that are valid but cannot be used here.
+        node: The node, with the parameters of `declare_disturbance_parameters`. It refuses values
+            that are not valid.
+        change: Called with the new settings. If it is None, the node refuses every change, because
+            it has no scrambler that could disturb readings.
+        check: Called before each change; raises ValueError to refuse the settings.
     """
 
-    def refuse_invalid(parameters: list[Parameter[Any]]) -> SetParametersResult:
-        """Check changed parameters, and refuse those that are invalid or cannot be used here."""
+    def accept_or_refuse_settings(parameters: list[Parameter[Any]]) -> SetParametersResult:
+        """Check the parameters that a client sets, and return whether the node accepts them."""
         reason = ""
         if _has_disturbance_setting(parameters):
             if change is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
                 settings = _read_disturbance(node, parameters)
-                if accept is not None:
-                    accept(settings)
+                if check is not None:
+                    check(settings)
             except ValueError as error:
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)
 
     def apply_changes(parameters: list[Parameter[Any]]) -> None:
-        """Apply the accepted parameters."""
+        """Call `change` with the new settings, after the node has accepted the parameters."""
         if change is not None and _has_disturbance_setting(parameters):
             change(_read_disturbance(node, ()))
 
-    node.add_on_set_parameters_callback(refuse_invalid)
+    node.add_on_set_parameters_callback(accept_or_refuse_settings)
     node.add_post_set_parameters_callback(apply_changes)
 
 
@@ -148,7 +149,7 @@ def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:
 
 
 def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
-    """Return the current settings of the disturbance, replaced by the parameters in `changed`."""
+    """Return the node's settings of the disturbance, with `changed` in place of the old values."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
     return DisturbanceSettings.from_values(values)

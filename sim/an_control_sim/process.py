@@ -28,8 +28,8 @@ SLICE_S = 0.05
 
 
 @contextmanager
-def run_ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
-    """Initialise rclpy for the block and shut it down at its end.
+def initialise_ros(args: Sequence[str] | None = None) -> Iterator[None]:
+    """Initialise rclpy for a `with` block, and shut it down at the end of the block.
 
     Args:
         args: ROS arguments; None takes the arguments of this process.
@@ -64,8 +64,11 @@ def create_node(make: Callable[[], AnyNode]) -> AnyNode:
 
 @contextmanager
 def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
-    """Initialise rclpy and create a node for the block; destroy both at its end."""
-    with run_ros_context([]):
+    """Initialise rclpy and create a node for a `with` block, which gets the node.
+
+    At the end of the block the node is destroyed and rclpy shut down.
+    """
+    with initialise_ros([]):
         node = QuietNode(name, namespace=namespace)
         try:
             yield node
@@ -74,17 +77,17 @@ def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 
 @contextmanager
-def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Record SIGINT and SIGTERM within the block instead of ending the process.
+def catch_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Record SIGINT and SIGTERM within a `with` block instead of ending the process.
 
-    The block gets a function that returns whether a signal has arrived. Signals that arrived in an
-    outer block of this kind count too. Use it on the main thread only.
+    The block gets a function that returns whether one of them has arrived, in this block or before
+    in a surrounding block of `catch_signals`. Use it on the main thread only.
 
     Args:
-        call: Called in the signal handler.
+        on_signal: Called in the signal handler.
     """
     outer = signal.getsignal(signal.SIGINT)
-    note = _SignalHandler(call, outer.received if isinstance(outer, _SignalHandler) else [])
+    note = _SignalHandler(on_signal, outer.received if isinstance(outer, _SignalHandler) else [])
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(note.received)
@@ -94,7 +97,12 @@ def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[
 
 
 class _SignalHandler:
-    """A signal handler that appends the signal to `received` and then calls `call`."""
+    """A handler of SIGINT and SIGTERM that notes the signal's number and calls a function.
+
+    Args:
+        call: The function.
+        received: The list to which the number is appended.
+    """
 
     def __init__(self, call: Callable[[], None], received: list[int]) -> None:
         self._call, self.received = call, received

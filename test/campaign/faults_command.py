@@ -85,7 +85,7 @@ class FaultsCommand:
         """What `state` lacks, reported as it comes."""
         from rclpy.node import Node
 
-        from an_control_sim.process import run_ros_context
+        from an_control_sim.process import initialise_ros
         from campaign.mutations import run_mutations
         from campaign.run import run_campaign
 
@@ -95,7 +95,7 @@ class FaultsCommand:
         files = state.files if mutations else []
         for outcome in files:
             _report(outcome)
-        with run_ros_context(["--ros-args", "--log-level", "error"]):
+        with initialise_ros(["--ros-args", "--log-level", "error"]):
             node = Node("robot", namespace="/ant")
             try:
                 progress = _progress(plan, self.times, state)

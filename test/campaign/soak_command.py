@@ -35,14 +35,14 @@ class SoakCommand:
             raise InputError(f"--ticks {self.ticks}: must be 1000 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         from an_control.ros.node import PolicyNode
-        from an_control_sim.process import run_ros_context
+        from an_control_sim.process import initialise_ros
         from campaign.soak import Sample, Soak
 
         def report(ticks: int, sample: Sample) -> None:
             if not ticks % (self.ticks // 10):
                 print(_line(f"{ticks} ticks", sample), flush=True)
 
-        with run_ros_context(["--ros-args", "--log-level", "fatal"]):
+        with initialise_ros(["--ros-args", "--log-level", "fatal"]):
             node = PolicyNode(namespace="/ant")
             soak = Soak(node, self.seed)
             try:

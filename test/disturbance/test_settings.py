@@ -145,14 +145,17 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
     rclpy = pytest.importorskip("rclpy")
     from rclpy.parameter import Parameter
 
-    from an_control_sim.parameters import call_when_disturbance_changes, declare_disturbance
+    from an_control_sim.parameters import (
+        call_when_disturbance_changes,
+        declare_disturbance_parameters,
+    )
 
     context = rclpy.Context()
     rclpy.init(context=context)
     node = rclpy.create_node("host", context=context)
     taken: list[DisturbanceSettings] = []
     try:
-        assert declare_disturbance(node) == DisturbanceSettings()
+        assert declare_disturbance_parameters(node) == DisturbanceSettings()
         call_when_disturbance_changes(node, taken.append)
         described = node.describe_parameter(one.name)
         assert (described.description, described.additional_constraints) == (

@@ -245,7 +245,10 @@ def test_too_many_failing_episodes_in_a_row_end_a_run():
         failures.count_failure(BrokenEnvironmentError("no"))
     failures.count_success()
     failures.count_failure(BrokenEnvironmentError("no"))
-    assert failures.take_metrics()["failed"] == MAX_IN_A_ROW + 1 and failures.take_metrics() == {}
+    assert (
+        failures.pop_failure_metrics()["failed"] == MAX_IN_A_ROW + 1
+        and failures.pop_failure_metrics() == {}
+    )
 
 
 def test_an_environment_that_writes_over_its_arrays_gives_what_one_with_new_arrays_gives():

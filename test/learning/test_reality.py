@@ -21,7 +21,7 @@ from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 from an_control.system.share import find_share_path
 from an_control_sim.gym.environments import describe_task, make_environment
-from an_control_sim.gym.varied_robot import check_robot, vary_robot
+from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 
 ANT = "an_control_sim:an_control/Ant-v0"
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"
@@ -261,7 +261,9 @@ def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
 
 
 def test_a_check_knows_a_range_too(ant):
-    check_robot(ant, DisturbanceSettings(gain=Range(0.6, 1), mass=Range(0.7, 1.3), start="rest"))
+    check_robot_settings(
+        ant, DisturbanceSettings(gain=Range(0.6, 1), mass=Range(0.7, 1.3), start="rest")
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

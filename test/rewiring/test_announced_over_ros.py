@@ -29,7 +29,7 @@ from an_control_sim.bridge.episodes import run_episodes
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.gym.environments import find_environment_id, make_environment
-from an_control_sim.process import RELIABLE, run_ros_context
+from an_control_sim.process import RELIABLE, initialise_ros
 
 MODEL = find_share_path("models/ant.safetensors")
 WIRING = find_share_path("config/ant.yaml")
@@ -152,7 +152,7 @@ Sensors = TypeVar("Sensors", bound=MovingSensors)
 
 @contextmanager
 def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Sensors]]:
-    with policy_process() as pid, run_ros_context(["--ros-args", "-r", "__ns:=/ant"]):
+    with policy_process() as pid, initialise_ros(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         sensors = make(node, pid)
         robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))

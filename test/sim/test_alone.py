@@ -18,7 +18,7 @@ from rosgraph_msgs.msg import Clock
 
 from an_control.ros.graph import get_owner_name
 from an_control_sim.bridge import policy_link
-from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
+from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
 from an_control_sim.process import create_ros_node
 
 
@@ -50,7 +50,7 @@ def known(node: Node) -> None:
 
 def test_nobody_else_is_no_reason_to_wait(node: Node) -> None:
     begin_s = time.monotonic()
-    wait_until_alone(node, lambda: False)
+    wait_until_no_other_simulator(node, lambda: False)
     assert time.monotonic() - begin_s < policy_link.ALONE_S / 2
 
 
@@ -59,7 +59,7 @@ def test_another_simulator_that_stays_is_an_error_in_one_line(rival, node, monke
     rival.create_publisher(Clock, "/clock", 10)
     known(node)
     with pytest.raises(BridgeError, match=r"/ant/simulator on /clock; .* ROS_DOMAIN_ID") as said:
-        wait_until_alone(node, lambda: False)
+        wait_until_no_other_simulator(node, lambda: False)
     assert "\n" not in str(said.value)
     assert capfd.readouterr().err.count("waiting 0.2 s for another simulator to end") == 1
 
@@ -67,7 +67,7 @@ def test_another_simulator_that_stays_is_an_error_in_one_line(rival, node, monke
 def test_one_that_ends_is_waited_for_and_a_signal_ends_the_wait(rival, node):
     publisher = rival.create_publisher(Clock, "/clock", 10)
     known(node)
-    wait_until_alone(node, lambda: True)
+    wait_until_no_other_simulator(node, lambda: True)
     looks = []
 
     def stopped() -> bool:
@@ -76,5 +76,5 @@ def test_one_that_ends_is_waited_for_and_a_signal_ends_the_wait(rival, node):
             rival.destroy_publisher(publisher)
         return False
 
-    wait_until_alone(node, stopped)
+    wait_until_no_other_simulator(node, stopped)
     assert len(looks) > 3

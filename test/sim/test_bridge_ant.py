@@ -29,7 +29,7 @@ from an_control_sim.bridge.episodes import RunSummary
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.gym.environments import make_environment
-from an_control_sim.process import run_ros_context
+from an_control_sim.process import initialise_ros
 from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
 WIRING = find_share_path("config/ant.yaml")
@@ -80,7 +80,7 @@ def walk(scramble: DisturbanceSettings | None = None, **more: Any) -> RunSummary
         disturbance=scramble or DisturbanceSettings(),
     )
     settings = replace(settings, **more)
-    with run_ros_context(["--ros-args", "-r", "__ns:=/ant"]):
+    with initialise_ros(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         try:
             return simulate(node, settings)

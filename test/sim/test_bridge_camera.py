@@ -39,7 +39,7 @@ from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.car_racing import CarRacingEnv
 from an_control_sim.envs.puzzle_pong import PuzzlePongEnv
 from an_control_sim.envs.tasks import CAR_RACING_TASK, PONG_TASK
-from an_control_sim.process import run_ros_context
+from an_control_sim.process import initialise_ros
 from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
@@ -118,7 +118,7 @@ def over_ros(task: str, folder: Path, scramble: DisturbanceSettings) -> None:
         disturbance=scramble,
         command_timeout_s=10.0,
     )
-    with run_ros_context(["--ros-args", "-r", f"__ns:=/{task}"]):
+    with initialise_ros(["--ros-args", "-r", f"__ns:=/{task}"]):
         node = Node("simulator")
         try:
             summary = simulate(node, settings)

@@ -10,7 +10,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control_sim.bridge.policy_link import DiagnosticsReader
-from an_control_sim.process import run_ros_context
+from an_control_sim.process import initialise_ros
 
 
 def told(part: str, **values: object) -> DiagnosticStatus:
@@ -19,7 +19,7 @@ def told(part: str, **values: object) -> DiagnosticStatus:
 
 
 def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
-    with run_ros_context():
+    with initialise_ros():
         node = Node("listener")
         figures = DiagnosticsReader(node, "/ant/policy")
         assert figures.read_diagnostics(lambda until_s: False) is None
@@ -30,9 +30,9 @@ def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
         watchdog = {"trips": 2, "longest time without a command [s]": "0.044"}
         other = told("policy", **policy)
         other.name = "/other/policy: policy"
-        figures._receive(DiagnosticArray(status=[other]))
+        figures._store_diagnostics(DiagnosticArray(status=[other]))
         assert figures.read_diagnostics(lambda until_s: False) is None
-        figures._receive(
+        figures._store_diagnostics(
             DiagnosticArray(status=[told("policy", **policy), told("watchdog", **watchdog)])
         )
         found = figures.read_diagnostics(lambda until_s: False)

@@ -82,7 +82,7 @@ def test_a_video_on_a_disk_that_fills_is_refused_and_leaves_no_file(tmp_path):
         recorder = Recorder(node, path, ("eye",), 10.0)
         with recorder:
             for stamp in range(1, 21):
-                recorder._receive(recorder._waiting[0], picture(stamp, noise))
+                recorder._store_picture(recorder._waiting[0], picture(stamp, noise))
             resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
             stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, before)
     assert str(refused.value) == f"{path}: File too large"
@@ -94,7 +94,9 @@ def test_a_video_into_a_folder_that_is_not_there_names_it(tmp_path):
     with create_ros_node("recorder", "gone") as node, pytest.raises(WriteError) as refused:
         recorder = Recorder(node, path, ("eye",), 10.0)
         with recorder:
-            recorder._receive(recorder._waiting[0], picture(1, np.zeros((24, 24, 3), np.uint8)))
+            recorder._store_picture(
+                recorder._waiting[0], picture(1, np.zeros((24, 24, 3), np.uint8))
+            )
     assert str(refused.value) == f"{path}: No such file or directory"
 
 
@@ -104,7 +106,7 @@ def test_a_sheet_of_a_long_run_is_chosen_from_few_pictures_over_all_of_it(tmp_pa
         kept = []
         for stamp in range(1, 3 * MAX_SHEET_PICTURES + 1):
             pixels[0, 0, 0] = stamp * 255 // (3 * MAX_SHEET_PICTURES)
-            recorder._receive(recorder._waiting[0], picture(stamp, pixels))
+            recorder._store_picture(recorder._waiting[0], picture(stamp, pixels))
             kept.append(len(recorder._sheet))
     assert max(kept) < MAX_SHEET_PICTURES and kept[-1] > MAX_SHEET_PICTURES // 4
     sheet = cv2.imread(str(path))

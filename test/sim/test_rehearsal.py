@@ -376,7 +376,9 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
         raise Seen(wiring.read_text())
 
     monkeypatch.setattr(sim.SimCommand, "_make_policy_node_context", stop)
-    monkeypatch.setattr("an_control_sim.bridge.policy_link.wait_until_alone", lambda *_: None)
+    monkeypatch.setattr(
+        "an_control_sim.bridge.policy_link.wait_until_no_other_simulator", lambda *_: None
+    )
     files = sim._SimulationFiles(
         find_share_path("config/mobile_base_sim.yaml"),
         find_share_path("config/mobile_base.yaml"),

@@ -319,11 +319,11 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
     ],
 )
 def test_what_only_the_simulator_can_do_the_scrambler_alone_refuses(setting, lockstep, said):
-    from an_control_sim.scrambler.scrambler import _check_without_simulator
+    from an_control_sim.scrambler.scrambler import _check_settings_need_no_simulator
 
     with pytest.raises(ValueError, match=said):
-        _check_without_simulator(DisturbanceSettings(**setting), lockstep=lockstep)
-    _check_without_simulator(DisturbanceSettings(lose=0.1, delay=1), lockstep=False)
+        _check_settings_need_no_simulator(DisturbanceSettings(**setting), lockstep=lockstep)
+    _check_settings_need_no_simulator(DisturbanceSettings(lose=0.1, delay=1), lockstep=False)
 
 
 def test_the_scramblers_own_node_handles_no_events_of_the_middleware(ros, tmp_path):

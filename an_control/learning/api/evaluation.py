@@ -137,7 +137,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         write_markdown_tables,
     )
     from an_control.learning.evaluation.evaluate import ProtocolPlayer
-    from an_control_sim.gym.varied_robot import check_robot
+    from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
     if options.markdown is not None:
@@ -152,7 +152,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         progress(RunProgress("note", note=note))
     with closing(env):
         for one in protocols.values():
-            check_robot(env, one.disturbance)
+            check_robot_settings(env, one.disturbance)
         if options.normalise:
             model = _normalise_model_attention(model, env)
         ends = any(one.until is not None for one in protocols.values())

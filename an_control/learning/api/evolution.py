@@ -242,7 +242,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     from an_control.learning.runs.run_loop import RunLoop
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
-    from an_control_sim.gym.varied_robot import check_robot
+    from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
     environment = find_environment_id(options.task)
@@ -261,7 +261,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         form, start = _extend_by_identity_hints(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
-        check_robot(env, disturbance)
+        check_robot_settings(env, disturbance)
     engine = make_rollout_engine(
         options.engine,
         env,

@@ -142,7 +142,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
-    from an_control_sim.gym.varied_robot import check_robot
+    from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
@@ -172,7 +172,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
             raise ValueError(f"{options.model}: its channels differ from those of task {name!r}")
         try:
             for fault in faults:
-                check_robot(env, fault.settings)
+                check_robot_settings(env, fault.settings)
         except ValueError as error:
             raise ValueError(f"--disturb: {error}") from error
         try:

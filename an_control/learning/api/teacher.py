@@ -114,7 +114,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
     from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import find_environment_id, make_environment
-    from an_control_sim.gym.varied_robot import check_robot
+    from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
     environment = find_environment_id(options.task)
@@ -123,7 +123,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     with closing(make_environment(environment)) as env:
         start = _find_start_policy(options, env)
         for fault in faults:
-            check_robot(env, fault.settings)
+            check_robot_settings(env, fault.settings)
         settings = choose_teacher_settings(env, options.algorithm, start)
         settings = replace(settings, burst=options.burst, faults=faults)
         if options.smoke:

@@ -46,7 +46,7 @@ from an_control.learning.teacher.teachers import (
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
 from an_control.load import make_policy
 from an_control.policy import Model
-from an_control_sim.gym.environments import describe_task, get_choice_group_sizes, make_environment
+from an_control_sim.gym.environments import describe_task, list_choice_sizes, make_environment
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import Units
 
@@ -114,7 +114,7 @@ class Dagger:
         else:  # a function, which takes the environment's numbers
             units = read_or_measure_units(folder, environment)
         self._env = make_environment(environment, units)
-        choices = get_choice_group_sizes(self._env)
+        choices = list_choice_sizes(self._env)
         self._teacher = convert_teacher_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
@@ -221,7 +221,7 @@ class Dagger:
                 self._returns = [float(np.mean(teacher))]
             line |= self._keep_or_undo_round(self._measure_validation_returns(self._newest_student))
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
-        line |= self._failures.take_metrics()
+        line |= self._failures.pop_failure_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s

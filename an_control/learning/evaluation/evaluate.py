@@ -27,7 +27,7 @@ from an_control_sim.gym.environments import (
     HasBatch,
     describe_task,
 )
-from an_control_sim.gym.varied_robot import check_robot
+from an_control_sim.gym.varied_robot import check_robot_settings
 
 
 def play_episodes(
@@ -65,7 +65,7 @@ def play_episodes(
     if isinstance(protocol, DisturbanceSettings):
         protocol = EvaluationProtocol(protocol)
     protocol.disturbance.check_swap_count(len(channels))
-    check_robot(env, protocol.disturbance)
+    check_robot_settings(env, protocol.disturbance)
     _set_background(env, protocol.background)
     disturber = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []

@@ -35,8 +35,8 @@ from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import (
     describe_task,
-    get_choice_group_sizes,
     has_patch_observations,
+    list_choice_sizes,
     make_environment,
 )
 from an_control_sim.gym.failure import BrokenEnvironmentError
@@ -220,7 +220,7 @@ class TeacherLearner:
             )
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe_task(self._env, name, environment)
-        self._choices = get_choice_group_sizes(self._env)
+        self._choices = list_choice_sizes(self._env)
         self._started = start is not None
         self._hashes = select_run_hashes(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
@@ -337,7 +337,7 @@ class TeacherLearner:
             self._largest_logit = self._newest.library.compute_largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
             validation = self._measure_validation_return()
-            line |= self._newest.library.failures.take_metrics()
+            line |= self._newest.library.failures.pop_failure_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
                 self._newest.record_validation(validation)

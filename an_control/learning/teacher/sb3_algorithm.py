@@ -318,7 +318,7 @@ class LibraryAlgorithm:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line | self.failures.take_metrics()
+        return line | self.failures.pop_failure_metrics()
 
     def set_actor_frozen(self, frozen: bool) -> None:
         """Set whether PPO's actor stops learning, so that only the critic learns.

@@ -9,7 +9,7 @@ import gymnasium
 
 from an_control.learning.teacher.teachers import Output, Teacher
 from an_control.learning.training_disturbances import Fault, check_probabilities
-from an_control_sim.gym.environments import get_choice_group_sizes
+from an_control_sim.gym.environments import list_choice_sizes
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
@@ -137,7 +137,7 @@ def choose_teacher_settings(
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _remove_smooth_noise(settings)
-    if get_choice_group_sizes(env):
+    if list_choice_sizes(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})

@@ -28,7 +28,11 @@ from an_control.policy.mlp import get_head_layers
 from an_control.policy.onnx_file import is_onnx
 from an_control.system.files import describe_read_error, read_regular_file
 from an_control_sim.gym.environments import describe_task, import_module
-from an_control_sim.gym.spaces import encode_choices, make_action_conversion, pick_largest_of_groups
+from an_control_sim.gym.spaces import (
+    decode_choices,
+    encode_choices_as_numbers,
+    make_action_conversion,
+)
 from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
@@ -205,7 +209,7 @@ class ChoiceTeacher:
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return 1 for each chosen option and -1 for all others (A,), for an observation (N,)."""
         numbers = self._teacher(observation)
-        made = encode_choices(self._choices, pick_largest_of_groups(self._choices, numbers))
+        made = encode_choices_as_numbers(self._choices, decode_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 

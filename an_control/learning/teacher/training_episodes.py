@@ -18,9 +18,9 @@ from an_control.learning.training_disturbances import (
     make_disturber,
     make_placeholder_ids,
 )
-from an_control_sim.gym.environments import get_choice_group_sizes
+from an_control_sim.gym.environments import list_choice_sizes
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
-from an_control_sim.gym.spaces import encode_choices
+from an_control_sim.gym.spaces import encode_choices_as_numbers
 
 LONGEST_BURST = 20
 """Upper limit, not reached, of the number of steps of a burst of random or zero actions."""
@@ -85,7 +85,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        self._choices = get_choice_group_sizes(env)
+        self._choices = list_choice_sizes(env)
         if self._choices:
             self.action_space = _make_discrete_action_space(self._choices)
         self._burst = burst
@@ -140,7 +140,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         try:
             reward = self._send_action(
-                encode_choices(self._choices, action) if self._choices else action
+                encode_choices_as_numbers(self._choices, action) if self._choices else action
             )
         except BrokenEnvironmentError as failure:
             self._count_failure_and_mark_episode(failure)

@@ -31,7 +31,7 @@ from an_control_sim.bridge.policy_link import (
     PolicyDiagnostics,
     PolicyLink,
     ProgressTopic,
-    describe_rival_publishers,
+    describe_other_publishers,
 )
 from an_control_sim.bridge.rehearsal import MessageTap
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -100,7 +100,12 @@ class Bridge:
         self._create_topics(policy, camera_hz)
 
     def _create_topics(self, policy: str, camera_hz: float) -> None:
-        """Create publishers, subscriptions and the connection to the policy node."""
+        """Create publishers, subscriptions and the connection to the policy node.
+
+        Args:
+            policy: The name of the policy node; "" if any node may send commands.
+            camera_hz: Camera pictures per simulated second; 0 for none.
+        """
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
@@ -116,7 +121,7 @@ class Bridge:
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(RIVAL_CHECK_S, self._update_rivals_text, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._check_for_other_publishers, clock=steady)
         self._link = PolicyLink(
             node, policy, tuple(simulation.command.topic_keys), self.run.spin, self._start_timeout_s
         )
@@ -137,16 +142,18 @@ class Bridge:
             BridgeError: The policy does not connect, or does not subscribe to the topic of the
                 `tap`, or another simulator still publishes the same topics.
         """
-        self._wait_for_rivals_to_end()
-        if self._link.is_name_known or not self._realtime:
+        self._wait_for_other_simulators_to_end()
+        if self._link.is_policy_name_known or not self._realtime:
             self._link.wait_until_connected(set(self._outputs.topics), shadow=self._realtime)
-            self._wait_for_rivals_to_end()
+            self._wait_for_other_simulators_to_end()
         if self.tap is not None:
             self._link.check_policy_subscribes(self.tap.topic)
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: reset the environment, the policy's state, and the disturbance (`tap`).
+        """Start an episode: reset the environment, the policy's state and the `tap`.
+
+        The `tap` is the object that disturbs the readings; there may be none.
 
         Args:
             seed: The seed of the environment.
@@ -154,7 +161,7 @@ class Bridge:
         """
         self.run.end_episode()
         if not self._realtime:
-            self.exchange.close()
+            self.exchange.prepare_episode()
         if self._latched:  # the previous episode ended during a stop
             self.set_estop(False)
         self.robot.reset(seed)
@@ -163,7 +170,7 @@ class Bridge:
         self.robot.commands.clear_commands()
         self._count = 0
         self._progress.start_episode(episode)
-        self._link.reset()
+        self._link.reset_policy()
         self._next_s = self._heard_s = time.monotonic()
         self.run.start_episode()
 
@@ -176,7 +183,7 @@ class Bridge:
             RestartRequestedError: The service `~/reset` was called.
             BridgeError: The policy has stopped answering.
         """
-        if self.run.start_step():
+        if self.run.wait_while_paused():
             self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
@@ -188,11 +195,11 @@ class Bridge:
             commands = self.robot.commands.safe
         self.robot.step(commands)
         self._count += 1
-        self._progress.publish_step(self._count, self.robot, self._stamp_ns)
+        self._progress.publish_progress(self._count, self.robot, self._stamp_ns)
         self.run.answer_waiting_requests()
 
     def end_episode(self) -> None:
-        """End an episode.
+        """End an episode, and in lockstep wait for commands that arrive late.
 
         Commands that answer none of the episode's steps are counted in `exchange.unmatched`.
         """
@@ -241,15 +248,15 @@ class Bridge:
 
     # Others
 
-    def _wait_for_rivals_to_end(self) -> None:
-        """Wait until no other simulator publishes on the same topics.
+    def _wait_for_other_simulators_to_end(self) -> None:
+        """Wait until no other simulator publishes on this bridge's topics.
 
         Raises:
             BridgeError: Another simulator has not ended in time.
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
-        self._update_rivals_text()
+        self._check_for_other_publishers()
         if self._rivals:
             self.node.get_logger().warning(
                 f"waiting up to {patience_s:g} s for another simulator to end"
@@ -257,14 +264,14 @@ class Bridge:
         while self._rivals:
             if not self.run.spin(until_s):
                 raise BridgeError(self._rivals)
-            self._update_rivals_text()
+            self._check_for_other_publishers()
 
-    def _update_rivals_text(self) -> None:
-        """Update the text about other nodes that publish the same topics.
+    def _check_for_other_publishers(self) -> None:
+        """Look for other nodes that publish on this bridge's topics, and store a text about them.
 
         After the run has started, an error is logged if the text has changed.
         """
-        rivals = describe_rival_publishers(self.node, self._outputs.exclusively_published_topics)
+        rivals = describe_other_publishers(self.node, self._outputs.exclusively_published_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals
@@ -272,7 +279,7 @@ class Bridge:
     # Commands
 
     def _wait_for_command(self) -> NDArray[np.float64] | None:
-        """In lockstep, publish the readings of a step and return the command that answers them.
+        """Publish the readings of a step in lockstep and return the command that answers them.
 
         If the `tap`, which disturbs readings, drops this step's message, the previous command is
         applied again, or the safe command while the e-stop is set.
@@ -304,7 +311,7 @@ class Bridge:
         return None
 
     def _wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """In real time, publish the readings of a step and wait for the end of the step.
+        """Publish the readings of a step in real time, and wait for the end of the step.
 
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.
@@ -318,22 +325,24 @@ class Bridge:
         age_s = time.monotonic() - commands.last_command_time_s
         return commands.newest_command if age_s <= self._command_timeout_s else None
 
-    def _on_command(self, number: int, message: Any) -> None:
-        """Store a command that answers the current step; log why one is refused.
+    def _on_command(self, topic_index: int, message: Any) -> None:
+        """Store a command if it answers the current step; log the reason if it is refused.
+
+        In real time every command is stored.
 
         Args:
-            number: The index of the command topic.
+            topic_index: The index of the command topic.
             message: The command message.
         """
-        stamp_ns = self.robot.commands.read_stamp_ns(message, number)
-        if not (self._realtime or self.exchange.is_answer(number, stamp_ns)):
+        stamp_ns = self.robot.commands.read_stamp_ns(message, topic_index)
+        if not (self._realtime or self.exchange.is_answer(topic_index, stamp_ns)):
             return
         try:
-            self.robot.commands.store_commands(message, time.monotonic(), number)
+            self.robot.commands.store_commands(message, time.monotonic(), topic_index)
             refusal = ""
         except ValueError as error:
             refusal = str(error)
         if refusal and refusal != self._refusal:
-            topic = self._commands[number].topic_name
+            topic = self._commands[topic_index].topic_name
             self.node.get_logger().warning(f"command refused on {topic}: {refusal}")
         self._refusal = refusal

@@ -22,7 +22,7 @@ from an_control_sim.gym.spaces import make_action_conversion
 
 
 class CommandReader:
-    """A converter from command messages to actions of an environment.
+    """A store of the newest command messages, which converts them to an environment's action.
 
     Attributes:
         safe: The actuators' safe values in the unit of the action (A,) float64.
@@ -70,45 +70,45 @@ class CommandReader:
         """For each topic, whether its messages have a stamp that identifies the step."""
         return [one.is_stamped for one in self._messages]
 
-    def read_stamp_ns(self, message: Any, number: int = 0) -> int | None:
+    def read_stamp_ns(self, message: Any, topic_index: int = 0) -> int | None:
         """Return the stamp of the readings that a command message answers; None without a stamp.
 
         Args:
             message: The command message.
-            number: The index of the topic on which the message arrived.
+            topic_index: The index of the topic on which the message arrived.
         """
-        return self._stamps[number](message)
+        return self._stamps[topic_index](message)
 
-    def read_commands(self, message: Any, number: int = 0) -> NDArray[np.float64]:
+    def read_commands(self, message: Any, topic_index: int = 0) -> NDArray[np.float64]:
         """Return the commands (n,) in a topic's message, in the unit of the action.
 
         Args:
             message: The command message.
-            number: The index of the topic on which the message arrived.
+            topic_index: The index of the topic on which the message arrived.
 
         Raises:
             ValueError: The message is refused; the text says why.
         """
-        span = self._slices[number]
-        values = self._messages[number].read_values(message)
+        span = self._slices[topic_index]
+        values = self._messages[topic_index].read_values(message)
         return (values - self._offsets[span]) / self._scales[span]
 
-    def store_commands(self, message: Any, now_s: float, number: int = 0) -> None:
-        """Store the commands in a topic's message.
+    def store_commands(self, message: Any, now_s: float, topic_index: int = 0) -> None:
+        """Store the commands in a topic's message; `newest_command` joins those of all topics.
 
         Args:
             message: The command message.
-            now_s: The current time in seconds.
-            number: The index of the topic on which the message arrived.
+            now_s: The time in seconds at which the message was received.
+            topic_index: The index of the topic on which the message arrived.
 
         Raises:
             ValueError: The message is refused; the text says why.
         """
-        self._parts[number] = self.read_commands(message, number)
-        self._taken_s[number] = now_s
+        self._parts[topic_index] = self.read_commands(message, topic_index)
+        self._taken_s[topic_index] = now_s
 
     def clear_commands(self) -> None:
-        """Discard the stored commands, which answered an earlier step."""
+        """Discard all stored commands, so that they are not applied to a later step."""
         self._parts: list[NDArray[np.float64] | None] = [None] * len(self._messages)
         self._taken_s = [-np.inf] * len(self._messages)
 
@@ -123,25 +123,30 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which the earliest message of the newest command was received."""
+        """The time in seconds at which the first of the stored messages was received.
+
+        It is -inf until a message has arrived on every command topic.
+        """
         return min(self._taken_s)
 
     def make_action(self, commands: NDArray[np.float64]) -> Any:
-        """Convert commands (A,) to an action of the environment, clipped to its action space.
+        """Convert a command to an action of the environment, clipped to its action space.
 
-        If the action is one of several choices (a Discrete space), `commands` may also be a single
-        number, the index of the choice (see `ActionConversion.from_own_units`).
+        Args:
+            commands: The command (A,) in the unit of the action. For an action that is one of
+                several choices (a Discrete space) it may also be a single number, the index of the
+                choice.
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
         return self._actions.from_own_units(commands)
 
     def _check_action_count(self, count: int, simulation: Simulation) -> None:
-        """Check that there are as many actuators as the action space needs.
+        """Check that the simulation YAML has as many actuators as the action space needs.
 
         Args:
-            count: The number of actuators.
-            simulation: The simulation, whose file is named in errors.
+            count: The number of actuators in the file.
+            simulation: The content of the file, whose path is named in errors.
 
         Raises:
             WiringError: The number differs, or the space is not supported.

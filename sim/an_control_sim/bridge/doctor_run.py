@@ -22,10 +22,10 @@ from an_control_sim.bridge.simulation_file import load_simulation
 def record_simulation(
     controller: Controller, simulation: str | Path, seconds: float, seed: int = 0
 ) -> tuple[Recording, list[float]]:
-    """Run a simulated robot and record its readings and actions.
+    """Run a simulated robot under a controller, and record its readings and actions.
 
     Args:
-        controller: The wiring and the model that are checked.
+        controller: The controller, with the wiring and the model that the doctor checks.
         simulation: The simulation YAML of the robot.
         seconds: The simulated time to record, in as many episodes as are needed.
         seed: The seed of the episodes.
@@ -81,10 +81,10 @@ def record_simulation(
 def _store_command(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
-    """Pass a command to the robot, in the messages in which it would be sent.
+    """Fill the command messages of a wiring, and pass them to a simulated robot without ROS.
 
     Args:
-        controller: The controller, which owns the message objects.
+        controller: The controller, which owns the wiring and the message objects.
         robot: The robot.
         values: The command (A,) in physical units.
         stamp_ns: The stamp of the messages.

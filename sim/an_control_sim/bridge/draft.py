@@ -29,7 +29,7 @@ from an_control_sim.gym.environments import (
     open_environment,
 )
 from an_control_sim.gym.probe import measure_units
-from an_control_sim.gym.spaces import describe_space, find_bounds
+from an_control_sim.gym.spaces import compute_finite_bounds, describe_space
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
 COMMANDS = "joint_commands"
@@ -45,7 +45,7 @@ class DraftTopic:
 
     Attributes:
         topic: The name of the topic.
-        names: The names in its message.
+        names: The names in its message: of joints, or the ids of the readings.
         fields: For each field of the message, the indices of the observation's numbers that fill
             it.
         about: A comment on the topic, for the drafted file.
@@ -59,12 +59,14 @@ class DraftTopic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """The texts of both files, and what a model of the environment must agree with.
+    """A drafted wiring file and simulation file for an environment.
+
+    A model that is run with these files must have the channels, actuators and step length.
 
     Attributes:
         wiring: The text of the wiring file.
         simulation: The text of the simulation file.
-        channels: The ids of the readings.
+        channels: The ids of the readings, which are the ids of the channels.
         actuators: The names of the actuators.
         step_s: The length of a step in seconds.
     """
@@ -142,13 +144,16 @@ def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
 def _draft_actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Draft the actuators in the environment's own units.
+    """Draft the wiring's entries of the actuators, in the environment's own units.
 
     The safe command is 0, or the middle of the bounds if 0 is out of bounds.
 
     Args:
         space: The environment's action space.
         names: The names of the actuators.
+
+    Returns:
+        For each actuator a pair: its entry, and a comment for the file ("" for none).
 
     Raises:
         ValueError: No draft can be made for actions of this space.
@@ -163,7 +168,7 @@ def _draft_actuators(
             )
         return [(ActuatorConfig(one, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0), about) for one in names]
     found = []
-    low, high = find_bounds(space)
+    low, high = compute_finite_bounds(space)
     stated = space.bounded_below.ravel() & space.bounded_above.ravel()
     for name, least, most, bounded in zip(
         names, low.tolist(), high.tolist(), stated.tolist(), strict=True
@@ -195,9 +200,9 @@ def _draft_wiring(
         about: A text that names the robot and its environment, for a comment in the file.
         task: The task as a model file describes it: ids of the readings, names of the actuators,
             and units.
-        topics: The published topics.
-        ranges: For each index in the observation the bounds of the reading, as text.
-        actuators: The actuators with comments.
+        topics: The topics on which the simulation publishes the readings.
+        ranges: The bounds of readings as text, by index in the observation, for comments.
+        actuators: A pair for each actuator: its entry and a comment.
     """
     step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
@@ -232,11 +237,11 @@ def _draft_wiring(
 
 
 def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
-    """Make the id of the channel that reads a field of a named element.
+    """Make the id of the channel that reads one number of a topic's JointState message.
 
     Args:
         topic: The topic.
-        name: The name of the element, such as a joint.
+        name: The name of the number in the message: a joint, or the id itself.
         field: The field of the message, such as position.
     """
     return name if topic.topic == "readings" else f"{name}.{field}"
@@ -245,11 +250,11 @@ def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
 def _make_channel(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
-    """Draft the channel that reads one number of a topic, in the units used in training.
+    """Draft the wiring's entry of the channel that reads one number of a topic.
 
     Args:
         topic: The topic.
-        name: The name of the element, such as a joint.
+        name: The name of the number in the message: a joint, or the id of the channel.
         field: The field of the message, such as position.
         scale: The factor from the environment's number to the reading.
         offset: The number that is added after scaling.
@@ -286,11 +291,11 @@ def _draft_simulation(
         environment: The gymnasium id.
         env: The environment.
         step_s: The length of a step in seconds.
-        topics: The published topics.
-        actuators: The actuators with comments.
+        topics: The topics on which the simulation publishes the readings.
+        actuators: A pair for each actuator: its entry and a comment.
     """
     size = sum(len(places) for topic in topics for places in topic.fields.values())
-    sensors = _list_sensors(env)
+    sensors = _format_sensor_names(env)
     lines = [
         f"# The simulation of {about}",
         "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
@@ -323,10 +328,10 @@ def _draft_simulation(
     return "\n".join(lines) + "\n"
 
 
-def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
-    """Return the names of the sensors that an environment has beside its observation.
+def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
+    """Return the names, joined by commas, of the sensors that an environment has.
 
-    They are joined by commas; the text is "" if there are none.
+    These are its readings beside the observation. The text is "" if there are none.
     """
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):

@@ -34,11 +34,11 @@ class EpisodeResult:
         distance_m: The distance covered in metres, if the environment reports one.
         timeouts: The number of steps in which the safe command was applied, because no command
             arrived in time.
-        unmatched: The number of commands that no step asked for, plus those that never arrived (see
-            `Exchange.unmatched`).
+        unmatched: In lockstep, the number of commands that no step asked for, plus those that never
+            arrived (see `Exchange.unmatched`).
         wall_s: The wall-clock time in seconds.
-        walked_m: The distance in metres that the robot covered in the seconds after an e-stop (see
-            `Stop`); None if there was no e-stop or the robot fell.
+        walked_m: The distance in metres that the robot covered in the first seconds after an
+            e-stop; None if there was no e-stop, or the robot had fallen before the e-stop ended.
         latency_s: For each step the seconds from publishing the readings to receiving the command;
             empty in real time.
     """
@@ -56,7 +56,7 @@ class EpisodeResult:
 
 @dataclass(frozen=True)
 class EpisodeProgress:
-    """A progress report of a run.
+    """A report of how far a run of episodes has come.
 
     Attributes:
         episode: The index of the running episode.
@@ -144,7 +144,7 @@ def _run_episode(
         episodes: The number of episodes, for progress reports.
         seed: The seed of the run.
         progress: Called during and after the episode.
-        disturber: Draws the disturbance of each episode.
+        disturber: Draws how the robot is changed and stopped in each episode.
     """
     disturber.reset(episode)
     stop = disturber.draw_stop(bridge.robot.simulation.step_s)
@@ -228,12 +228,12 @@ class RunSummary:
 
     @property
     def unmatched_command_count(self) -> int:
-        """The number of commands that fit no step; see `Exchange.unmatched`."""
+        """The number of commands that no step asked for, plus those that never arrived."""
         return sum(one.unmatched for one in self.episodes)
 
     @property
     def walked_distances_m(self) -> list[float]:
-        """The distance in metres covered after each e-stop, without those of robots that fell."""
+        """The distance in metres covered after the e-stop of each episode that has a distance."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
     def compute_latency_quantile_s(self, share: float) -> float:
@@ -281,7 +281,7 @@ class RunSummary:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the summary for `--json`, without task, model and seed, which the caller adds."""
+        """Return the summary as a dict for JSON, without task, model and seed."""
         return {
             "episodes": [
                 {

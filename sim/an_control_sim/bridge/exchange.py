@@ -22,14 +22,16 @@ messages which have already arrived."""
 
 
 class Exchange:
-    """A publisher of each step's readings, which recognises the command that answers them.
+    """The exchange of readings and commands in lockstep.
+
+    It publishes each step's readings and recognises the command that answers them.
 
     Args:
         topics: The command topics; a command has one message on each.
         stamped: For each topic, whether its messages have a stamp.
         publish: Publishes the readings of the current step.
-        spin: Processes messages until a time of `clock`, or a little less; returns False once that
-            time has passed.
+        spin: Processes messages until a time of `clock` at most; returns False once that time has
+            passed.
         timeout_s: Seconds that a step waits for its command, and that the next step waits for a
             missing command without a stamp.
         report: Called with warnings for the user.
@@ -59,26 +61,26 @@ class Exchange:
         """Number of commands without a stamp that no step asked for, or that never arrived, since
         the start. After each of them, steps may have used the command of another step."""
 
-    def request_command(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
+    def request_command(self, stamp_ns: int, is_complete: Callable[[], bool]) -> float | None:
         """Publish a step's readings and wait for the command that answers them.
 
         Args:
             stamp_ns: The step's stamp.
-            complete: Returns whether all messages of the command have arrived.
+            is_complete: Returns whether all messages of the command have arrived.
 
         Returns:
             The seconds until the command was complete, or None after the timeout.
         """
-        self._drain_messages()
+        self._wait_for_missing_commands()
         self._stamp_ns, self._open = stamp_ns, True
         self._awaited = [True] * len(self._topics)
         begin_s, attempts = self._clock(), ATTEMPTS if all(self._stamped) else 1
         for attempt in range(1, attempts + 1):
             until_s = begin_s + self._timeout_s * attempt / attempts
             self._publish()
-            while not complete() and self._spin(until_s):
+            while not is_complete() and self._spin(until_s):
                 pass
-            if complete():
+            if is_complete():
                 took_s = self._clock() - begin_s
                 self._longest_s = max(self._longest_s, took_s)
                 return took_s
@@ -86,7 +88,7 @@ class Exchange:
         return None
 
     def is_answer(self, topic: int, stamp_ns: int | None) -> bool:
-        """Return whether a command message answers the current step.
+        """Return whether a command message, which has just arrived, answers the current step.
 
         Args:
             topic: The index of the topic on which it arrived.
@@ -107,26 +109,29 @@ class Exchange:
         )
         return False
 
-    def close(self) -> None:
-        """Wait for commands that belong to finished steps, before the next episode starts."""
-        self._drain_messages()
+    def prepare_episode(self) -> None:
+        """Prepare for the next episode: wait for commands that belong to finished steps."""
+        self._wait_for_missing_commands()
         self._longest_s, self._reported = 0.0, False
 
     def discard_late_commands(self) -> None:
-        """Wait at the end of an episode for commands that answer no step.
+        """Wait for commands that arrive after the final step, and count them as unmatched.
 
-        If all commands arrived one step late, the final command arrives now. For commands with
-        stamps there is no wait.
+        There is such a command if each command was taken as the answer to the step after its own.
+        Commands with stamps are not waited for.
         """
-        self._drain_messages()
+        self._wait_for_missing_commands()
         if not all(self._stamped):
             listen_s = max(MIN_LISTEN_S, PATIENCE * self._longest_s)
             until_s = self._clock() + min(listen_s, self._timeout_s)
             while self._spin(until_s):
                 pass
 
-    def _drain_messages(self) -> None:
-        """Process arrived messages, and wait for commands that belong to finished steps."""
+    def _wait_for_missing_commands(self) -> None:
+        """Wait for commands without stamps that finished steps still lack, then process the rest.
+
+        A command that does not arrive within the timeout is counted as unmatched.
+        """
         self._open = False
         until_s = self._clock() + self._timeout_s
         while self._find_unanswered_topics() and self._spin(until_s):
@@ -142,7 +147,7 @@ class Exchange:
             self._spin(self._clock() + GLANCE_S)
 
     def _find_unanswered_topics(self) -> list[int]:
-        """Return the indices of the topics on which a command without a stamp is still missing."""
+        """Return the indices of the topics on which a command without a stamp has not arrived."""
         return [
             topic
             for topic, awaited in enumerate(self._awaited)
@@ -150,7 +155,7 @@ class Exchange:
         ]
 
     def _count_unmatched(self, event: str) -> None:
-        """Count an event after which a command may be taken as the answer to another step.
+        """Count a command that arrived unasked or never; later commands may answer wrong steps.
 
         Only the first such event of an episode is reported to the user.
 

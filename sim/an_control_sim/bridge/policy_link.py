@@ -44,7 +44,7 @@ it must stop; it may return earlier. It returns False if that time has passed.""
 
 
 class BridgeError(RuntimeError):
-    """An error about a policy that cannot be reached; the text says what was waited for.
+    """An error about a policy that does not answer, or about another simulator on the same topics.
 
     Attributes:
         finished: The results of the episodes that had ended before.
@@ -54,13 +54,13 @@ class BridgeError(RuntimeError):
 
 
 class PolicyLink:
-    """The connection to the policy node.
+    """The simulator's connection to the policy node: discovery, reset and e-stop.
 
     Args:
         node: The simulator's node.
         policy: The name of the policy node; "" for any node that publishes commands.
         command_topics: The topics of the commands.
-        spin: Processes messages during a wait.
+        spin: Processes messages during a wait; see `Spin`.
         timeout_s: The maximum seconds of each wait.
     """
 
@@ -83,20 +83,20 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
-    def is_name_known(self) -> bool:
+    def is_policy_name_known(self) -> bool:
         """Whether the name of the policy node is known, so that its services can be called."""
         return self._client is not None
 
     @property
     def name(self) -> str:
-        """The policy's full name, or "a policy", for messages."""
+        """The policy node's full name, or the text "a policy" if it is not known."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
     def wait_until_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
         """Wait until the policy is active and connected.
 
         Args:
-            sensor_topics: The topics of the readings; the policy must subscribe to one of them.
+            sensor_topics: The topics of the readings, one of which must have a subscriber.
             shadow: Whether a node in shadow mode, which sends no commands to the robot, is enough.
 
         Raises:
@@ -104,7 +104,7 @@ class PolicyLink:
         """
         until_s = time.monotonic() + self._timeout_s
         self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
-        self.reset()
+        self.reset_policy()
         while not self._is_connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
@@ -121,7 +121,7 @@ class PolicyLink:
         Raises:
             BridgeError: There is no such subscription.
         """
-        if self.is_name_known:
+        if self.is_policy_name_known:
             read, who = topic in self._find_subscribed_topics(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
@@ -129,16 +129,17 @@ class PolicyLink:
                 pass
             read = self._node.count_subscribers(topic) > 0
         if not read:
-            does = "does not read" if self.is_name_known else "reads"
+            does = "does not read" if self.is_policy_name_known else "reads"
             raise BridgeError(
                 f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
                 f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
             )
 
-    def reset(self) -> None:
-        """Call the policy's service reset_state until it succeeds.
+    def reset_policy(self) -> None:
+        """Reset the policy's state by its service reset_state, called until it succeeds.
 
-        The call succeeds once the policy node is active.
+        The call succeeds once the policy node is active. Nothing is called if the node's name is
+        not known.
 
         Raises:
             BridgeError: The call did not succeed in time.
@@ -158,10 +159,10 @@ class PolicyLink:
                 )
 
     def wait_for_estop(self) -> None:
-        """Wait for the services that `set_estop` needs.
+        """Wait until the policy offers the services that `set_estop` needs.
 
         Raises:
-            BridgeError: The policy does not offer them.
+            BridgeError: The policy does not offer them in time.
         """
         until_s = time.monotonic() + self._timeout_s
         while not (self._estops and all(one.service_is_ready() for one in self._estops.values())):
@@ -215,9 +216,10 @@ class PolicyLink:
         """Return whether the policy is connected and its subscriptions have stopped changing.
 
         The ROS graph learns of a node's subscriptions one by one. Therefore the list of the
-        policy's subscriptions must have stayed the same for `SETTLE_S` seconds. One subscriber of
-        the sensor topics is enough, because another node may stand between the sensors and the
-        policy. In shadow mode the policy subscribes to the command topic instead of publishing it.
+        policy's subscriptions must have stayed the same for `SETTLE_S` seconds. Any subscriber of
+        any sensor topic is enough, because another node, such as a scrambler, may stand between
+        the sensors and the policy. In shadow mode the policy subscribes to the command topic
+        instead of publishing it.
 
         Args:
             sensor_topics: The topics of the readings.
@@ -250,11 +252,11 @@ class PolicyLink:
         return {topic for topic, _ in known}
 
 
-def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
-    """Return a text that names other nodes which publish on these topics, or "".
+def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
+    """Return a text that names the other nodes which publish on these topics; "" for none.
 
-    Another node of the same name counts too. A publisher whose node is not known yet is ignored,
-    and found by a later call.
+    A second node of the same name counts too. A publisher whose node ROS does not know yet is
+    left out; a later call finds it.
 
     Args:
         node: The node that should be the only publisher.
@@ -276,7 +278,7 @@ def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
     )
 
 
-def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
+def wait_until_no_other_simulator(node: Node, stopped: Callable[[], bool]) -> None:
     """Wait until no other simulator publishes /clock.
 
     Call it before a policy node is started, because readings of the other simulator would reach
@@ -284,14 +286,14 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
 
     Args:
         node: A node that publishes nothing yet.
-        stopped: Returns whether to stop waiting.
+        stopped: Returns whether the user has stopped the program, which ends the wait.
 
     Raises:
-        BridgeError: The other simulator is still there after `ALONE_S`.
+        BridgeError: The other simulator is still there after `ALONE_S` seconds.
     """
     begin_s, said = time.monotonic(), False
     while not stopped():
-        rivals, waited_s = describe_rival_publishers(node, ["/clock"]), time.monotonic() - begin_s
+        rivals, waited_s = describe_other_publishers(node, ["/clock"]), time.monotonic() - begin_s
         if rivals and waited_s > ALONE_S:
             raise BridgeError(rivals)
         if not rivals and waited_s > DISCOVERY_S:
@@ -315,7 +317,7 @@ class PolicyDiagnostics:
         missed: The number of ticks that missed their deadline.
         repeats: The number of ticks without a new reading.
         trips: How often the watchdog sent the safe command, because no other command came.
-        longest_s: The longest time without a command.
+        longest_s: The longest time without a command, in seconds.
         age_p50_ms: The median age of the readings when the command was sent.
         age_p99_ms: The 99th percentile of the age of the readings.
     """
@@ -340,7 +342,7 @@ class PolicyDiagnostics:
         ]
 
     def as_dict(self) -> dict[str, float]:
-        """Return the figures for JSON."""
+        """Return the figures by the names of the attributes."""
         return asdict(self)
 
 
@@ -355,10 +357,10 @@ class DiagnosticsReader:
     def __init__(self, node: Node, policy: str) -> None:
         self._name = policy
         self._parts: dict[str, dict[str, str]] = {}
-        node.create_subscription(DiagnosticArray, "/diagnostics", self._receive, RELIABLE)
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._store_diagnostics, RELIABLE)
 
-    def _receive(self, message: Any) -> None:
-        """Store the values that a diagnostics message has about each part of the policy node."""
+    def _store_diagnostics(self, message: Any) -> None:
+        """Store the values of a diagnostics message that describe parts of the policy node."""
         for status in message.status:
             name, _, part = status.name.partition(": ")
             if name == self._name:
@@ -367,7 +369,7 @@ class DiagnosticsReader:
     def read_diagnostics(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
         """Return the newest diagnostics, at most a second old, or None if the node publishes none.
 
-        If no diagnostics have come yet, wait for them for up to `FIRST_DIAGNOSTICS_S`.
+        If no diagnostics have arrived yet, wait for them for up to `FIRST_DIAGNOSTICS_S` seconds.
 
         Args:
             spin: A function that processes ROS messages. It gets a time of `time.monotonic()` in
@@ -398,7 +400,9 @@ the distance of a robot that does not travel, or `last_return` in the first epis
 
 
 class ProgressTopic:
-    """A publisher that sends the figures named in `PROGRESS_NAMES` on `~/progress` after each step.
+    """A publisher that sends episode, step, reward and more on `~/progress` after each step.
+
+    The names in the message are `PROGRESS_NAMES`.
 
     Args:
         node: The simulator's node.
@@ -411,25 +415,29 @@ class ProgressTopic:
         self._steps = 0
 
     def start_episode(self, episode: int) -> None:
-        """Reset the figures, because the episode with this index starts."""
+        """Set step and return to 0 for a new episode.
+
+        Args:
+            episode: The index of the episode.
+        """
         if self._steps:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
-    def publish_step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
+    def publish_progress(self, step_count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
         """Publish the figures after a step.
 
         Args:
-            count: The number of steps in the episode.
+            step_count: The number of steps in the episode.
             robot: The simulated robot, which knows reward and distance.
             stamp_ns: The stamp of the step.
         """
-        self._steps = count
+        self._steps = step_count
         self._return += robot.reward
         if self._publisher.get_subscription_count():
             distance_m = float("nan") if robot.distance_m is None else robot.distance_m
             figures = (
-                self._episode, count, robot.reward, self._return, distance_m, self._last_return
+                self._episode, step_count, robot.reward, self._return, distance_m, self._last_return
             )  # fmt: skip
             self._message.position = array("d", map(float, figures))
             set_stamp(self._message.header.stamp, stamp_ns)

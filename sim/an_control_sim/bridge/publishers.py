@@ -24,7 +24,7 @@ fit."""
 
 
 class SensorTopic:
-    """A published topic with its one message, which is refilled at every step.
+    """A topic that a simulation publishes, with its message, which is refilled at every step.
 
     Args:
         config: The topic's entry in the simulation YAML.
@@ -49,9 +49,7 @@ class SensorTopic:
             self._add_field(path, value)
 
     def fill_message(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
-        """Write a step's values and stamp into the message and return it.
-
-        The message is the same object at every step.
+        """Write a step's values and stamp into the message object of this topic, and return it.
 
         Args:
             observation: The environment's observation.
@@ -65,7 +63,7 @@ class SensorTopic:
         return self.message
 
     def check_expressions(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Write real values once, to find expressions in the YAML file that cannot work.
+        """Fill the message once as a test, to find expressions in the YAML file that do not fit.
 
         Args:
             observation: The environment's observation.
@@ -81,15 +79,15 @@ class SensorTopic:
                 write(get(observation, sensors))
             except KeyError:
                 known = ", ".join(sorted(sensors)) or "(the environment offers none)"
-                raise self._make_error(
+                raise self._make_field_error(
                     path, expression, f"sensors.NAME with NAME of {known}"
                 ) from None
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 allowed = f"what the field takes from an observation of shape {shape} ({error})"
-                raise self._make_error(path, expression, allowed) from None
-        self._check_names()
+                raise self._make_field_error(path, expression, allowed) from None
+        self._check_joint_name_count()
 
-    def _check_names(self) -> None:
+    def _check_joint_name_count(self) -> None:
         """Check that a JointState message has as many values as names.
 
         Raises:
@@ -102,10 +100,10 @@ class SensorTopic:
             count = len(getattr(self.message, path))
             if names and count and names != count:
                 allowed = f"{names} numbers, one for each name, not {count}"
-                raise self._make_error(path, self._config.fields[path], allowed)
+                raise self._make_field_error(path, self._config.fields[path], allowed)
 
     def _add_field(self, path: str, value: Any) -> None:
-        """Prepare the filling of a message field; a constant value is written at once.
+        """Write a constant value into a message field, or prepare how an expression fills it.
 
         Args:
             path: The path of the field in the message.
@@ -119,23 +117,25 @@ class SensorTopic:
         if self._picture and path == "data" and expression:
             write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
         else:
-            write = _make_writer(parent, name, kind)
+            write = _make_field_writer(parent, name, kind)
         if write is None:
-            raise self._make_error(path, value, f"a field of numbers or text, not of {kind.base}")
+            raise self._make_field_error(
+                path, value, f"a field of numbers or text, not of {kind.base}"
+            )
         if expression and kind.base == "string":
-            raise self._make_error(path, value, f"a value of type {_format_type(kind)}")
+            raise self._make_field_error(path, value, f"a value of type {_format_type(kind)}")
         if expression:
             self._expressions.append((path, value))
             self._writers.append((value.make_getter(), write))
             return
         if not _is_fitting_literal(value, parent, name, kind):
-            raise self._make_error(
+            raise self._make_field_error(
                 path, value, f"an expression, or a value of type {_format_type(kind)}"
             )
         try:
             write(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._make_error(
+            raise self._make_field_error(
                 path, value, f"a value of type {_format_type(kind)} ({error})"
             ) from None
 
@@ -157,12 +157,14 @@ class SensorTopic:
             )
             if name not in types:
                 known = ", ".join(types) or "(none)"
-                raise self._make_error(path, value, f"a field of {type(parent).__name__}: {known}")
+                raise self._make_field_error(
+                    path, value, f"a field of {type(parent).__name__}: {known}"
+                )
             if name is not last:
                 parent = getattr(parent, name)
         return parent, last, types[last]
 
-    def _make_error(self, path: str, value: Any, allowed: str) -> WiringError:
+    def _make_field_error(self, path: str, value: Any, allowed: str) -> WiringError:
         """Return the error for the value of a field.
 
         Args:
@@ -174,8 +176,10 @@ class SensorTopic:
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
 
 
-def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """Return a function that fills a field, or None if the field takes neither numbers nor text.
+def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
+    """Return a function that writes a value into a field; None if no value can be written.
+
+    Fields that can be written hold numbers or text: one, an array, or a vector such as Vector3.
 
     Args:
         parent: The message object that contains the field.
@@ -196,7 +200,7 @@ def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
 
 
 def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
-    """Return a function that fills an array of numbers.
+    """Return a function that writes numbers into a field that is an array.
 
     Args:
         parent: The message object that contains the field.
@@ -206,18 +210,18 @@ def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) 
     """
     dtype = np.dtype(code)
 
-    def write(value: Any) -> None:
+    def write_array(value: Any) -> None:
         """Write an array of any length into the field."""
         setattr(parent, name, array.array(code, np.asarray(value, dtype).tobytes()))
 
-    def write_fixed(value: Any) -> None:
+    def write_array_of_fixed_length(value: Any) -> None:
         """Write an array into the field; raise ValueError if its length is wrong."""
         values = np.array(value, dtype).ravel()
         if len(values) != length:
             raise ValueError(f"{len(values)} values for {length}")
         setattr(parent, name, values)
 
-    return write if length is None else write_fixed
+    return write_array if length is None else write_array_of_fixed_length
 
 
 def _find_vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
@@ -241,19 +245,19 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
         names: The names of its fields.
     """
 
-    def write(value: Any) -> None:
+    def write_vector(value: Any) -> None:
         """Write a vector into the fields of the nested message."""
         values = np.asarray(value, np.float64).tolist()
         for name, one in zip(names, values, strict=True):
             setattr(inner, name, one)
 
-    return write
+    return write_vector
 
 
 def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Return whether a constant value has the form of its field.
+    """Return whether a constant value in the YAML file fits the type of its field.
 
-    The form is one value or several, and numbers or text.
+    Both must be one value or both several, of the same kind: truth value, text or number.
 
     Args:
         value: The value in the YAML file.

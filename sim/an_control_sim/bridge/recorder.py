@@ -60,7 +60,7 @@ class Recorder:
         self.pictures = 0
         """Number of recorded pictures."""
         for waiting, topic in zip(self._waiting, topics, strict=True):
-            node.create_subscription(Image, topic, partial(self._receive, waiting), RELIABLE)
+            node.create_subscription(Image, topic, partial(self._store_picture, waiting), RELIABLE)
 
     def __enter__(self) -> Recorder:
         return self
@@ -78,10 +78,14 @@ class Recorder:
             assert written, "pictures side by side are an image"
             write_file(self._path, picture.tobytes())
 
-    def _add_to_picture_sheet(self, picture: np.ndarray, now_s: float) -> None:
-        """Keep every n-th picture for the sheet, the .png image that is written at the end.
+    def _add_picture_to_sheet(self, picture: np.ndarray, now_s: float) -> None:
+        """Store every n-th picture for the sheet, the .png image that is written at the end.
 
-        n grows with the number of pictures, so that memory stays bounded.
+        The number n grows with the number of pictures, so that memory stays bounded.
+
+        Args:
+            picture: The picture (H, W, 3).
+            now_s: The time of the picture in seconds, for its caption.
         """
         if self.pictures % self._stride == 0:
             self._sheet.append(self._add_caption(picture, now_s))
@@ -90,7 +94,12 @@ class Recorder:
             self._stride *= 2
 
     def _add_caption(self, picture: np.ndarray, now_s: float) -> np.ndarray:
-        """Return a copy of the picture with the seconds since the first picture written on it."""
+        """Return a copy of a picture, on which the seconds since the first picture are written.
+
+        Args:
+            picture: The picture (H, W, 3).
+            now_s: The time of the picture in seconds.
+        """
         self._start_s = min(self._start_s, now_s)
         captioned = picture.copy()
         text = f"{now_s - self._start_s:.1f} s"
@@ -99,8 +108,10 @@ class Recorder:
         )
         return captioned
 
-    def _receive(self, waiting: dict[int, np.ndarray], message: Image) -> None:
-        """Store a picture until all topics have one with its stamp, then record them side by side.
+    def _store_picture(self, waiting: dict[int, np.ndarray], message: Image) -> None:
+        """Store a picture; record it side by side with those of all other topics once they arrive.
+
+        Pictures with the same stamp belong together.
 
         Args:
             waiting: The pictures of this topic, by stamp in ns, that wait for pictures of the other
@@ -117,15 +128,15 @@ class Recorder:
         if all(stamp_ns in one for one in self._waiting):
             pictures = [one.pop(stamp_ns) for one in self._waiting]
             height = max(len(picture) for picture in pictures)
-            self._write_picture(
+            self._record_picture(
                 np.hstack([_scale_to_height(one, height) for one in pictures]), stamp_ns / 1e9
             )
             self.pictures += 1
 
-    def _write_picture(self, picture: np.ndarray, now_s: float) -> None:
+    def _record_picture(self, picture: np.ndarray, now_s: float) -> None:
         """Add a picture, taken at `now_s`, to the sheet or the video."""
         if self._path.suffix == ".png":
-            self._add_to_picture_sheet(picture, now_s)
+            self._add_picture_to_sheet(picture, now_s)
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")

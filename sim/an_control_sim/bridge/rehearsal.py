@@ -14,13 +14,14 @@ from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
     """Return the wiring of a policy that reads a simulated robot's disturbed readings.
 
-    The wiring is the YAML file that connects topics to the policy. In the result all channels read
-    the topic of the scrambler, the node that disturbs the readings (see `derive_scrambled_wiring`).
-    An entry with a `*` stands for several channels; the robot's first readings show for which.
+    A wiring is the content of the YAML file that connects topics to the policy. In the result all
+    channels read the topic of the scrambler, which disturbs the readings (see
+    `derive_scrambled_wiring`).
 
     Args:
         wiring: The robot's own wiring.
-        simulation: The path of the simulation YAML.
+        simulation: The path of the simulation YAML. If ids in the wiring contain a `*`, this
+            robot's first messages show which channels they stand for.
 
     Raises:
         WiringError: The simulation YAML does not fit its environment.
@@ -73,7 +74,7 @@ class MessageTap(Protocol):
 
     @property
     def shuffle_count(self) -> int:
-        """How often sensor signals were permuted among the channels in this episode."""
+        """The number of times that signals were permuted among the channels in this episode."""
 
     @property
     def is_message_dropped(self) -> bool:

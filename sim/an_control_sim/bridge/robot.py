@@ -17,7 +17,7 @@ from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
 from an_control_sim.gym.spaces import make_reading_conversion
-from an_control_sim.gym.varied_robot import check_robot, vary_robot
+from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 
 
 class SimulatedRobot:
@@ -52,13 +52,15 @@ class SimulatedRobot:
         try:
             self.sensor_topics = [
                 SensorTopic(
-                    topic, _resolve_type(resolve, topic.type, file, f"publish.{topic.topic}"), file
+                    topic,
+                    _find_message_class(resolve, topic.type, file, f"publish.{topic.topic}"),
+                    file,
                 )
                 for topic in simulation.publish
             ]
             self.commands = CommandReader(simulation, self._environment.action_space, resolve)
             if disturbance is not None:
-                check_robot(self._environment, disturbance)
+                check_robot_settings(self._environment, disturbance)
             self.reset(0)
             for sensor_topic in self.sensor_topics:
                 sensor_topic.check_expressions(self._observation, self._sensors())
@@ -67,7 +69,7 @@ class SimulatedRobot:
         self._make_environment(camera)
 
     def _make_environment(self, camera: bool) -> None:
-        """Make the environment, and prepare how its observations and sensor readings are read."""
+        """Make the environment, and set the functions that read its observations and sensors."""
         self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
@@ -78,24 +80,24 @@ class SimulatedRobot:
         )
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot (motor gain, mass, friction, ...) from the next reset on.
+        """Change the robot's motor gain, mass, friction and so on, from the next reset on.
 
         Args:
-            settings: The disturbance, of which only the settings of the robot apply.
+            settings: A disturbance, of which only the settings of the robot are used.
 
         Raises:
-            ValueError: The environment does not support it; see `check_robot`.
+            ValueError: The environment does not support it; see `check_robot_settings`.
         """
         vary_robot(self._environment, settings)
 
     def reset(self, seed: int) -> None:
-        """Start an episode that depends only on the seed."""
+        """Reset the environment to the start of an episode, which depends only on the seed."""
         observation, self._info = self._environment.reset(seed=seed)
         self._observation = self._read(observation)
         self.reward, self.over = 0.0, False
 
     def step(self, commands: NDArray[np.float64]) -> None:
-        """Advance one step under commands (A,) in the unit of the action."""
+        """Advance the simulation by one step under a command (A,) in the unit of the action."""
         action = self.commands.make_action(commands)
         result = self._environment.step(action)
         observation, reward, terminated, truncated, self._info = result
@@ -112,7 +114,7 @@ class SimulatedRobot:
         return None if distance is None else float(distance)
 
     def fill_messages(self, stamp_ns: int) -> None:
-        """Write the current readings and this stamp into the messages of `sensor_topics`."""
+        """Write the current readings and this stamp into the messages of all sensor topics."""
         sensors = self._sensors()
         for sensor_topic in self.sensor_topics:
             sensor_topic.fill_message(self._observation, sensors, stamp_ns)
@@ -146,7 +148,7 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _resolve_type(resolve: Resolver, name: str, file: str, key: str) -> Any:
+def _find_message_class(resolve: Resolver, name: str, file: str, key: str) -> Any:
     """Return the class of a message type.
 
     Args:

@@ -15,17 +15,18 @@ from an_control_sim.process import SLICE_S, make_events_executor
 
 
 class StopRequestedError(Exception):
-    """An exception that ends a run after `RunControl.stop` was called."""
+    """An exception that ends a run of episodes, raised after `RunControl.stop` was called."""
 
 
 class RestartRequestedError(Exception):
-    """An exception that restarts the episode after the reset service was called."""
+    """An exception that restarts the running episode, raised after a client called `~/reset`."""
 
 
 class RunControl:
-    """The control of a run: processes messages while the run waits, and can interrupt the wait.
+    """The services by which clients pause, step and restart a run of episodes.
 
-    All methods except `stop` must be called on the run's thread.
+    It also processes ROS messages while the run waits. All methods except `stop` must be called on
+    the run's thread.
 
     Args:
         node: The node on which the services are created.
@@ -45,7 +46,7 @@ class RunControl:
         create_deferred_service(node, Trigger, "~/reset", self._on_reset)
 
     def spin(self, until_s: float) -> bool:
-        """Process messages that have arrived, or wait for some.
+        """Process ROS messages that have arrived, or wait for a short time until some arrive.
 
         Args:
             until_s: The time of the steady clock in seconds at which to stop waiting.
@@ -68,18 +69,22 @@ class RunControl:
         return True
 
     def start_episode(self) -> None:
-        """Start an episode, and answer the calls of the reset service that led to it."""
+        """Note that an episode starts, and answer the calls of the reset service that led to it."""
         self._running = True
         while self._resets:
             self._resets.pop().set_result("")
 
     def end_episode(self) -> None:
-        """End the episode; a later call of the reset service waits for the next episode."""
+        """Note that the episode has ended, so that a reset is answered when the next one starts."""
         self._running = False
         self._answer_pause_requests()
 
-    def start_step(self) -> bool:
-        """Wait while the run is paused until a step is requested; return whether it was paused."""
+    def wait_while_paused(self) -> bool:
+        """Wait, if the run is paused, until a client resumes it or requests a step.
+
+        Returns:
+            Whether there was a wait.
+        """
         waited = False
         while self._paused and not self._steps:
             waited = True
@@ -88,13 +93,13 @@ class RunControl:
         return waited
 
     def answer_waiting_requests(self) -> None:
-        """Answer the service calls that wait for the end of this step."""
+        """Answer the calls of the services for pause and step that wait for the end of a step."""
         self._answer_pause_requests()
         if self._steps:
             self._steps.pop(0).set_result("")
 
     def stop(self) -> None:
-        """End every wait with StopRequestedError; safe to call from a signal handler."""
+        """Make every wait raise StopRequestedError; safe to call from a signal handler."""
         self._stopping = True
 
     def close(self) -> None:
@@ -134,12 +139,12 @@ class RunControl:
 
 
 def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
-    """Return the Future of a service's response, which is sent when the request is carried out.
+    """Return the Future of a service's response, which is sent once the request is carried out.
 
     Args:
-        queue: A list to which a Future is added. The run resolves it with "" after a success, else
-            with the reason of the failure.
-        response: The response.
+        queue: A list to which another Future is added. The run sets its result when the request is
+            carried out: "" after a success, else the reason of the failure.
+        response: The response object, which is filled from that result.
     """
     done: Future[str] = Future()
     reply: Future[Any] = Future()

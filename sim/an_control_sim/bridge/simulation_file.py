@@ -64,7 +64,7 @@ class Expression:
     part: int | slice | tuple[int, ...] | None
 
     def make_getter(self) -> Getter:
-        """Return a function of (observation, sensors) that returns the values.
+        """Return a function that picks the values from the arguments (observation, sensors).
 
         The function raises KeyError or IndexError if there are no such values.
         """
@@ -155,7 +155,7 @@ class SimulatedActuatorConfig:
         name: The name of the actuator.
         scale: The factor from action to command.
         offset: The command at action 0.
-        safe: The command that is applied if none arrives in time.
+        safe: The command that is applied if no command arrives in time.
         field: The field of the message that has the command; None if all actuators share one field.
     """
 
@@ -175,7 +175,7 @@ class SimulatedMessageConfig:
         type: The message type.
         field: The field that has all commands; None if each actuator has its own field.
         actuators: The actuators, in the order of the action.
-        constants: Empty; constant fields exist only in the wiring.
+        constants: Always empty, since only messages of a wiring have constant fields.
     """
 
     topic: str
@@ -187,11 +187,11 @@ class SimulatedMessageConfig:
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """The entry of the rendered picture in the simulation YAML.
+    """The entry of the camera, whose pictures the environment renders, in the simulation YAML.
 
     Attributes:
         topic: The image topic.
-        frame_id: The frame id in its header.
+        frame_id: The frame id in the header of its messages.
     """
 
     topic: str
@@ -244,11 +244,11 @@ def load_simulation(path: str | Path) -> Simulation:
     if version.read_number("1, the version of the format") != 1:
         raise version.make_error("1, the version of the format")
     command = CommandMessageList(
-        tuple(_parse_message(one) for one in list_message_entries(top["command"]))
+        tuple(_parse_command_message(one) for one in list_message_entries(top["command"]))
     )
     command.check_topics_and_actuators_unique(str(path))
     publish = tuple(
-        _parse_topic(*item) for item in top["publish"].iterate_items("at least one topic")
+        _parse_published_topic(*item) for item in top["publish"].iterate_items("at least one topic")
     )
     for topic, key in command.topic_keys.items():
         if topic in {one.topic for one in publish}:
@@ -270,7 +270,7 @@ def load_simulation(path: str | Path) -> Simulation:
     )
 
 
-def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
+def _parse_published_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
     """Parse the YAML entry of a published topic.
 
     Args:
@@ -282,7 +282,7 @@ def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
     parts = entry.read_fields(("type", "fields"))
     fields = parts["fields"].iterate_items("at least one field path and its value")
     values = {path: _parse_value(path, value) for path, value in fields}
-    return SimulatedTopicConfig(topic, _parse_type(parts["type"]), values)
+    return SimulatedTopicConfig(topic, _parse_message_type(parts["type"]), values)
 
 
 def _parse_value(path: str, entry: Entry) -> Any:
@@ -306,26 +306,26 @@ def _parse_value(path: str, entry: Entry) -> Any:
     return value
 
 
-def _parse_message(entry: Entry) -> SimulatedMessageConfig:
+def _parse_command_message(entry: Entry) -> SimulatedMessageConfig:
     """Parse the YAML entry of a command topic."""
     parts = entry.read_fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].iterate_items("at least one actuator, in the action's order")
     shared = read_shared_field_path(parts["field"]) if "field" in parts else None
     return SimulatedMessageConfig(
         topic=parts["topic"].read_text("a topic name", _TOPIC),
-        type=_parse_type(parts["type"]),
+        type=_parse_message_type(parts["type"]),
         field=shared,
         actuators=tuple(_parse_actuator(*item, shared) for item in actuators),
     )
 
 
-def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedActuatorConfig:
+def _parse_actuator(name: str, entry: Entry, shared_field: str | None) -> SimulatedActuatorConfig:
     """Parse the entry of an actuator.
 
     Args:
         name: The name of the actuator.
         entry: The entry.
-        shared: The field that has the commands of all actuators, or None.
+        shared_field: The field that has the commands of all actuators, or None.
     """
     parts = entry.read_fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].read_number("a finite number other than 0")
@@ -333,7 +333,7 @@ def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedAct
         raise parts["scale"].make_error("a finite number other than 0")
     offset = parts["offset"].read_number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].read_number("a finite number")
-    field = read_actuator_field(entry, parts.get("field"), shared)
+    field = read_actuator_field(entry, parts.get("field"), shared_field)
     return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 
@@ -346,6 +346,6 @@ def _parse_camera(entry: Entry) -> CameraConfig:
     )
 
 
-def _parse_type(entry: Entry) -> str:
+def _parse_message_type(entry: Entry) -> str:
     """Return the message type in a YAML entry."""
     return entry.read_text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)

@@ -31,11 +31,11 @@ from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 from an_control_sim.parameters import (
     call_when_disturbance_changes,
-    declare_disturbance,
+    declare_disturbance_parameters,
     declare_parameter,
-    declare_schedule,
+    declare_schedule_parameter,
 )
-from an_control_sim.process import catch_signals, create_node, run_ros_context
+from an_control_sim.process import catch_signals, create_node, initialise_ros
 from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
@@ -46,7 +46,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class SimulatorSettings:
-    """The settings of a run, which are also the parameters of the node `simulator`.
+    """The settings of a simulation run, which are also the parameters of the node `simulator`.
 
     Attributes:
         simulation: The path of the simulation YAML.
@@ -55,11 +55,12 @@ class SimulatorSettings:
         seed: The seed of everything random.
         realtime: Whether to step by the clock instead of waiting for each command.
         policy: The name of the policy node; "" calls none of its services.
-        command_timeout_s: Seconds without a command after which the safe one is applied; 0 means 1
-            s in lockstep, and five steps in real time.
+        command_timeout_s: Seconds without a command after which the safe command is applied; 0
+            stands for 1 second in lockstep, and for five steps in real time.
         start_timeout_s: Seconds to wait for the policy.
         camera_hz: Pictures per simulated second; 0 for none.
-        scrambler: Whether the policy reads the scrambler's topic even if nothing is disturbed.
+        scrambler: Whether the policy reads the topic of the scrambler, which disturbs readings,
+            even if nothing is disturbed.
         disturbance: What is done on purpose to readings, commands and the robot.
         schedule: Changes of the disturbance within each episode.
     """
@@ -128,8 +129,8 @@ def read_simulator_settings(node: Node) -> SimulatorSettings:
             False,
             "let the policy read the scrambler's topic even if nothing is disturbed",
         ),
-        disturbance=declare_disturbance(node),
-        schedule=declare_schedule(node),
+        disturbance=declare_disturbance_parameters(node),
+        schedule=declare_schedule_parameter(node),
     )
 
 
@@ -138,9 +139,9 @@ def simulate(
 ) -> RunSummary:
     """Run the episodes of a simulation and return a summary.
 
-    SIGINT and SIGTERM end the run early with the episodes so far, and so does a policy that cannot
-    be reached, which is reported as the summary's `failure`. Call it on the main thread of a
-    process that initialised rclpy with `process.run_ros_context`.
+    SIGINT and SIGTERM end the run early, and so does a policy that cannot be reached, which the
+    summary's `failure` reports. The summary then has the episodes so far. Call this on the main
+    thread, within the block of `process.initialise_ros`.
 
     Args:
         node: The simulator's node.
@@ -156,7 +157,7 @@ def simulate(
     running: list[Bridge] = []
 
     def stop() -> None:
-        """End the run early, after a signal."""
+        """End the run early, because SIGINT or SIGTERM has arrived."""
         for one in running:
             one.run.stop()
 
@@ -216,7 +217,7 @@ def _make_bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the executable and return its exit status.
+    """Run the executable `simulator` and return its exit status.
 
     Args:
         args: ROS arguments; None takes the arguments of this process.
@@ -227,10 +228,12 @@ def main(args: Sequence[str] | None = None) -> int:
     if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
     try:
-        with catch_signals(), run_ros_context(args):
+        with catch_signals(), initialise_ros(args):
             node = create_node(lambda: QuietNode("simulator"))
             try:
-                summary = simulate(node, read_simulator_settings(node), partial(_log_episode, node))
+                summary = simulate(
+                    node, read_simulator_settings(node), partial(_log_finished_episode, node)
+                )
             finally:
                 node.destroy_node()
     except (ValueError, NameValidationException) as error:
@@ -243,7 +246,7 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _log_episode(node: Node, progress: EpisodeProgress) -> None:
+def _log_finished_episode(node: Node, progress: EpisodeProgress) -> None:
     """Log the episode's result if `progress` is the report that ends an episode."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
@@ -263,7 +266,7 @@ IMAGE = "sensor_msgs/msg/Image"
 def check_files_fit(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
-    """Check that a wiring and a simulation fit together.
+    """Check that a wiring and a simulation have the same topics, types, commands and rate.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
@@ -281,7 +284,7 @@ def check_files_fit(
             known = ", ".join(f"{one.topic} of {one.type}" for one in simulation.command.messages)
             allowed = f"what {simulation.file} takes: {known}"
             raise WiringError(file, key, Description(f"{sends.topic} of {sends.type}"), allowed)
-        _check_fields(sends, taken, f"{key}.actuators", file, simulation.file)
+        _check_same_command_fields(sends, taken, f"{key}.actuators", file, simulation.file)
     if takes:
         allowed = f"messages on {', '.join(takes)} too, which {simulation.file} takes"
         raise WiringError(
@@ -301,31 +304,31 @@ def check_files_fit(
             raise WiringError(file, f"{key}.topic", source.topic, allowed)
 
 
-def _check_fields(
-    sends: MessageFields, takes: MessageFields, key: str, file: str, simulation: str
+def _check_same_command_fields(
+    wired: MessageFields, simulated: MessageFields, key: str, file: str, simulation: str
 ) -> None:
-    """Check that two command messages have the same actuators in the same fields.
+    """Check that a command message has the same actuators and fields in wiring and simulation.
 
     Args:
-        sends: The message in the wiring.
-        takes: The message in the simulation YAML.
-        key: The key of the message in the wiring.
+        wired: The message as the wiring describes it.
+        simulated: The message as the simulation YAML describes it.
+        key: The key of the message in the wiring, for errors.
         file: The path of the wiring.
         simulation: The path of the simulation YAML.
 
     Raises:
         WiringError: The actuators or their fields differ.
     """
-    places, wanted = _list_actuator_fields(sends), _list_actuator_fields(takes)
+    places, wanted = _list_actuator_fields(wired), _list_actuator_fields(simulated)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
         raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")
 
 
 def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
-    """Return a pair for each actuator of a command message: its name, and the field with its value.
+    """Return a pair for each actuator of a command message: its name, and the field of its value.
 
-    The list is sorted, unless only the order identifies the actuators.
+    The pairs are sorted, unless only their order identifies the actuators.
     """
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)

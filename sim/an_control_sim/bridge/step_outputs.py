@@ -17,7 +17,7 @@ from an_control_sim.process import RELIABLE
 
 
 class StepOutputs:
-    """The publishers of a step's messages; publishing a step again sends the same messages.
+    """The publishers of all messages of a step: clock, sensor topics and camera.
 
     Topics without subscribers are not published.
 
@@ -45,7 +45,7 @@ class StepOutputs:
 
     @property
     def topics(self) -> list[str]:
-        """The full names of the topics that a policy may read."""
+        """The full names of the topics from which a policy can get readings."""
         tapped = [] if self._tap is None else [self._tap.topic]
         return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
 
@@ -55,7 +55,7 @@ class StepOutputs:
         return [self._clock_publisher.topic_name, *self.topics]
 
     def fill_messages(self, step: int, stamp_ns: int) -> None:
-        """Write the readings of a step into the messages.
+        """Write the readings of a step into the messages, and publish a picture if one is due.
 
         Args:
             step: The index of the step in the episode.
@@ -69,10 +69,10 @@ class StepOutputs:
                 self._tap.store_message(topic, message)
             self._tap.disturb_messages_of_step(stamp_ns)
         if self._camera is not None:
-            self._camera.publish_picture(step, stamp_ns)
+            self._camera.publish_picture_if_due(step, stamp_ns)
 
     def publish_messages(self) -> None:
-        """Publish the messages of the current step."""
+        """Publish the messages of the current step; a second call sends the same messages again."""
         if self._clock_publisher.get_subscription_count():
             self._clock_publisher.publish(self._clock)
         for _, message, publisher in self._sensor_topics:
@@ -83,7 +83,7 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return the number of steps between two pictures that comes nearest to the wanted rate.
+    """Return the number of steps between two pictures whose rate is nearest to the wanted one.
 
     Args:
         rate_hz: The wanted number of pictures per simulated second.
@@ -111,7 +111,7 @@ class CameraTopic:
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
 
-    def publish_picture(self, step: int, stamp_ns: int) -> None:
+    def publish_picture_if_due(self, step: int, stamp_ns: int) -> None:
         """Render and publish a picture if one is due at this step and somebody subscribes.
 
         Args:

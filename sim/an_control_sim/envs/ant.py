@@ -69,7 +69,7 @@ class AntWorld:
         self.rebuild(np.zeros(len(JOINTS)))
 
     def rebuild(self, joint_position: np.ndarray) -> None:
-        """Load the world from its files, with the joints at rest.
+        """Load floor and ant from their files, with joints that do not move.
 
         Args:
             joint_position: The positions of the joints (8,) in rad.
@@ -123,7 +123,7 @@ class AntWorld:
             )
 
     def _find_body_parts(self) -> None:
-        """Find joints and feet by name, and switch off the default motors."""
+        """Store the indices of joints and feet, found by name; switch off PyBullet's motors."""
         client, ant = self._client, self._ant
         number = pybullet.getNumJoints(ant, physicsClientId=client)
         infos = [pybullet.getJointInfo(ant, i, physicsClientId=client) for i in range(number)]
@@ -177,7 +177,7 @@ class AntWorld:
         )
 
     def read_foot_contact(self) -> list[float]:
-        """Return 1.0 for each foot (4,) that touches the floor, else 0.0."""
+        """Return a number for each of the four feet: 1.0 if it touches the floor, else 0.0."""
         touching = [0.0] * len(FEET)
         for contact in pybullet.getContactPoints(
             self._ant, self._floor, physicsClientId=self._client
@@ -246,10 +246,10 @@ JOINT_LIMITS_DEG = {
 }
 
 
-def _compute_scaling() -> dict[str, tuple[float, float]]:
-    """Return for each channel, by its id, the scale and the offset of its readings.
+def _compute_reading_scales() -> dict[str, tuple[float, float]]:
+    """Return for each channel, by its id, the scale and offset that turn SI units into readings.
 
-    A joint angle is scaled by the limits of the joint.
+    A joint angle is scaled so that the limits of the joint become -1 and 1.
     """
     scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
     for axis in "xyz":
@@ -262,7 +262,7 @@ def _compute_scaling() -> dict[str, tuple[float, float]]:
     return scaling
 
 
-ANT_SCALING = _compute_scaling()
+ANT_SCALING = _compute_reading_scales()
 """For each channel id the scale and the offset that convert the physical reading to the
 observation."""
 
@@ -396,7 +396,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _make_observation(self, state: AntState) -> np.ndarray:
         """Return the observation (28,) of a state.
 
-        The physical readings from which it is computed are kept, in the order of `ANT_CHANNELS`.
+        The physical readings from which it is computed are stored for `sensors`, in the order of
+        `ANT_CHANNELS`.
         """
         heading = compute_yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading

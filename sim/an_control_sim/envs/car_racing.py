@@ -57,7 +57,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._frame = np.zeros((SIDE, SIDE, 3), np.uint8)
 
     def show(self, name: str) -> None:
-        """Show this background from the next frame on.
+        """Show the background picture of this name in place of the grass from the next frame on.
 
         Raises:
             ValueError: There is no background of that name.

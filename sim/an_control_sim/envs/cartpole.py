@@ -94,9 +94,12 @@ def _compute_sin_cos(x):
 
 @njit("void(float64[:,::1], float32[:,::1])", cache=True, error_model="numpy", nogil=True)
 def observe(state, observation):
-    """Write the observations (5, B) of the states (6, B) of B episodes.
+    """Write the observations of B episodes into an array.
 
-    A state is position, velocity, angle and angular velocity, and the angle's sine and cosine.
+    Args:
+        state: The states (6, B): position, velocity, angle and angular velocity, and the angle's
+            sine and cosine.
+        observation: The array (5, B) that is written.
     """
     for b in range(state.shape[1]):
         observation[0, b] = np.float32(state[0, b])
@@ -140,12 +143,12 @@ def advance(state, action, reward, ended):
         ended[b] = (position < -LIMIT_M) | (position > LIMIT_M)
 
 
-def draw_start_state(seed: int) -> np.ndarray:
-    """Return the state (6,) from which `reset(seed=seed)` starts."""
-    return _draw_start_state(seeding.np_random(seed)[0])
+def draw_start_state_of_seed(seed: int) -> np.ndarray:
+    """Return the state (6,) from which an environment starts after `reset` with this seed."""
+    return _draw_random_start_state(seeding.np_random(seed)[0])
 
 
-def _draw_start_state(rng: np.random.Generator) -> np.ndarray:
+def _draw_random_start_state(rng: np.random.Generator) -> np.ndarray:
     """Draw a random start state (6,)."""
     state = START_MIDDLE + START_SPREAD * rng.uniform(-1.0, 1.0, 4)
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
@@ -184,7 +187,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    batch = CartPoleBatch(draw_start_state, observe, advance, states=6, steps=1000)
+    batch = CartPoleBatch(draw_start_state_of_seed, observe, advance, states=6, steps=1000)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -200,7 +203,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode from a state that depends only on the seed."""
         super().reset(seed=seed)
-        self._state[:, 0] = _draw_start_state(self.np_random)
+        self._state[:, 0] = _draw_random_start_state(self.np_random)
         return self._make_observation(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -216,7 +219,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._make_observation(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
     def sensors(self) -> dict[str, list[float]]:
-        """Return positions (m, rad) and velocities (m/s, rad/s) of cart and pole."""
+        """Return the positions (m, rad) and velocities (m/s, rad/s) of cart and pole, by name."""
         position, velocity, angle, spin = self._state[:4, 0].tolist()
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}
 

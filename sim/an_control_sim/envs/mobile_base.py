@@ -55,10 +55,10 @@ Values = NDArray[np.float64]
 class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
-    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`, NaN if all beams of a
-    sector are lost. The action is (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward
-    is the distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the
-    episode.
+    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. The laser scanner's
+    beams form sectors; the distance in a sector is NaN if all of its beams are lost. The action is
+    (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward is the distance gained towards
+    the goal in m, + 10 at the goal, - 10 for a crash; both end the episode.
 
     Args:
         lost_beams: The share (0..1) of the beams that give no reading, drawn for each episode.
@@ -93,7 +93,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._speed = np.zeros(2)
         self._acceleration = 0.0
         self._lost = rng.permutation(BEAMS)[: self._lost_count]
-        self._draw_readings()
+        self._simulate_sensor_readings()
         return self._make_observation(), {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -106,7 +106,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._heading += float(self._speed[1]) * STEP_S
         ahead = np.array([math.cos(self._heading), math.sin(self._heading)])
         self._place = self._place + self._speed[0] * STEP_S * ahead
-        self._draw_readings()
+        self._simulate_sensor_readings()
         arrived = self._left_m < GOAL_M
         crashed = bool(self._compute_clearance_m() < ROBOT_M)
         reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
@@ -126,8 +126,8 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal_distance": self._distance,
         }
 
-    def _draw_readings(self) -> None:
-        """Compute the readings of all sensors, with random noise."""
+    def _simulate_sensor_readings(self) -> None:
+        """Simulate the readings of all sensors at this step, with random noise."""
         rng = self.np_random
         ranges = self._cast_beams() + RANGE_SD_M * rng.standard_normal(BEAMS)
         ranges[ranges > RANGE_M] = np.inf
@@ -199,7 +199,8 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     beside obstacles.
 
     Args:
-        observation: The observation (19,); missing sectors count as free.
+        observation: The observation (19,) of a `MobileBaseEnv`; directions without a distance
+            reading (NaN) count as free.
     """
     free_m = np.nan_to_num(RANGE_M - np.abs(observation[:SECTORS]), nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])

@@ -54,7 +54,7 @@ from an_control_sim.gym.spaces import (
 from an_control_sim.gym.units import UNSCALED, Units
 from an_control_sim.gym.varied_robot import (
     VariedRobot,
-    find_physics,
+    make_physics_setter,
     redirect_mujoco_warnings_to_stderr,
 )
 
@@ -70,7 +70,7 @@ limit than this is ignored."""
 class HasChannels(Protocol):
     """An environment that names its readings.
 
-    The default is observation.0, observation.1 and so on.
+    The readings of any other environment are named observation.0, observation.1 and so on.
 
     Attributes:
         channels: The ids (N,) in the observation's order.
@@ -81,7 +81,9 @@ class HasChannels(Protocol):
 
 @runtime_checkable
 class HasActuators(Protocol):
-    """An environment that names its actuators; the default is action.0, action.1 and so on.
+    """An environment that names its actuators.
+
+    The actuators of any other environment are named action.0, action.1 and so on.
 
     Attributes:
         actuators: The names (A,) in the action's order.
@@ -146,7 +148,7 @@ class StateTeacher(Protocol):
         """Whether the episode should end because the teacher has helped for too long."""
 
     def start_episode(self) -> None:
-        """Start an episode; called after each reset of the environment."""
+        """Prepare for a new episode; called after each reset of the environment."""
 
     def __call__(self) -> np.ndarray:
         """Return the teacher's action (A,) in [-1, 1] for the current state.
@@ -160,7 +162,7 @@ class HasTeacher(Protocol):
     """An environment with a teacher of its own."""
 
     def teacher(self) -> StateTeacher:
-        """Return a teacher for this environment object."""
+        """Return a teacher that reads the state of this environment object."""
 
 
 @runtime_checkable
@@ -171,7 +173,7 @@ class HasFrames(Protocol):
     def frames(self) -> np.ndarray:
         """The newest f gray pictures (f, H, W) uint8, oldest first.
 
-        The patches of a picture fill it row by row.
+        The N patches of the observation are these pictures, cut into squares row by row.
         """
 
 
@@ -186,7 +188,7 @@ class HasBackgrounds(Protocol):
     plain: str
 
     def show(self, name: str) -> None:
-        """Show the background of that name from the next reset on.
+        """Show the background picture of this name from the next reset on.
 
         Raises:
             ValueError: There is no background of that name.
@@ -241,7 +243,7 @@ TASK_ENVIRONMENTS = {
 
 
 def find_environment_id(task: str) -> str:
-    """Return the gymnasium id of a task's short name; any other name is an id already.
+    """Return the gymnasium id of a task; a name that is no short name of a task is returned as is.
 
     >>> find_environment_id("ant")
     'an_control_sim:an_control/Ant-v0'
@@ -254,12 +256,14 @@ def find_environment_id(task: str) -> str:
 def open_environment(
     environment: str, *, limited: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment with its own spaces, whose robot can be changed by `vary_robot`.
+    """Make a gymnasium environment whose robot can be changed by `vary_robot`.
+
+    Its observations and actions are the environment's own; `make_environment` also converts them.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
             current directory, registers the id.
-        limited: Whether to end episodes even if the environment is registered without a time limit.
+        limited: Whether to add a limit of steps if the environment is registered without one.
         **arguments: Passed to `gymnasium.make`.
 
     Raises:
@@ -284,12 +288,12 @@ def open_environment(
     inner = env.unwrapped
     if limited and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)
-    physics = inner.set_physics if isinstance(inner, HasPhysics) else find_physics(inner)
+    physics = inner.set_physics if isinstance(inner, HasPhysics) else make_physics_setter(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Write the traceback of an exception to the file that captures the environment's output."""
+    """Write the traceback of an exception to where the output of environments goes."""
     OUTPUT.write("".join(traceback.format_exception(error)))
 
 
@@ -348,11 +352,11 @@ def import_module(name: str) -> ModuleType:
 def make_environment(
     environment: str, units: Units = UNSCALED, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment and adapt it to policies.
+    """Make an environment whose observations and actions are arrays of numbers, as for policies.
 
-    Observations are new arrays of readings (N,) float32 in the given units, NaN where the
-    environment gave no finite number; image patches (N, f, p, p) uint8 stay as they are. Actions
-    are numbers (A,) in [-1, 1].
+    An observation is a new array of readings (N,) float32 in the given units, NaN where the
+    environment gave no finite number; image patches (N, f, p, p) uint8 are not converted. An action
+    is an array of numbers (A,) in [-1, 1].
 
     Args:
         environment: A gymnasium id, or ``module:id``; see `open_environment`.
@@ -388,10 +392,10 @@ RESTORE_THREADS = _RestoreThreads()
 
 
 class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that makes all readings and actions numbers, and all failures one type of error.
+    """A wrapper that converts observations and actions to arrays of numbers.
 
-    The error is a BrokenEnvironmentError. After a failure the environment is made again, since the
-    old one may be broken.
+    Any error in the environment becomes a BrokenEnvironmentError. The environment is then made
+    again, since the old one may be broken.
 
     Args:
         env: The environment.
@@ -478,7 +482,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _convert_observation(self, observation: Any) -> np.ndarray:
         """Convert an observation to readings (N,), a new array.
 
-        The observation's numbers before the change of units are kept in `numbers`.
+        The numbers in the environment's own units are stored as `numbers`.
         """
         if self.readings is None:
             return np.array(observation)
@@ -489,7 +493,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return readings
 
     def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
-        """Make the environment again and raise a BrokenEnvironmentError that describes the error.
+        """Make the environment again, and raise a BrokenEnvironmentError for an error in it.
 
         Args:
             what: What the environment was doing, such as "step 3".
@@ -510,11 +514,11 @@ def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def get_choice_group_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return the number of actions in each group, of which one is chosen by its largest number.
+def list_choice_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+    """Return how many numbers of the action stand for each of its choices.
 
-    A bit is a group of one action. The result is () if any action is a number of a Box, which
-    stands for itself.
+    A choice among k options has k numbers, of which the largest wins; a bit has one number. The
+    result is () if any part of the action is neither a choice nor a bit, such as a Box.
 
     Args:
         env: An environment that `make_environment` made.
@@ -524,7 +528,9 @@ def get_choice_group_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
 
 
 def find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment:
-    """Return the adapter of an environment that `make_environment` made, which may be wrapped.
+    """Return the AdaptedEnvironment inside an environment that `make_environment` made.
+
+    Other wrappers may stand around it.
 
     Raises:
         TypeError: The environment has no adapter.
@@ -542,7 +548,7 @@ def _find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
 
 
 def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
-    """Return the description of this environment that model files have as their `task`.
+    """Return a description of this environment, which a model file holds as its `task`.
 
     Args:
         env: An environment that `make_environment` made.
@@ -574,16 +580,16 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
 
 
 def _is_name_list(names: Any) -> bool:
-    """Return whether `names` is a list of names.
+    """Return whether `names` is a list or tuple of texts.
 
-    `names` may be anything, because an environment of a user can have an attribute like `channels`
-    or `actuators` for another purpose.
+    It may be anything, because an environment of a user can have an attribute `channels` or
+    `actuators` for another purpose.
     """
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 
 def _check_names(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
-    """Return the names that an environment gives, if their number is right and all differ.
+    """Return `names` after a check that their number is right and that all differ.
 
     Args:
         what: The name of the attribute, for error texts.

@@ -61,7 +61,7 @@ class FailureCounter:
     """A counter of the episodes that failed since the previous line of training metrics.
 
     Attributes:
-        count: The number of failed episodes since the previous call of `take_metrics`.
+        count: The number of failed episodes since the previous call of `pop_failure_metrics`.
     """
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class FailureCounter:
         """Count an episode that did not fail."""
         self._in_a_row = 0
 
-    def take_metrics(self) -> dict[str, Any]:
-        """Return metrics of the failures since the previous call, and start to count anew.
+    def pop_failure_metrics(self) -> dict[str, Any]:
+        """Return metrics of the failed episodes since the previous call, and set the count to 0.
 
-        They are the number of failures and the text of the first one; {} if there were none.
+        The metrics are the number of failures and the text of the first one; {} if there are none.
         """
         if not self.count:
             return {}

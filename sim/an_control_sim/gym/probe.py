@@ -49,13 +49,13 @@ def measure_units(environment: str) -> Units:
         if not scalable.any():
             return UNSCALED
         rows = _collect_observed_numbers(adapted)
-    _check_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
+    _report_never_finite_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
     resolution = max(np.finfo(row.dtype).eps if row.dtype.kind == "f" else 0.0 for row in rows)
     return choose_units(np.array(rows, np.float64), scalable, float(resolution))
 
 
-def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """Report readings that were never finite.
+def _report_never_finite_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
+    """Tell the user, by a note in the output, which readings were never finite.
 
     Args:
         environment: The gymnasium id.
@@ -79,7 +79,10 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
 
 
 def _collect_observed_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
-    """Play random actions and return the environment's own numbers (N,) at each step."""
+    """Play random actions, and return for each step the observed numbers (N,) in their own units.
+
+    Episodes that fail are left out.
+    """
     rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape
     rows: list[np.ndarray] = []

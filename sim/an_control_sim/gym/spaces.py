@@ -124,7 +124,7 @@ def describe_space(space: Space) -> str:
     return text if len(text) <= 120 else f"{text[:116]} ..."
 
 
-def _join_id(name: str, *parts: object) -> str:
+def _join_space_id(name: str, *parts: object) -> str:
     """Return the id of a part of a space, such as "observation.3".
 
     Args:
@@ -149,7 +149,7 @@ def _make_unsupported_error(space: Space, name: str) -> ValueError:
 def _make_reading_flattener(
     space: Space, name: str
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the conversion of a space to numbers.
+    """Return a function that converts values of a space to numbers, with the ids of the numbers.
 
     Args:
         space: The space, which may be a part of another one.
@@ -161,20 +161,20 @@ def _make_reading_flattener(
     """
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
-        ids = [(_join_id(name, i), True) for i in range(size)]
+        ids = [(_join_space_id(name, i), True) for i in range(size)]
         return ids, lambda value: _flatten_array(value, size, name)
     if isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
-        ids = [(_join_id(name, i), False) for i in range(size)]
+        ids = [(_join_space_id(name, i), False) for i in range(size)]
         return ids, lambda value: _flatten_array(value, size, name)
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
-        ids = [(_join_id(name, first + i), False) for i in range(count)]
+        ids = [(_join_space_id(name, first + i), False) for i in range(count)]
         return ids, lambda value: _encode_one_hot([int(value) - first], [count], name)
     if isinstance(space, spaces.MultiDiscrete):
         counts, starts = space.nvec.ravel().tolist(), space.start.ravel()
         ids = [
-            (_join_id(name, place, first + i), False)
+            (_join_space_id(name, place, first + i), False)
             for place, (first, count) in enumerate(zip(starts.tolist(), counts, strict=True))
             for i in range(count)
         ]
@@ -182,10 +182,10 @@ def _make_reading_flattener(
         return ids, lambda value: _encode_one_hot(
             _flatten_array(value, size, name) - starts, counts, name
         )
-    return _make_flattener_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
+    return _make_flattener_of_parts(_get_subspaces(space, name), isinstance(space, spaces.Dict))
 
 
-def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
+def _get_subspaces(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
     """Return the space and the name of each part of a Dict or Tuple, by the key of the part.
 
     Args:
@@ -196,20 +196,20 @@ def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
         ValueError: The space is of another kind.
     """
     if isinstance(space, spaces.Dict):
-        return {key: (part, _join_id(name, key)) for key, part in space.spaces.items()}
+        return {key: (part, _join_space_id(name, key)) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return {i: (part, _join_id(name, i)) for i, part in enumerate(space.spaces)}
+        return {i: (part, _join_space_id(name, i)) for i, part in enumerate(space.spaces)}
     raise _make_unsupported_error(space, name)
 
 
 def _make_flattener_of_parts(
-    parts: Mapping[Any, tuple[Space, str]], keyed: bool
+    parts: Mapping[Any, tuple[Space, str]], is_dict: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the conversion of a Dict or Tuple to numbers, joined from its parts' conversions.
+    """Return a function that converts values of a Dict or Tuple to numbers, with their ids.
 
     Args:
         parts: The space and the name of each part, by the key of the part.
-        keyed: Whether the space is a Dict (True) or a Tuple (False).
+        is_dict: Whether the space is a Dict (True) or a Tuple (False).
 
     Returns:
         A list with a pair for each number: the id, and whether the number has a unit. Then a
@@ -220,7 +220,7 @@ def _make_flattener_of_parts(
 
     def flatten(value: Any) -> np.ndarray:
         """Join the numbers of all parts of a value."""
-        if keyed and not isinstance(value, Mapping):
+        if is_dict and not isinstance(value, Mapping):
             raise ValueError(
                 f"the observation is of type {type(value).__name__}, but its space is a Dict"
             )
@@ -247,20 +247,20 @@ def _flatten_array(value: Any, size: int, name: str) -> np.ndarray:
 
 
 def _encode_one_hot(
-    places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str
+    chosen: Sequence[int] | np.ndarray, option_counts: Sequence[int], name: str
 ) -> np.ndarray:
-    """Return 1 for the chosen element of each group, and 0 for all others, as one array.
+    """Encode choices as numbers: 1 for the chosen option of each choice, 0 for all other options.
 
     Args:
-        places: The index of the choice in each group.
-        counts: The number of elements in each group.
+        chosen: The index of the chosen option of each choice.
+        option_counts: The number of options of each choice.
         name: The name of the space, for error texts.
 
     Raises:
         ValueError: An index is out of range.
     """
-    hot, first = np.zeros(sum(counts), np.float32), 0
-    for place, count in zip(places, counts, strict=True):
+    hot, first = np.zeros(sum(option_counts), np.float32), 0
+    for place, count in zip(chosen, option_counts, strict=True):
         if not 0 <= place < count:
             raise ValueError(f"{name or READINGS} is choice {place}, but there are {count} choices")
         hot[first + int(place)] = 1.0
@@ -268,15 +268,17 @@ def _encode_one_hot(
     return hot
 
 
-def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
-    """Return numbers (A,) from which `pick_largest_of_groups` makes this action; 1 or -1 for a bit.
+def encode_choices_as_numbers(option_counts: Sequence[int], action: Any) -> np.ndarray:
+    """Encode choices and bits as numbers (A,), from which `decode_choices` returns them.
+
+    A chosen option is 1 and all other options are 0; a bit is 1 or -1.
 
     Args:
-        choices: The number of elements in each group, 1 for a bit.
-        action: The index of the choice in each group.
+        option_counts: The number of options of each choice; 1 for a bit.
+        action: The index of the chosen option of each choice; 0 or 1 for a bit.
     """
-    chosen, first = np.zeros(sum(choices), np.float32), 0
-    for place, count in zip(np.ravel(action).tolist(), choices, strict=True):
+    chosen, first = np.zeros(sum(option_counts), np.float32), 0
+    for place, count in zip(np.ravel(action).tolist(), option_counts, strict=True):
         if count == 1:
             chosen[first] = 1.0 if place else -1.0
         else:
@@ -285,15 +287,17 @@ def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
     return chosen
 
 
-def pick_largest_of_groups(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
-    """Return the choice in each group: the index of its largest number, or 1 for a positive bit.
+def decode_choices(option_counts: Sequence[int], numbers: np.ndarray) -> list[int]:
+    """Return for each choice the index of the option whose number is largest.
+
+    For a bit, which has one number, return 1 if the number is positive, else 0.
 
     Args:
-        choices: The number of elements in each group, 1 for a bit.
-        numbers: The numbers (A,).
+        option_counts: The number of options of each choice; 1 for a bit.
+        numbers: The numbers (A,): one for each option of the first choice, and so on.
     """
     found, first = [], 0
-    for count in choices:
+    for count in option_counts:
         part = numbers[first : first + count]
         found.append(int(part[0] > 0.0) if count == 1 else int(np.argmax(part)))
         first += count
@@ -315,7 +319,7 @@ def _make_action_conversion(space: Space, name: str) -> ActionConversion:
         return _make_multi_discrete_conversion(space, name)
     if isinstance(space, spaces.MultiBinary):
         return _make_bits_conversion(space, name)
-    return _make_conversion_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
+    return _make_conversion_of_parts(_get_subspaces(space, name), isinstance(space, spaces.Dict))
 
 
 def _make_discrete_conversion(space: spaces.Discrete, name: str) -> ActionConversion:
@@ -331,12 +335,12 @@ def _make_discrete_conversion(space: spaces.Discrete, name: str) -> ActionConver
         """Return the choice with the largest number."""
         return first + int(np.argmax(numbers))
 
-    names = tuple(_join_id(name, i) for i in range(count))
+    names = tuple(_join_space_id(name, i) for i in range(count))
     return ActionConversion(
         names,
         (count,),
         make_action,
-        lambda action: encode_choices((count,), int(action) - first),
+        lambda action: encode_choices_as_numbers((count,), int(action) - first),
         make_action,
     )
 
@@ -355,17 +359,16 @@ def _make_multi_discrete_conversion(space: spaces.MultiDiscrete, name: str) -> A
     def make_action(numbers: np.ndarray) -> np.ndarray:
         """Return for each group the choice that has the largest number."""
         places = [
-            p if c > 1 else 0
-            for p, c in zip(pick_largest_of_groups(groups, numbers), choices, strict=True)
+            p if c > 1 else 0 for p, c in zip(decode_choices(groups, numbers), choices, strict=True)
         ]
         return (start + np.array(places)).astype(space.dtype).reshape(space.shape)
 
     def make_numbers(action: Any) -> np.ndarray:
         """Return numbers (A,) from which `make_action` makes this action."""
-        return encode_choices(groups, np.ravel(action) - start)
+        return encode_choices_as_numbers(groups, np.ravel(action) - start)
 
     names = tuple(
-        _join_id(name, place, i) for place, count in enumerate(choices) for i in range(count)
+        _join_space_id(name, place, i) for place, count in enumerate(choices) for i in range(count)
     )
     return ActionConversion(
         names, choices if min(choices) > 1 else (), make_action, make_numbers, make_action
@@ -387,20 +390,20 @@ def _make_bits_conversion(space: spaces.MultiBinary, name: str) -> ActionConvers
 
     def make_numbers(action: Any) -> np.ndarray:
         """Return numbers (A,) from which `make_action` makes these bits: 1 or -1 for each."""
-        return encode_choices((1,) * count, action)
+        return encode_choices_as_numbers((1,) * count, action)
 
-    names = tuple(_join_id(name, i) for i in range(count))
+    names = tuple(_join_space_id(name, i) for i in range(count))
     return ActionConversion(names, (1,) * count, make_action, make_numbers, make_action)
 
 
 def _make_conversion_of_parts(
-    parts: Mapping[Any, tuple[Space, str]], keyed: bool
+    parts: Mapping[Any, tuple[Space, str]], is_dict: bool
 ) -> ActionConversion:
-    """Return the conversion of numbers to a Dict or Tuple, joined from its parts' conversions.
+    """Return the conversion of numbers to actions of a Dict or Tuple space.
 
     Args:
         parts: The space and the name of each part, by the key of the part.
-        keyed: Whether the space is a Dict (True) or a Tuple (False).
+        is_dict: Whether the space is a Dict (True) or a Tuple (False).
     """
     each = {key: _make_action_conversion(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
@@ -408,20 +411,22 @@ def _make_conversion_of_parts(
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
-    def join_parts(part: str, numbers: np.ndarray) -> Any:
-        """Split numbers among the parts, convert them, and join the results.
+    def convert_parts(conversion: str, numbers: np.ndarray) -> Any:
+        """Split numbers among the parts of the space, convert them, and join the results.
 
         Args:
-            part: The name of the conversion that each part of the space uses: "to_action" or
-                "from_own_units".
+            conversion: The function of `ActionConversion` that converts the numbers of each part:
+                "to_action" or "from_own_units".
             numbers: The numbers (A,).
         """
         split = np.split(np.asarray(numbers), ends)
-        values = [getattr(one, part)(own) for one, own in zip(each.values(), split, strict=True)]
-        return dict(zip(each, values, strict=True)) if keyed else tuple(values)
+        values = [
+            getattr(one, conversion)(own) for one, own in zip(each.values(), split, strict=True)
+        ]
+        return dict(zip(each, values, strict=True)) if is_dict else tuple(values)
 
     def make_numbers(action: Any) -> np.ndarray:
-        """Join the numbers that stand for the parts of an action."""
+        """Convert the parts of an action to numbers, and join these to one array (A,)."""
         return np.concatenate([one.to_numbers(action[key]) for key, one in each.items()])
 
     if len({size == 1 for size in choices}) > 1:
@@ -429,9 +434,9 @@ def _make_conversion_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: join_parts("to_action", numbers),
+        lambda numbers: convert_parts("to_action", numbers),
         make_numbers,
-        lambda numbers: join_parts("from_own_units", numbers),
+        lambda numbers: convert_parts("from_own_units", numbers),
     )
 
 
@@ -442,7 +447,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         space: The space.
         name: The name of the space, with which the names of the actuators begin.
     """
-    low, high = find_bounds(space)
+    low, high = compute_finite_bounds(space)
     # Halved first: the range of a Box may be larger than the largest float.
     middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
@@ -481,7 +486,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
             if (low == own_low).all() and (high == own_high).all()
             else make_action
         )
-    names = tuple(_join_id(name, i) for i in range(len(low)))
+    names = tuple(_join_space_id(name, i) for i in range(len(low)))
     return ActionConversion(
         names, (), make_action, make_numbers, lambda numbers: clip_to_box(space, numbers)
     )
@@ -492,7 +497,7 @@ def _has_unit_bounds(space: spaces.Box) -> bool:
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 
 
-def find_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     """Return the values (A,) float64 that -1 and 1 are scaled to.
 
     They are the bounds of the space. If one or both bounds are missing, the values are -1 and 1,

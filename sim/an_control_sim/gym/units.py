@@ -28,7 +28,7 @@ KEPT_ZERO = 3.0
 
 @dataclass(frozen=True)
 class Units:
-    """The scale and the offset of N readings; empty if all are used unchanged.
+    """The scale and the offset of each of N readings; both empty if no reading is changed.
 
     Attributes:
         scale: The factors (N,), or ().
@@ -46,7 +46,7 @@ class Units:
 
     @property
     def scale_offset_pairs(self) -> tuple[tuple[float, float], ...]:
-        """The pair (scale, offset) of each reading, in the form that a model's task has."""
+        """The pair (scale, offset) of each reading, as the task in a model file holds them."""
         return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:
@@ -66,7 +66,7 @@ class Units:
         return (readings.astype(np.float64) - self.offset) / self.scale
 
     def check_count(self, readings: int) -> None:
-        """Check that these are units for this many readings.
+        """Check that there are units for this number of readings; empty units fit any number.
 
         Args:
             readings: The number of readings.

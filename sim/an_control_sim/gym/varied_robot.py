@@ -25,7 +25,9 @@ NOMINAL = DisturbanceSettings()
 
 
 class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that can change the robot; it changes nothing until `vary_robot` is called.
+    """A wrapper that can change an environment's robot: motors, mass, friction and start.
+
+    It changes nothing until `vary_robot` is called.
 
     Args:
         env: The environment.
@@ -46,7 +48,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._was_reset = False
 
     def check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that the environment supports the settings of the robot in a disturbance.
+        """Check that the environment supports the settings of a disturbance that change the robot.
 
         Raises:
             ValueError: The environment does not support a setting; the message names it.
@@ -64,7 +66,10 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot from the next reset on, by the settings of the robot in a disturbance.
+        """Change the robot from the next reset on.
+
+        Args:
+            settings: A disturbance, of which only the settings of the robot are used.
 
         Raises:
             ValueError: The environment does not support a setting; see `check_settings`.
@@ -91,7 +96,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step with the action as the motors' gain and lag change it."""
+        """Make a step with the action that results from the motors' gain and lag."""
         if self._has_motor_effects:
             action = self._compute_motor_output(np.asarray(action))
         return self.env.step(action)
@@ -101,15 +106,15 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Gain and lag apply to the difference of the action from the middle of the action space.
         """
-        middle = _find_middle(self.action_space)
+        middle = _compute_middle_of_bounds(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = compute_motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
     def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why the environment cannot start episodes as `settings.start` asks, or "".
+        """Return the reason why episodes cannot start in the state `settings.start`, or "".
 
-        A start is the state in which an episode begins, such as "rest".
+        Such a state is "rest" or "posture".
         """
         if settings.start in self._starts:
             return ""
@@ -125,8 +130,8 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return "cannot change it: it has no set_physics" if self._physics is None else ""
 
 
-def _find_middle(space: spaces.Space[Any]) -> np.ndarray:
-    """Return the middle of an action space's bounds, or 0 where there are none."""
+def _compute_middle_of_bounds(space: spaces.Space[Any]) -> np.ndarray:
+    """Return the middle of the bounds of each number in an action space; 0 if it has no bounds."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = np.isfinite(low) & np.isfinite(high)
@@ -138,8 +143,8 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
 
     Args:
         env: An environment that `open_environment` made, which may be wrapped.
-        settings: A disturbance, of which only the settings of the robot apply; by default the
-            nominal robot.
+        settings: A disturbance, of which only the settings of the robot are used; by default they
+            restore the nominal robot.
 
     Raises:
         ValueError: The environment does not support a setting, or a setting is a range.
@@ -151,8 +156,8 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
         raise ValueError(f"{settings}: {env} was not opened by `open_environment`")
 
 
-def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
-    """Check that an environment supports the settings of the robot in a disturbance.
+def check_robot_settings(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
+    """Check that an environment supports those settings of a disturbance that change the robot.
 
     Raises:
         ValueError: The environment does not support a setting; the message names it.
@@ -176,25 +181,26 @@ FRICTION = 0
 (geom)."""
 
 
-def find_physics(inner: Any) -> SetPhysics | None:
-    """Return a function that sets mass and friction in an unwrapped environment.
+def make_physics_setter(unwrapped: Any) -> SetPhysics | None:
+    """Return a function that sets the factors of mass and friction in an environment.
 
     Args:
-        inner: The environment.
+        unwrapped: The environment without wrappers.
 
     Returns:
-        The function, or None if the simulator is not known.
+        The function, or None if the environment is neither one of gymnasium's MuJoCo environments
+        nor one of pybullet_envs_gymnasium.
     """
-    model, robot = getattr(inner, "model", None), getattr(inner, "robot", None)
+    model, robot = getattr(unwrapped, "model", None), getattr(unwrapped, "robot", None)
     if hasattr(model, "body_mass") and hasattr(model, "geom_friction"):
         return MujocoPhysics(model)
     if hasattr(robot, "robot_specific_reset"):
-        return BulletPhysics(inner)
+        return BulletPhysics(unwrapped)
     return None
 
 
 def redirect_mujoco_warnings_to_stderr() -> None:
-    """Let MuJoCo, if it is imported, print its warnings to stderr only.
+    """Make MuJoCo, if it is imported, print its warnings to stderr only.
 
     By default it also writes MUJOCO_LOG.TXT in the current directory.
     """

@@ -25,7 +25,7 @@ CHANNELS_OF_PIXELS = 4
 
 
 class MessageDisturber(Protocol):
-    """The interface through which a message gets the disturbed readings; see `Disturber`."""
+    """The interface of an object that disturbs readings for a message, such as the scrambler."""
 
     @property
     def settings(self) -> DisturbanceSettings:

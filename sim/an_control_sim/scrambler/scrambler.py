@@ -46,17 +46,17 @@ from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import make_stamp_reader
 from an_control_sim.parameters import (
     call_when_disturbance_changes,
-    declare_disturbance,
+    declare_disturbance_parameters,
     declare_parameter,
-    declare_schedule,
+    declare_schedule_parameter,
 )
 from an_control_sim.process import (
     RELIABLE,
     SLICE_S,
     catch_signals,
     create_node,
+    initialise_ros,
     make_events_executor,
-    run_ros_context,
 )
 from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import TOPIC
@@ -97,14 +97,16 @@ def declare_order_parameter(
     check: Callable[[Mapping[str, str]], object],
     change: Callable[[Mapping[str, str]], object],
 ) -> None:
-    """Declare the parameter `order`, and apply each value that is set.
+    """Declare the parameter `order`, which sets the signals that channels carry.
+
+    Whenever it is set, its entries CHANNEL=SIGNAL are parsed to a mapping from channel ids to
+    signals, the order.
 
     Args:
         node: The node.
         channels: Returns the channel ids that an entry may name.
-        check: Raises ValueError to refuse an order. An order is a mapping from channel ids to
-            signals.
-        change: Applies an order.
+        check: Called with the order before it is accepted; raises ValueError to refuse it.
+        change: Called with the order after it was accepted, to apply it.
     """
     node.declare_parameter(
         PARAMETER,
@@ -119,10 +121,10 @@ def declare_order_parameter(
     ):  # an unset parameter hides all others from a dump
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
-    def refuse_invalid_order(parameters: list[Parameter]) -> SetParametersResult:
-        """Check an order (signal of each channel) that is set, and refuse an invalid one."""
+    def accept_or_refuse_order(parameters: list[Parameter]) -> SetParametersResult:
+        """Check an order (signals by channel) that a client sets; return whether it is accepted."""
         try:
-            for entries in _select_order_values(parameters):
+            for entries in _find_order_values(parameters):
                 check(parse_order(entries, channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
@@ -130,10 +132,10 @@ def declare_order_parameter(
 
     def apply_changes(parameters: list[Parameter]) -> None:
         """Apply an order that was accepted."""
-        for entries in _select_order_values(parameters):
+        for entries in _find_order_values(parameters):
             change(parse_order(entries, channels()))
 
-    node.add_on_set_parameters_callback(refuse_invalid_order)
+    node.add_on_set_parameters_callback(accept_or_refuse_order)
     node.add_post_set_parameters_callback(apply_changes)
 
 
@@ -165,7 +167,7 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _select_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
+def _find_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
     """Return the values in `parameters` that are set for the parameter `order`."""
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
@@ -236,7 +238,7 @@ class Scrambler:
         self._publisher = node.create_publisher(type(self._output.message), TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
-            declare_disturbance(node, settings)
+            declare_disturbance_parameters(node, settings)
         call_when_disturbance_changes(node, self.change_settings, self._check_settings)
         declare_order_parameter(
             node, lambda: self._routing.ids, self._check_order_changes, self.move_signals
@@ -251,7 +253,7 @@ class Scrambler:
 
     @property
     def shuffle_count(self) -> int:
-        """How often the sensor signals were permuted among the channels in this episode."""
+        """The number of times that signals were permuted among the channels in this episode."""
         return self._disturber.shuffle_count
 
     @property
@@ -367,7 +369,10 @@ class Scrambler:
         self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def publish_disturbed_messages(self) -> None:
-        """Publish the prepared message; it may be published again for the same step."""
+        """Publish the message that `disturb_messages_of_step` has filled, unless it is dropped.
+
+        A second call publishes the same message again.
+        """
         if not (self.is_message_dropped or self._idle):
             self._publisher.publish(self._output.message)
 
@@ -413,14 +418,14 @@ class Scrambler:
         self._ids = ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
-        """Permute the signals on request of a client, from the next tick on."""
+        """Permute the signals among the channels from the next tick on, on request of a client."""
         self._disturber.shuffle()
         response.success = True
         return response
 
 
-def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
-    """Check that no setting needs the simulator, which is another process here.
+def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
+    """Check that the scrambler alone can apply all settings, without help of the simulator.
 
     Args:
         settings: The disturbance: what is done on purpose to readings and robot.
@@ -453,8 +458,8 @@ def declare_scrambler_parameters(
         declare_parameter(node, "wiring", "", "path of the robot's wiring YAML"),
         declare_parameter(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
         declare_parameter(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
-        declare_disturbance(node),
-        declare_schedule(node),
+        declare_disturbance_parameters(node),
+        declare_schedule_parameter(node),
     )
 
 
@@ -482,14 +487,14 @@ class ScramblerNode(QuietNode):
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
         lockstep = mode == "lockstep"
-        accept = partial(_check_without_simulator, lockstep=lockstep)
+        accept = partial(_check_settings_need_no_simulator, lockstep=lockstep)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
         names = (source.name for source in wiring.sources)
         self._lockstep = Lockstep(names, int(LOCKSTEP_WAIT_S * 1e9))
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
-            self._on_source if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
+            self._on_source_message if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         if lockstep:
@@ -498,39 +503,39 @@ class ScramblerNode(QuietNode):
             self.create_timer(1.0 / wiring.rate_hz, self._send_newest_messages, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
-    def _on_source(self, source: str, stamp_ns: int | None) -> None:
-        """In lockstep, send a step's readings once messages with its stamp came from all sources.
+    def _on_source_message(self, source: str, stamp_ns: int | None) -> None:
+        """Send a step's readings in lockstep, once all sources have sent messages with its stamp.
 
         Args:
-            source: The name of the source that got a message.
+            source: The name of the source from which a message has arrived.
             stamp_ns: The stamp of the message.
         """
         ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
-            self._send_step(ready_ns)
+            self._send_readings_of_step(ready_ns)
         elif self._lockstep.is_stamp_repeated(stamp_ns):
             self._scrambler.publish_disturbed_messages()
 
     def _send_step_if_overdue(self) -> None:
-        """Send the readings of a step if the wait for messages from all sources has ended."""
+        """Send the readings of a step if some sources have not sent its messages in time."""
         overdue_ns = self._lockstep.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
-            self._send_step(overdue_ns)
+            self._send_readings_of_step(overdue_ns)
 
-    def _send_step(self, stamp_ns: int) -> None:
+    def _send_readings_of_step(self, stamp_ns: int) -> None:
         """Disturb and send the readings of a step in lockstep."""
         self._lockstep.mark_stamp_as_acted_on()
         self._scrambler.disturb_messages_of_step(stamp_ns)
         self._scrambler.publish_disturbed_messages()
 
     def _send_newest_messages(self) -> None:
-        """Disturb and send the newest readings."""
+        """Disturb and send the newest readings of all sources, without lockstep."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.disturb_messages_of_step(stamp_ns, now_ns=time.monotonic_ns())
         self._scrambler.publish_disturbed_messages()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Start the next episode on request of a client, with another disturbance."""
+        """Start the next episode on request of a client, with other permutations and so on."""
         self._episode += 1
         self._scrambler.reset(self._episode)
         self._lockstep.reset()
@@ -543,7 +548,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
-        with catch_signals() as stopped, run_ros_context(args):
+        with catch_signals() as stopped, initialise_ros(args):
             node = create_node(ScramblerNode)
             executor = make_events_executor(node.context)
             executor.add_node(node)

@@ -44,9 +44,9 @@ def derive_scrambled_wiring(
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
         elements: For each entry with a `*`, the ids of the channels that it matches. The result has
-            an entry of each, and an entry `*` for channels that a disturbance adds, with weight 0.
-            If `elements` is None, or an id cannot stand in a field path, the entry `*` also takes
-            these channels, each with weight 1.
+            an entry for each of these channels, and an entry `*`, with weight 0, for channels that
+            a disturbance adds. If `elements` is None, or an id cannot stand in a field path, the
+            entry `*` stands for all of them, with weight 1.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -73,7 +73,7 @@ def derive_scrambled_wiring(
 def _derive_channels(
     wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
-    """Yield the channels that the scrambler publishes.
+    """Yield the wiring's entries of the channels that the scrambler publishes.
 
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
@@ -137,8 +137,8 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
         "robot": wiring.robot,
         "rate_hz": wiring.rate_hz,
         "min_present_share": wiring.min_present_share,
-        "sources": {one.name: _make_config_entry(one, "name") for one in wiring.sources},
-        "channels": {one.id: _make_config_entry(one, "id") for one in wiring.channels},
+        "sources": {one.name: _convert_config_to_yaml(one, "name") for one in wiring.sources},
+        "channels": {one.id: _convert_config_to_yaml(one, "id") for one in wiring.channels},
         "command": commands if len(commands) > 1 else commands[0],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
@@ -147,18 +147,18 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
 
 def _make_message_entry(message: MessageConfig) -> dict[str, Any]:
     """Return the YAML entry of a command message in a wiring."""
-    entry = _make_config_entry(replace(message, actuators=(), measured=None, bring_up=None))
+    entry = _convert_config_to_yaml(replace(message, actuators=(), measured=None, bring_up=None))
     for name in ("measured", "bring_up"):
         if (config := getattr(message, name)) is not None:
-            entry[name] = _make_config_entry(config)
+            entry[name] = _convert_config_to_yaml(config)
     if not message.constants:
         del entry["constants"]
     return entry | {
-        "actuators": {one.name: _make_config_entry(one, "name") for one in message.actuators}
+        "actuators": {one.name: _convert_config_to_yaml(one, "name") for one in message.actuators}
     }
 
 
-def _make_config_entry(config: Any, key: str = "") -> dict[str, Any]:
+def _convert_config_to_yaml(config: Any, key: str = "") -> dict[str, Any]:
     """Return the YAML entry of a configuration object, with its fields that are not None.
 
     Args:
@@ -178,5 +178,5 @@ def _make_config_entry(config: Any, key: str = "") -> dict[str, Any]:
 def _to_yaml_value(value: Any) -> Any:
     """Convert a value to what YAML can represent: dicts and lists for objects and tuples."""
     if isinstance(value, ImageConfig | PoolConfig):
-        return _make_config_entry(value)
+        return _convert_config_to_yaml(value)
     return [_to_yaml_value(one) for one in value] if isinstance(value, tuple) else value

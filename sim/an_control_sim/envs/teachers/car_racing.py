@@ -32,7 +32,10 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """A controller of the car; call `start_episode` after a reset, then the teacher once per step.
+    """A controller of CarRacing's car that knows the track, from which policies can learn.
+
+    Call `start_episode` after each reset of the game. Then call the teacher object once in each
+    step; it returns an action.
 
     Args:
         game: The game whose car the teacher controls.
@@ -42,7 +45,7 @@ class CarRacingTeacher:
         self._game = game
 
     def start_episode(self) -> None:
-        """Read the track of a new episode."""
+        """Read the track of a new episode from the game, and compute its curves."""
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
         self._heading = np.arctan2(along[:, 1], along[:, 0])
@@ -56,14 +59,14 @@ class CarRacingTeacher:
         """Return the action (3,) float32 in [-1, 1] for the game's current state."""
         car = self._game.car.hull
         position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
-        self._find_nearest_point(position)
+        self._update_nearest_point(position)
         ahead_m = NEAR_M + NEAR_S * speed
         angle = self._compute_angle_to(self._find_point_ahead(ahead_m), position, car.angle)
         steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
         too_slow = self._compute_allowed_speed(angle) - speed
         gas = np.clip(GAS * too_slow, 0.0, 1.0) * (1.0 - 0.6 * abs(steering))
         brake = np.clip(-BRAKE * too_slow, 0.0, HARDEST_BRAKE)
-        self._update_help(position, speed, car.angle)
+        self._update_helping(position, speed, car.angle)
         return np.array([steering, 2.0 * gas - 1.0, 2.0 * brake - 1.0], np.float32)
 
     @property
@@ -76,8 +79,8 @@ class CarRacingTeacher:
         """Whether to end the episode, because the teacher has driven for too long."""
         return self._helped > HOPELESS_STEPS
 
-    def _find_nearest_point(self, position: np.ndarray) -> None:
-        """Find the point of the track that is nearest to the car's position (x, y).
+    def _update_nearest_point(self, position: np.ndarray) -> None:
+        """Store the index of the track's point that is nearest to the car's position (x, y).
 
         Only points near the previously found one are searched, or all points if the car is far from
         these.
@@ -118,8 +121,8 @@ class CarRacingTeacher:
         turned = max(SLOWEST_SHARE, 1.0 - 1.2 * max(0.0, abs(angle) - 0.3))
         return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
 
-    def _update_help(self, position: np.ndarray, speed: float, angle: float) -> None:
-        """Update whether the teacher should drive.
+    def _update_helping(self, position: np.ndarray, speed: float, angle: float) -> None:
+        """Decide whether the teacher should drive, by how far the car is off the road and how slow.
 
         Args:
             position: The car's position (x, y).

@@ -55,7 +55,7 @@ class ConsoleState(NamedTuple):
     Attributes:
         x: The column of the ball; 0 if no ball is in play.
         y: The row of the ball.
-        paddle: The row of the paddle.
+        paddle: The row of the player's paddle.
     """
 
     x: int
@@ -101,17 +101,17 @@ class PongPlayer:
         """Return whether the ball approaches; call it before `choose_move`."""
         return bool(self.last.x) and state.x > self.last.x
 
-    def choose_move(self, state: ConsoleState, done: int) -> int:
+    def choose_move(self, state: ConsoleState, previous_move: int) -> int:
         """Return the next move: UP, DOWN or STILL.
 
         Args:
             state: The values in the console's memory now.
-            done: The move that was really made in the previous step, by the teacher or the student.
+            previous_move: The move in the previous step, chosen by the teacher or the student.
         """
         comes, paddle = self.is_approaching(state), float(self.last.paddle)
         for _ in range(2):
             paddle += (self._stick - paddle) / 2.0
-            self._stick = min(max(self._stick + done * STICK / 2.0, HIGHEST), LOWEST)
+            self._stick = min(max(self._stick + previous_move * STICK / 2.0, HIGHEST), LOWEST)
         self._stick += CORRECTION * (state.paddle - paddle)
         self.last = state
         if not comes or state.x < self.aim.begin or self.aim.target == LOWEST:
@@ -139,36 +139,36 @@ class PongTeacher:
         self._console: ALEInterface = env.console
 
     def start_episode(self) -> None:
-        """Start a game."""
+        """Prepare for a new game, with a new player."""
         self._player = PongPlayer(ConsoleState.from_console(self._console))
         self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
         """Return the action for the console's current state, one-hot as (6,) float32."""
         seen = ConsoleState.from_console(self._console)
-        done = _find_move(self._env.button)
+        previous_move = _convert_button_to_move(self._env.button)
         comes = self._player.is_approaching(seen)
-        if comes and done != self._last_move:
-            self._player.aim, _ = self._find_best_aim(self._player, seen, done, 1)
-        move = self._player.choose_move(seen, done)
+        if comes and previous_move != self._last_move:
+            self._player.aim, _ = self._find_best_aim(self._player, seen, previous_move, 1)
+        move = self._player.choose_move(seen, previous_move)
         self._last_move = move if comes else None
         action = np.zeros(6, np.float32)
         action[PLACES[move]] = 1.0
         return action
 
     def _find_best_aim(
-        self, player: PongPlayer, state: ConsoleState, done: int, leg: int
+        self, player: PongPlayer, state: ConsoleState, previous_move: int, hit_number: int
     ) -> tuple[PaddleAim, float]:
-        """Try several plans for the approaching ball on the console; return the best and its value.
+        """Try several plans for hitting the approaching ball, and return the best and its value.
 
-        A point is worth more the sooner it is scored, and a lost point costs less the later it
-        comes. Afterwards the console is set back to its state before the trials.
+        The plans are tried on the console, which is then set back to its state before the trials.
+        The value of a plan is explained at `_play_with_aim`.
 
         Args:
-            player: The player before the return.
+            player: The player, whose earlier plan is tried first.
             state: The values in the console's memory now.
-            done: The move that was made in the previous step.
-            leg: The number of the return (a hit of the ball by the paddle), 1 for the next one.
+            previous_move: The move that was made in the previous step.
+            hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
         here, arrives = self._console.cloneState(), self._predict_arrival(player.last, state)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
@@ -176,15 +176,15 @@ class PongTeacher:
             PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
             -1.0,
         )
-        for begin in BEGINS if leg == 1 else BEGINS[:1]:
+        for begin in BEGINS if hit_number == 1 else BEGINS[:1]:
             for aim in sorted((PaddleAim(one, begin) for one in near), key=player.aim.__ne__):
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._evaluate_aim(tried, state, done, leg)
+                value = self._play_with_aim(tried, state, previous_move, hit_number)
                 if value > best[1]:
                     best = aim, value
-                if value == 1.0 / leg:
+                if value == 1.0 / hit_number:
                     break
             if best[1] > 0.0:
                 break
@@ -192,7 +192,9 @@ class PongTeacher:
         return best
 
     def _predict_arrival(self, last: ConsoleState, state: ConsoleState) -> float:
-        """Return the row of the ball when it reaches the paddle.
+        """Return the row of the ball when it reaches the paddle's column.
+
+        The console plays ahead until then, and is set back afterwards.
 
         Args:
             last: The values in the console's memory one step before.
@@ -209,51 +211,55 @@ class PongTeacher:
         share = (CONTACT_X - last.x) / max(state.x - last.x, 1)
         return _reflect_row(last.y + share * (state.y - last.y))
 
-    def _evaluate_aim(self, player: PongPlayer, state: ConsoleState, done: int, leg: int) -> float:
-        """Return the value of a player's plan.
+    def _play_with_aim(
+        self, player: PongPlayer, state: ConsoleState, previous_move: int, hit_number: int
+    ) -> float:
+        """Carry out a player's plan on the console, and return its value.
 
-        It is the value of a point if the return scores or loses one, else the value of the next
-        return.
+        The value is 1 / hit_number if the player scores a point, and -1 / hit_number if the player
+        loses one. If the opponent hits the ball back, it is the value of the best plan for the next
+        hit. It is 0 after the last hit that is tried, or if a hit takes too many steps.
 
         Args:
             player: The player with its plan.
             state: The values in the console's memory now.
-            done: The move that was made in the previous step.
-            leg: The number of the return (a hit of the ball by the paddle), by which the value of a
-                point is divided.
+            previous_move: The move that was made in the previous step.
+            hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
         away = False
         for _ in range(LONGEST_RETURN):
-            done = player.choose_move(state, done)
-            if points := self._play_step(done):
-                return points / leg
+            previous_move = player.choose_move(state, previous_move)
+            if points := self._play_step(previous_move):
+                return points / hit_number
             state = ConsoleState.from_console(self._console)
             comes = player.is_approaching(state)
             if away and comes:
                 return (
-                    self._find_best_aim(player, state, done, leg + 1)[1] if leg < RETURNS else 0.0
+                    self._find_best_aim(player, state, previous_move, hit_number + 1)[1]
+                    if hit_number < RETURNS
+                    else 0.0
                 )
             away = away or not comes
         return 0.0
 
     def _play_step(self, move: int) -> float:
-        """Play a step with this move and return the points."""
+        """Play a step with this move on the console: return the points won less those lost."""
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
 def _reflect_row(y: float) -> float:
-    """Return the row of a ball after reflections from the upper and the lower wall.
+    """Return the row of a ball that the upper and the lower wall reflect.
 
     Args:
-        y: The row where it would be if there were no walls.
+        y: The row where the ball would be if there were no walls.
     """
     span = BOTTOM - TOP
     along = (y - TOP) % (2.0 * span)
     return TOP + min(along, 2.0 * span - along)
 
 
-def _find_move(button: Action) -> int:
-    """Return the move of a button: UP, DOWN or STILL."""
+def _convert_button_to_move(button: Action) -> int:
+    """Return the paddle's move, UP, DOWN or STILL, under a button of the console."""
     if button in (Action.RIGHT, Action.RIGHTFIRE):
         return UP
     return DOWN if button in (Action.LEFT, Action.LEFTFIRE) else STILL
