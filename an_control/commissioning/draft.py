@@ -257,9 +257,9 @@ def _draft_commands(
         namespace: The robot's namespace, which is left out of topic names.
 
     Returns:
-        A pair for each command message. The first part has a triple for each YAML line about the
-        topic and the message type: key, value and comment. The second part is the list of the
-        actuators, each with a comment.
+        A pair (YAML lines, actuators) for each command message. Each YAML line is (key, value,
+        comment), such as ("topic", "joint_commands", "heard by /motors"). Each actuator has a
+        comment.
     """
     found: list[CommandDraft] = []
     base_first = not any(one.joints for one in topics)

@@ -382,7 +382,7 @@ class Watchdog:
         self.begun, self.tripped = True, False
 
     def send_safe_if_due(self, now_s: float) -> float:
-        """Send the safe command if it is due. Return the seconds until the next check.
+        """Send the safe command if it is due; return the seconds until this must be called again.
 
         Args:
             now_s: The time in seconds, by the steady clock.

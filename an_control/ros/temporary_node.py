@@ -49,10 +49,10 @@ def disable_shared_memory() -> Iterator[None]:
 
 
 def _find_udp_variables() -> dict[str, str]:
-    """Return the environment variables that restrict Fast DDS to UDP.
+    """Return the environment variables that restrict Fast DDS to UDP, as names and values.
 
-    They leave unchanged which other machines are discovered. The result is {} if nothing has to be
-    changed.
+    With these variables the same machines are discovered as without them. The result is {} for
+    another middleware, or if the user has configured Fast DDS already.
     """
     fast_dds = rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps")
     if not fast_dds or any(os.environ.get(name) for name in CHOSEN):

@@ -74,11 +74,14 @@ class CommandHandlers:
             return await self._read_node_parameters(graph, new=new)
 
     async def _read_node_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Do the work of `read_robot_parameters`, which lets no command run meanwhile.
+        """Read the parameters of the robot's nodes, while no command of the page is carried out.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node was just found, so that its wiring is that of its file.
+            new: Whether the policy node was just found. Its wiring then counts as not yet rewired.
+
+        Returns:
+            False if a node did not answer, so that nothing was changed.
         """
         policy = graph.policy
         try:

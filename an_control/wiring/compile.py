@@ -328,9 +328,9 @@ class Sources:
     def _make_feed(self, source: SourceConfig, wiring: Wiring, previous: Sources | None) -> Feed:
         """Return the runtime object of a source, with its state from an earlier wiring.
 
-        If nothing but the source's topic has changed, its readers are used again. If the wiring has
-        a channel id with a `*`, new readers are made in any case, because the ids that one source
-        makes for its `*` must not be used by another.
+        If nothing but the source's topic has changed, its readers are used again. They are not if
+        the wiring has any channel id with a `*`: the messages of each source then make further
+        ids, no id may occur twice, and readers remember the ids that they have made.
 
         Args:
             source: Settings of the source.

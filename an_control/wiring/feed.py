@@ -131,14 +131,14 @@ class ReceivedMessages:
 
 
 class KeptMessages:
-    """The newest message that was read of each shape, in the order in which they were read.
+    """The last messages that were read from a source, kept so that they can be read again.
 
-    Two messages have the same shape if they have the same element names and array lengths. The
-    messages are kept so that they can be read again.
+    Of all messages with the same element names and array lengths (the shape), the newest is kept.
 
     Args:
         readers: The source's readers.
-        names: Readers of the lists of names that `readers` use.
+        names: Readers of the name lists in a message (such as `JointState.name`) by which `readers`
+            find their elements.
     """
 
     def __init__(self, readers: Iterable[Reader], names: Sequence[MessageNames]) -> None:

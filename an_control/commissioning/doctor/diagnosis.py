@@ -748,10 +748,11 @@ class _Search:
         return rest >= self._settings.min_gain and lost <= share * np.maximum(blocks, 0.0).sum()
 
     def _is_behaviour_unexpected(self, mean_excess: float) -> bool:
-        """Return whether the model does not expect what this robot does, as after a fall.
+        """Return whether the robot does something that the model never learned, such as lie fallen.
 
         Args:
-            mean_excess: Mean nats by which a tick costs more than in the model's validation.
+            mean_excess: Mean nats by which the readings of a tick are less likely than those in the
+                model's validation.
         """
         return mean_excess > self._settings.misfit * len(self._recording.ids)
 

@@ -136,13 +136,14 @@ class ScorePlayer:
         """Counter of the episodes that failed, which are left out of the rows."""
 
     def select_meaningful_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the further rows of the table that say something about this task, to be played.
+        """Return the rows of the table of scores that are still to be played for this task.
 
-        Rows with missing channels need enough channels. Rows in which signals are permuted again
-        and again need long episodes.
+        Rows with missing channels are left out if the task has few channels. Rows in which signals
+        are permuted again and again are left out if the task's episodes are short.
 
         Args:
-            rows: The rows of the random policy and the teacher, whose episodes have been played.
+            rows: The table's first two rows, of the random policy and the teacher, already played.
+                The teacher's row says how long episodes are.
         """
         steps = rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
