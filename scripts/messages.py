@@ -37,7 +37,14 @@ arguments."""
 
 
 class Message(NamedTuple):
-    """One text that a user may see, with its file, line and kind (one of `KINDS`)."""
+    """One text that the program may show to a user, such as an error or a help text.
+
+    Attributes:
+        file: Path of the module that contains the text.
+        line: Line number of the text.
+        kind: Kind of the text, one of `KINDS`.
+        text: The text.
+    """
 
     file: str
     line: int
@@ -46,7 +53,7 @@ class Message(NamedTuple):
 
 
 def find_messages(paths: Sequence[Path]) -> list[Message]:
-    """Return the messages in these files and folders, sorted by file and line."""
+    """Return the texts that users may see in these files and folders, by file and line."""
     found: set[Message] = set()
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
@@ -56,7 +63,7 @@ def find_messages(paths: Sequence[Path]) -> list[Message]:
 
 
 class _Reader:
-    """Finder of the messages in one module.
+    """Finder of the messages (texts that users may see) in one module.
 
     Args:
         file: Path of the module, for the messages.
@@ -73,7 +80,7 @@ class _Reader:
                         self._constants[target.id] = node.value
 
     def read(self) -> Iterator[Message]:
-        """Yield the messages (texts that users may see) of the module, some more than once."""
+        """Yield the messages (texts that users may see) in the module, some more than once."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
                 yield from self._read_call(node)
@@ -111,7 +118,7 @@ class _Reader:
                 yield from self._make_messages("help", self._find_texts(one.value))
 
     def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Message]:
-        """Yield the messages of a function that makes a diagnostics status or returns texts."""
+        """Yield the messages that a function puts into a diagnostics status or returns as texts."""
         body = [node for part in function.body for node in ast.walk(part)]
         calls = {_find_function_name(node.func) for node in body if isinstance(node, ast.Call)}
         if calls & {"_make_status", "DiagnosticStatus"}:
@@ -145,7 +152,7 @@ class _Reader:
                     yield from self._find_sentences(kinds[owner.id], node.args[0])
 
     def _find_sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
-        """Yield messages of a kind from the texts of more than one word in an expression.
+        """Yield a message for each text of more than one word in an expression.
 
         Args:
             kind: Kind of the messages, one of `KINDS`.
@@ -167,9 +174,9 @@ class _Reader:
                 yield Message(self._file, line, kind, " ".join(text.split()))
 
     def _find_literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield line number and text of the literals that a syntax node assigns or passes.
+        """Yield line number and text of texts that a syntax node puts into a diagnostics status.
 
-        Literals that are keys are included.
+        They are assigned values, keys of dicts, and arguments of `append` or `_make_status`.
         """
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
@@ -199,11 +206,9 @@ class _Reader:
                 yield from self._find_texts(*_find_text_parts(node))
 
     def _format_text(self, node: ast.expr) -> str | None:
-        """Return the text of a string literal, an f-string or a sum of these.
+        """Return the text of a string literal, an f-string or a sum of these; None for other nodes.
 
-        Values that an f-string inserts appear as their names in braces.
-
-        The result is None if the expression is not a text literal.
+        Values that an f-string inserts appear as their source code in braces.
         """
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
@@ -222,7 +227,7 @@ class _Reader:
 
 
 def _find_text_parts(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of an expression that may hold texts, such as the arguments of a call."""
+    """Return the subexpressions that may contain texts, such as the arguments of a call."""
     if isinstance(node, ast.Call):
         parts = [*node.args, *(one.value for one in node.keywords)]
         return [*parts, node.func.value] if isinstance(node.func, ast.Attribute) else parts
@@ -234,12 +239,12 @@ def _find_text_parts(node: ast.expr) -> list[ast.expr]:
 
 
 def _format_expression(part: ast.expr) -> str:
-    """Return the source code of an expression, which stands as a value in a formatted text."""
+    """Return the source code of an expression, or of the value that an f-string inserts."""
     return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ast.unparse(part)
 
 
 def _find_variable_names(node: ast.AST) -> set[str]:
-    """Return the names of the variables that a part of the code uses."""
+    """Return the names of the variables in a syntax tree node."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
@@ -251,7 +256,7 @@ def _find_function_name(function: ast.expr) -> str:
 
 
 def _find_table_texts(table: ast.expr) -> Iterator[ast.expr]:
-    """Yield the help texts in a dict: its values, the final elements of tuples among them."""
+    """Yield the help texts in a dict: its values, or their final elements if they are tuples."""
     if isinstance(table, ast.Dict):
         for value in table.values:
             yield from _find_table_texts(value)

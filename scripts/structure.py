@@ -250,7 +250,7 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
 
 
 def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports that do not follow from others.
+    """Return the imports between rooms without those that other imports imply.
 
     For example, if a imports b, and b imports c, then the import of c by a is left out.
 
@@ -274,7 +274,7 @@ def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _compute_depths_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor (level in the picture) of each room, without imports that close a cycle.
+    """Return the floor (level in the picture) of each room, leaving out imports in a cycle.
 
     Args:
         graph: Names of the imported rooms, by room.

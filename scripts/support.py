@@ -79,7 +79,7 @@ def describe_misfit(ros):
 
 
 def find_pybullet_origin():
-    """Yield where PyBullet comes from for this interpreter: "wheel" or "source"."""
+    """Yield one word: whether PyBullet is installed for this interpreter as "wheel" or "source"."""
     yield "wheel" if "{}.{}".format(*sys.version_info) in PYBULLET else "source"
 
 
@@ -92,7 +92,10 @@ def format_matrix():
 
 
 def list_ci_legs():
-    """Yield for each system that CI tests its CPython, its ROS= for `make` and the check."""
+    """Yield a line for each system that CI tests, such as "3.12 jazzy" and the name of the check.
+
+    The words are the version of CPython, the value of the variable ROS= of `make`, and the check.
+    """
     for ros in ("kilted", "jazzy"):
         for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
             if cell in LEGS:
@@ -103,7 +106,7 @@ def main(words):
     """Print what the command line asks for, and return the exit status.
 
     Args:
-        words: Arguments of the command line: matrix, legs, pybullet, or fits and a value of ROS=.
+        words: The command line: "matrix", "legs" or "pybullet"; or "fits" and a value of ROS=.
     """
     if words[0] == "fits":
         reason = describe_misfit(words[1])

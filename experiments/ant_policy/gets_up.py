@@ -56,11 +56,11 @@ class Reflex:
 
     @classmethod
     def from_weights(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
-        """Create a reflex from the weights of a candidate.
+        """Create a reflex from the numbers that describe a candidate of the search.
 
         Args:
-            numbers: For each action the weights of the readings that the reflex uses, and then a
-                constant.
+            numbers: For each action the unscaled weights of the readings that the reflex uses, and
+                then a constant.
             channels: The ids of the readings.
             actions: The number A of actions.
         """
@@ -86,7 +86,10 @@ def _find_used_readings(channels: list[str]) -> list[int]:
 
 
 def _compute_weight_scale(channels: list[str]) -> np.ndarray:
-    """Return the factors from the numbers that are searched for to the weights of one action."""
+    """Return the factors by which a candidate's numbers for one action become weights.
+
+    There is a factor for each reading that the reflex uses, and one for the constant.
+    """
     names = [channels[place] for place in _find_used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])
@@ -109,14 +112,14 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, numbers: np.ndarray) -> Reflex:
-        """Create the reflex that has `numbers` as its weights."""
+        """Create the reflex of a candidate of the search; see `Reflex.from_weights`."""
         return Reflex.from_weights(numbers, self._channels, self._actions)
 
     def measure_return(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
-        """Return the mean return of a candidate over several starts.
+        """Return a candidate's mean return over several starts, less penalties for failures.
 
         Args:
-            numbers: The weights of the candidate.
+            numbers: The numbers that describe the candidate; see `Reflex.from_weights`.
             seeds: The seeds of the starts.
             noise: The standard deviation of noise on the actions.
         """
@@ -124,10 +127,10 @@ class Trials:
         return float(np.mean([self._play_trial(reflex, int(seed), noise) for seed in seeds]))
 
     def _play_trial(self, reflex: Reflex, seed: int, noise: float) -> float:
-        """Play one trial and return its return, less penalties for a fall and for staying down.
+        """Play one trial and return its return, less penalties for a fall and for not getting up.
 
         Args:
-            reflex: Acts while the Ant lies on the ground.
+            reflex: Acts while the Ant lies on the ground; the teacher acts afterwards.
             seed: The seed of the start.
             noise: The standard deviation of noise on the actions.
         """
@@ -149,7 +152,7 @@ class Trials:
 
 
 def search_reflex(trials: Trials, seed: int) -> Reflex:
-    """Search for a reflex: the best of `CANDIDATES` random ones, improved by CMA-ES.
+    """Search for a reflex that gets the Ant up: the best of random candidates, improved by CMA-ES.
 
     Args:
         trials: Measures the return of a candidate.
@@ -182,12 +185,17 @@ def search_reflex(trials: Trials, seed: int) -> Reflex:
 
 
 def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
-    """Return the arrays of a network that switches between a reflex and a teacher.
+    """Return the weights of one network that acts like the reflex or like the teacher.
+
+    It acts like the reflex while the reading of the torso's height is below `LYING`.
 
     Args:
         layers: For each layer of the teacher a pair: weight and bias. Two layers are hidden.
-        reflex: Acts while the channel `height` reads less than `LYING`.
+        reflex: The reflex.
         height: The index of the channel that reads the height of the torso.
+
+    Returns:
+        The arrays by their names in a model file.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]

@@ -33,7 +33,7 @@ PAGE = (*SIMULATED, "an_control/view", "experiments/live_page")
 
 @dataclass(frozen=True)
 class FigureCommand:
-    """A command line, and the column of the table that it fills."""
+    """A command line that makes a figure, or fills one column of its table."""
 
     command: str
     """Command line as in a shell, in the root of a clone."""
@@ -44,7 +44,7 @@ class FigureCommand:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A table or picture of a page, and all that it depends on."""
+    """A table or picture of results on a page, with the commands, models and code that make it."""
 
     page: str
     """Path of the page from the root of the repository."""
@@ -73,7 +73,7 @@ class PageFigure:
 
     @property
     def is_filled(self) -> bool:
-        """Return whether the figure is written by its commands alone, with no text by hand."""
+        """Return whether the commands write the whole figure, so that nothing is copied by hand."""
         return (
             self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
         )
@@ -101,7 +101,7 @@ def make_card_entry(
     column: int = 1,
     alone: str = "",
 ) -> PageFigure:
-    """Return the entry of the results table on a model's card.
+    """Return the registry's entry for the table of results on a model's card.
 
     Args:
         model: The name of the model.
@@ -110,8 +110,8 @@ def make_card_entry(
         protocols: The disturbances of the evaluation.
         options: Further options of `an-control evaluate`.
         column: The index of the column with the returns.
-        alone: The disturbances under which the policy is also evaluated without its monitor; "" for
-            none.
+        alone: The disturbances under which the policy is also evaluated without its monitor, for
+            the column after that one; "" for none.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -125,7 +125,7 @@ def make_card_entry(
 
 
 def make_table_entry(table: PageTable) -> PageFigure:
-    """Return the entry of a table that an experiment writes between marks in a page."""
+    """Return the registry's entry for a table that an experiment writes between marks in a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
     return PageFigure(
@@ -147,7 +147,7 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the entry of a picture.
+    """Return the registry's entry for a picture on a page.
 
     Args:
         page: The path of the page.

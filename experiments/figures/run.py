@@ -40,7 +40,7 @@ DECIMALS = re.compile(r"-?\d+\.?(\d*)")
 
 
 def read_made_figures() -> dict[str, Any]:
-    """Return the record of each figure that was made, by its name."""
+    """Return the records of how figures were made (date, commit, hashes of inputs), by name."""
     return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
 
 
@@ -60,7 +60,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
 def describe_figure(
     figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
 ) -> str:
-    """Return the text about a figure for the list of figures.
+    """Return the lines about a figure that are printed in the list of figures.
 
     Args:
         figure: The figure.
@@ -77,12 +77,10 @@ def describe_figure(
 
 
 def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
-    """Return a table's lines, filled with the results of an evaluation.
+    """Return a table's lines with new results of an evaluation in place of the old ones.
 
-    Each row names the protocol (disturbance) whose results it gets.
-
-    The returns keep the number of digits that they have. Columns that are called `episodes` and
-    `successes` are filled, too.
+    Each row names the protocol (disturbance) whose results it gets. The number of decimals is that
+    of the old result. The columns with the titles `episodes` and `successes` are filled, too.
 
     Args:
         rows: The lines of the table.
@@ -121,9 +119,11 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
 
 
 def run_command(one: FigureCommand, results: Path) -> int:
-    """Run a command and return the exit status.
+    """Run a command of a figure and return the exit status.
 
-    The rows of an evaluation are also written to the file `results` as JSON.
+    Args:
+        one: The command.
+        results: The JSON file to which an evaluation writes its results.
     """
     program, *rest = shlex.split(one.command)
     programs = {
@@ -136,7 +136,7 @@ def run_command(one: FigureCommand, results: Path) -> int:
 
 
 def read_rows(results: Path) -> dict[str, Any]:
-    """Return the rows of an evaluation by their protocol."""
+    """Return the results in an evaluation's JSON file, by protocol (disturbance)."""
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
@@ -161,15 +161,14 @@ def make_figure(figure: PageFigure) -> int:
 
 
 def record_made_figures(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
-    """Record that figures were made now from the work tree, or earlier at a commit.
+    """Write to the file of records that figures were made, with the hashes of their inputs.
 
-    The returns of a figure's first episodes are recorded, too, if its inputs are those of the work
-    tree.
+    If the work tree has these inputs, the first episodes are repeated and their returns recorded.
 
     Args:
         figures: The figures.
-        commit: The commit.
-        at_commit: Whether the inputs are those of the commit, not of the work tree.
+        commit: The commit at which they were made.
+        at_commit: Whether to hash the inputs as they are in the commit, not in the work tree.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current
@@ -187,9 +186,9 @@ def record_made_figures(figures: Sequence[PageFigure], commit: str, *, at_commit
 
 
 def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
-    """Repeat the first episodes of stale figures; return how many are still stale.
+    """Repeat the first episodes of those figures that are stale; return how many remain stale.
 
-    Those whose returns are the same to the last bit are recorded as fresh.
+    A figure whose returns are as before to the last bit is recorded as fresh.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
@@ -212,7 +211,13 @@ def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
 def _find_differences(
     figure: PageFigure, record: Mapping[str, Any], inputs: Mapping[str, str]
 ) -> list[str]:
-    """Return why a figure cannot be shown to hold by its first episodes; empty if it holds."""
+    """Repeat a figure's first episodes, and return the reasons why it remains stale; [] if none.
+
+    Args:
+        figure: The figure.
+        record: The record of how it was made.
+        inputs: The current hashes of its inputs, by name.
+    """
     if not list_evaluations(figure):
         return ["it does not consist of evaluations; make it again"]
     if "first returns" not in record:
@@ -223,7 +228,11 @@ def _find_differences(
 
 
 def write_made(made: Mapping[str, Any]) -> None:
-    """Write the records of the figures that are in the registry."""
+    """Write the file of records, without figures that are no longer in the registry.
+
+    Args:
+        made: The records of how figures were made, by name.
+    """
     known = {one.name for one in FIGURES}
     kept = {name: made[name] for name in sorted(made) if name in known}
     write_file(MADE, json.dumps(kept, indent=1) + "\n")
@@ -262,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make_figures(figures: Sequence[PageFigure]) -> int:
-    """Make figures one after the other and return the exit status of the final one that ran."""
+    """Make and record figures until one fails, and return the exit status."""
     for figure in figures:
         if status := make_figure(figure):
             return status

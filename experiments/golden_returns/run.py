@@ -39,10 +39,9 @@ NAME = (
 
 
 def make_clean_environment() -> dict[str, str]:
-    """Return this process's environment variables without changes by PyPI's ROS 2 packages.
+    """Return this process's environment variables, without those that PyPI's ROS 2 packages set.
 
-    These packages restart Python with the paths of their own libraries; another interpreter needs
-    other paths.
+    They set the paths of libraries for this interpreter; another interpreter needs other paths.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -51,7 +50,7 @@ def make_clean_environment() -> dict[str, str]:
 
 
 def format_versions(python: str) -> str:
-    """Return the versions that an interpreter has of CPython and ROS 2, such as "3.11 Kilted"."""
+    """Return the versions of CPython and ROS 2 of an interpreter, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
         env=make_clean_environment(),

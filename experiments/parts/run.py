@@ -190,9 +190,12 @@ def _format_error(error: float) -> str:
 
 
 def evolve_teacher(out: Path) -> None:
-    """Evolve an MLP, whose channels have a fixed order, in the folder `out`.
+    """Evolve the teacher, an MLP that needs its channels in order, in a folder.
 
     It takes about five minutes of one core.
+
+    Args:
+        out: The folder.
     """
     run_an_control(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),

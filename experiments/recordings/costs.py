@@ -35,7 +35,7 @@ COMMANDED_S = [0.0]
 
 
 def time_published_commands() -> None:
-    """Make nodes store the time of each command that they publish in COMMANDED_S."""
+    """Change rclpy so that COMMANDED_S holds the thread's CPU time at the newest command."""
     from rclpy.publisher import Publisher
 
     publish = Publisher.publish
@@ -89,10 +89,12 @@ class MeasuredNode:
         command, in which notes for the recording become messages."""
 
     def tick(self, messages: dict[str, Any]) -> None:
-        """Pass the messages of one tick to the node, of which the final one makes the node act.
+        """Pass the messages of one tick to the node, and measure the CPU time that it takes.
+
+        The node acts when it has got the last of the messages.
 
         Args:
-            messages: A mapping from topic to message.
+            messages: The message of each topic.
         """
         begin_s = time.thread_time()
         for topic, message in messages.items():
@@ -101,7 +103,9 @@ class MeasuredNode:
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
     def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
-        """Make a block of ticks (control steps) at the Ant's rate, then let the writing finish.
+        """Run some ticks (control steps) at the Ant's rate, wait until recording has caught up.
+
+        The CPU time of the process is stored in `cpu_s`.
 
         Args:
             rows: For each tick the serialized messages by topic.
@@ -163,12 +167,12 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
 
 
 def measure_costs(blocks: int) -> dict[str, Any]:
-    """Measure the CPU time of nodes with each kind of recording.
+    """Measure the CPU time of a policy node with each kind of recording, and without.
 
-    The nodes take turns, in each of which one node makes `BLOCK_TICKS` ticks (control steps).
+    The nodes take turns: each runs a block of `BLOCK_TICKS` ticks (control steps), then the next.
 
     Args:
-        blocks: The number of turns of each node that are measured.
+        blocks: The number of blocks of each node that are measured.
 
     Returns:
         A dict. "ticks" is the number of ticks of each node. "kinds" holds a dict of figures for
@@ -252,9 +256,11 @@ def print_costs(results: dict[str, Any]) -> None:
 
 
 def measure_memory(seconds: float) -> dict[str, Any]:
-    """Return how much memory the black box of the walking Ant needs after some seconds.
+    """Measure how much memory the black box of the policy node needs for some seconds of the Ant.
 
-    The result has the measured and the node's own figure in MiB, and the number of kept messages.
+    Returns:
+        The number of messages in the black box, the memory that was measured, and the memory
+        according to the node itself, in MiB, by name.
     """
     import tracemalloc
 
@@ -295,9 +301,9 @@ def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> in
     """Measure the costs, print them, and return the exit status.
 
     Args:
-        blocks: The number of turns of each node that are measured; see `measure_costs`.
+        blocks: The number of blocks of each node that are measured; see `measure_costs`.
         path: The JSON file to write; None for none.
-        memory: Whether to measure the memory of the black box.
+        memory: Whether to measure the memory of the black box, and not the CPU time.
     """
     found = measure_memory(30.0) if memory else measure_costs(blocks)
     if memory:

@@ -97,13 +97,14 @@ def _estimate_playing_time(costs: GenerationCosts, workers: int) -> tuple[float,
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure what a task costs with the policy of Tang & Ha 2021.
-
-    The result has these costs, and the estimated durations for several numbers of workers.
+    """Measure what a generation of evolution costs with the policy of Tang & Ha 2021.
 
     Args:
         task: The task.
         seconds: Seconds for each measurement.
+
+    Returns:
+        These costs, and the estimated durations for several numbers of workers, by name.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)
@@ -142,7 +143,7 @@ def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
 
 
 def _measure_optimiser_s(size: int) -> float:
-    """Return the seconds of a generation that CMA-ES takes for this number of parameters."""
+    """Return the seconds that CMA-ES itself takes in a generation, for `size` parameters."""
     rng = np.random.default_rng(0)
     optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
     begin = time.perf_counter()

@@ -78,7 +78,7 @@ class StudentComparison:
 
     @property
     def kept_results_path(self) -> Path:
-        """The file in which the results of all seeds are kept."""
+        """The file in the repository with the results of all seeds."""
         return ROOT / f"experiments/students/{self.task}.json"
 
     @property
