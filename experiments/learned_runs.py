@@ -71,7 +71,7 @@ def evaluate_run(
     )
 
 
-def start_run(run: Path, settings: Settings) -> bool:
+def prepare_run(run: Path, settings: Settings) -> bool:
     """Prepare a run: write its settings to its folder, unless the run is finished.
 
     Args:
@@ -117,7 +117,7 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
     return found
 
 
-def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
+def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
     """Write the results that `read_results` returns to the results file, and return them."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)

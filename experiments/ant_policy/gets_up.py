@@ -55,18 +55,18 @@ class Reflex:
     matrix: np.ndarray
 
     @classmethod
-    def from_weights(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
+    def from_weights(cls, numbers: np.ndarray, channels: list[str], action_count: int) -> Reflex:
         """Create a reflex from the numbers that describe a candidate of the search.
 
         Args:
             numbers: For each action the unscaled weights of the readings that the reflex uses, and
                 then a constant.
             channels: The ids of the readings.
-            actions: The number A of actions.
+            action_count: The number A of actions.
         """
-        matrix = np.zeros((actions, len(channels) + 1))
+        matrix = np.zeros((action_count, len(channels) + 1))
         matrix[:, [*_find_used_readings(channels), -1]] = numbers.reshape(
-            actions, -1
+            action_count, -1
         ) * _compute_weight_scale(channels)
         return cls(matrix)
 
@@ -184,7 +184,9 @@ def search_reflex(trials: Trials, seed: int) -> Reflex:
     return trials.make_reflex(evolution.mean)
 
 
-def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
+def join_reflex_and_teacher(
+    layers: Layers, reflex: Reflex, height_index: int
+) -> dict[str, np.ndarray]:
     """Return the weights of one network that acts like the reflex or like the teacher.
 
     It acts like the reflex while the reading of the torso's height is below `LYING`.
@@ -192,7 +194,7 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
     Args:
         layers: For each layer of the teacher a pair: weight and bias. Two layers are hidden.
         reflex: The reflex.
-        height: The index of the channel that reads the height of the torso.
+        height_index: The index of the channel that reads the height of the torso.
 
     Returns:
         The arrays by their names in a model file.
@@ -200,7 +202,7 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]
     actions, units = len(matrix), len(second)
-    at = np.eye(first.shape[1])[height]
+    at = np.eye(first.shape[1])[height_index]
     below, above = -STEEP * at, STEEP * at
     level = STEEP * LYING
     # The last three units: depth below LYING (scaled), the same less 1, and height above LYING.
@@ -242,7 +244,7 @@ def main() -> None:
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
     channels = list(model.task.channels)
     reflex = search_reflex(Trials(env, teacher, channels), given.seed)
-    arrays = join_networks(teacher.layers, reflex, channels.index("height"))
+    arrays = join_reflex_and_teacher(teacher.layers, reflex, channels.index("height"))
     assert isinstance(model.sizes, MlpSizes)
     head = [len(arrays[f"head.{number}.bias"]) for number in range(2)]
     sizes = replace(model.sizes, head=head)

@@ -207,7 +207,7 @@ class Robot:
                         seen[present],
                         tuple(name for name, there in zip(self.ids, present, strict=True) if there),
                     )
-                sent = self._make_command(action, repaired)
+                sent = self._convert_action_to_own_wiring(action, repaired)
                 if ticks is None or len(raws) < ticks:
                     raws.append(raw)
                     actions.append(sent)
@@ -244,7 +244,7 @@ class Robot:
         values = np.clip(values, *self.clip.T)
         return values, ~np.isnan(values)
 
-    def _make_command(self, action: np.ndarray, repaired: Any) -> np.ndarray:
+    def _convert_action_to_own_wiring(self, action: np.ndarray, repaired: Any) -> np.ndarray:
         """Return the action with which the robot's own wiring sends the commands of a repaired one.
 
         Args:

@@ -78,7 +78,7 @@ class SourceTree:
         if (name, imports) not in self._hashes:
             data = self._files[name]()
             if name.endswith(".py"):
-                data = _keep_imports(data) if imports else _keep_statements(data)
+                data = _extract_imports(data) if imports else _strip_comments_and_docstrings(data)
             self._hashes[name, imports] = _shorten_hash(data)
         return self._hashes[name, imports]
 
@@ -95,7 +95,7 @@ def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
     return hashes
 
 
-def _keep_statements(source: bytes) -> bytes:
+def _strip_comments_and_docstrings(source: bytes) -> bytes:
     """Return the source text of a module without comments, docstrings and blank lines.
 
     Args:
@@ -113,7 +113,7 @@ def _keep_statements(source: bytes) -> bytes:
     return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
 
 
-def _keep_imports(source: bytes) -> bytes:
+def _extract_imports(source: bytes) -> bytes:
     """Return the import statements of a module, sorted, as text.
 
     Args:

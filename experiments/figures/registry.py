@@ -72,7 +72,7 @@ class PageFigure:
         return self.place.endswith((".png", ".gif"))
 
     @property
-    def is_filled(self) -> bool:
+    def is_written_by_commands(self) -> bool:
         """Return whether the commands write the whole figure, so that nothing is copied by hand."""
         return (
             self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
@@ -92,7 +92,7 @@ def format_evaluation_command(model: str, options: str, episodes: int, protocols
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
 
-def make_card_entry(
+def make_card_table_entry(
     model: str,
     code: tuple[str, ...],
     episodes: int,
@@ -290,7 +290,7 @@ FIGURES: tuple[PageFigure, ...] = (
         "100",
         models=("mobile_base",),
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant",
         ANT,
         100,
@@ -298,36 +298,36 @@ FIGURES: tuple[PageFigure, ...] = (
         options="",
         alone="reset reset+100 reset+25 reset,missing=0.25",
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_ppo",
         ANT,
         100,
         "reset reset+100 reset+25 reset,missing=0.1 reset,missing=0.25",
         column=2,
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_quick",
         ANT,
         100,
         "reset reset,noise=5,noise-sd=1 reset,missing=0.1 reset+100 reset+25",
         column=2,
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_teacher",
         ANT,
         100,
         "none none,delay=1 none,jitter=0.02 none,jitter=0.05 none,gain=0.6",
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_teacher_worn",
         ANT,
         100,
         "none none,gain=0.6 none,friction=0.5 none,mass=1.3 none,lag=0.5 none,delay=1",
     ),
-    make_card_entry(
+    make_card_table_entry(
         "cartpole", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+200 reset+100"
     ),
-    make_card_entry(
+    make_card_table_entry(
         "cartpole_reshuffle", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+100 reset+25"
     ),
     PageFigure(
@@ -389,7 +389,7 @@ WITHOUT_FIGURES: dict[tuple[str, str], str] = {
 TABLE_ROW = re.compile(r"^\|.*\|$")
 
 
-def find_tables(text: str) -> dict[str, list[str]]:
+def find_page_tables(text: str) -> dict[str, list[str]]:
     """Return the lines of each table of a page, by the heading above it or by its marked title.
 
     Raises:

@@ -53,7 +53,7 @@ def list_evaluations(figure: PageFigure) -> list[str]:
     return found
 
 
-def repeat_first_episodes(figure: PageFigure) -> dict[str, Returns]:
+def evaluate_first_episodes_of_figure(figure: PageFigure) -> dict[str, Returns]:
     """Evaluate the first episodes of a figure again, and return their returns by command line."""
     return {command: evaluate_first_episodes(command) for command in list_evaluations(figure)}
 

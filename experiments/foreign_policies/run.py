@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     task = read_model(MODELS / "ant.safetensors").task
     env = make_environment(task.environment, Units.from_task(task))
     taken = read_model(options.policy)
-    models = {"taken": taken, **_learn_or_read(taken, env, options.folder, options.updates)}
+    models = {"taken": taken, **_train_or_read_models(taken, env, options.folder, options.updates)}
     results: dict[str, Any] = {}
     if options.json.exists():
         results = json.loads(options.json.read_text(encoding="utf-8"))
@@ -80,14 +80,14 @@ def main(arguments: Sequence[str]) -> int:
             key = f"{name}/{protocol}/seed {options.seed}"
             if len(results.get(key, {}).get("returns", [])) >= options.episodes:
                 continue
-            returns = _play(model, env, protocol, options.episodes, options.seed)
-            results[key] = _summarise(returns)
+            returns = _play_episodes(model, env, protocol, options.episodes, options.seed)
+            results[key] = _summarise_returns(returns)
             print(key, {name: one for name, one in results[key].items() if name != "returns"})
             write_file(options.json, (json.dumps(results, indent=1) + "\n").encode())
     return 0
 
 
-def _play(
+def _play_episodes(
     model: Model, env: gymnasium.Env[Any, Any], protocol: str, episodes: int, seed: int
 ) -> list[float]:
     """Play episodes of a policy and return the sum of rewards of each.
@@ -105,7 +105,7 @@ def _play(
     return [round(one.total, 2) for one in played]
 
 
-def _summarise(returns: Sequence[float]) -> dict[str, Any]:
+def _summarise_returns(returns: Sequence[float]) -> dict[str, Any]:
     """Return mean, standard error and minimum of returns, with the returns themselves."""
     error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else 0.0
     return {
@@ -116,7 +116,7 @@ def _summarise(returns: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _learn_or_read(
+def _train_or_read_models(
     taken: Model, env: gymnasium.Env[Any, Any], folder: Path, updates: int
 ) -> dict[str, Model]:
     """Train the network that estimates missing channels twice, and return the model after each.
@@ -132,14 +132,22 @@ def _learn_or_read(
     Returns:
         The models by name: "learned once" and "learned twice".
     """
-    first = _keep(folder / "recorded_1.npz", lambda: _record_first(taken, env))
-    once = _train(folder / "learned_1.npz", taken, first, updates, 2e-3)
-    second = _keep(folder / "recorded_2.npz", lambda: _record_second(once, env))
-    twice = _train(folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3)
+    first = _read_or_record_episodes(
+        folder / "recorded_1.npz", lambda: _record_first_training_episodes(taken, env)
+    )
+    once = _train_or_read_network(folder / "learned_1.npz", taken, first, updates, 2e-3)
+    second = _read_or_record_episodes(
+        folder / "recorded_2.npz", lambda: _record_second_training_episodes(once, env)
+    )
+    twice = _train_or_read_network(
+        folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3
+    )
     return {"learned once": once, "learned twice": twice}
 
 
-def _record_first(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTrace]:
+def _record_first_training_episodes(
+    model: Model, env: gymnasium.Env[Any, Any]
+) -> list[EpisodeTrace]:
     """Record the episodes of the first training: with all channels, and with missing channels."""
     rng = np.random.default_rng(54)
     steps, missing = FIRST_MISSING
@@ -148,7 +156,9 @@ def _record_first(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTra
     return traces + record_episodes(env, driver, steps, rng)
 
 
-def _record_second(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTrace]:
+def _record_second_training_episodes(
+    model: Model, env: gymnasium.Env[Any, Any]
+) -> list[EpisodeTrace]:
     """Record the episodes of the second training: the first ticks, with missing channels.
 
     How such an episode starts decides much of its return.
@@ -164,7 +174,9 @@ def _record_second(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTr
     return traces
 
 
-def _keep(path: Path, record: Callable[[], list[EpisodeTrace]]) -> list[EpisodeTrace]:
+def _read_or_record_episodes(
+    path: Path, record: Callable[[], list[EpisodeTrace]]
+) -> list[EpisodeTrace]:
     """Return the episodes in a file; if there is no file, record the episodes and write it.
 
     Args:
@@ -183,7 +195,7 @@ def _keep(path: Path, record: Callable[[], list[EpisodeTrace]]) -> list[EpisodeT
         ]
 
 
-def _train(
+def _train_or_read_network(
     path: Path, model: Model, traces: Sequence[EpisodeTrace], updates: int, rate: float
 ) -> Model:
     """Return a model whose network for missing channels has been trained on these episodes.

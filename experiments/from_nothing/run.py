@@ -326,7 +326,7 @@ def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) ->
     for kind in task.kinds:
         curves = task.read_curves(folder, kind)
         for axes, column in ((by_time, 0), (by_steps, 1)):
-            _draw_band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
+            _draw_mean_and_range(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
     by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
     by_steps.set(title=task.name, xlabel="million steps")
     for axes in (by_time, by_steps):
@@ -334,7 +334,9 @@ def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) ->
     by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
 
 
-def _draw_band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
+def _draw_mean_and_range(
+    axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str
+) -> None:
     """Draw the mean and the range over runs of the best validation so far.
 
     A dot marks the end of the longest run. After the end of a shorter run its final value is used.

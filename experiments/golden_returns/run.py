@@ -38,7 +38,7 @@ NAME = (
 )
 
 
-def make_clean_environment() -> dict[str, str]:
+def make_variables_for_other_python() -> dict[str, str]:
     """Return this process's environment variables, without those that PyPI's ROS 2 packages set.
 
     They set the paths of libraries for this interpreter; another interpreter needs other paths.
@@ -53,7 +53,7 @@ def format_versions(python: str) -> str:
     """Return the versions of CPython and ROS 2 of an interpreter, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
-        env=make_clean_environment(),
+        env=make_variables_for_other_python(),
         capture_output=True,
         text=True,
         check=True,
@@ -74,7 +74,9 @@ def run_simulation(python: str, run: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
-        done = subprocess.run(command, env=make_clean_environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=make_variables_for_other_python(), capture_output=True, text=True
+        )
         if done.returncode:
             raise RuntimeError(
                 f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}"

@@ -50,7 +50,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 @contextmanager
 def run_simulation(*arguments: object) -> Iterator[Any]:
-    """Run `an-control sim` with these arguments while the `with` block runs; yield the simulation."""
+    """Run `an-control sim` with these arguments in a `with` block, which gets the simulation."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
@@ -145,7 +145,7 @@ class EpisodeReturns:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
-    def record_figures(self, figures: Mapping[str, float]) -> None:
+    def store_finished_return(self, figures: Mapping[str, float]) -> None:
         """Store the return of an episode that has just ended.
 
         Args:
@@ -203,8 +203,8 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
                 await slow.read_message()
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
-            p99.append(_read_tick_us(visitor))
-            returns.record_figures(visitor.newest.get("tick", {}).get("episode", {}))
+            p99.append(_get_tick_p99_us(visitor))
+            returns.store_finished_return(visitor.newest.get("tick", {}).get("episode", {}))
         slow.close()
         return {
             "drags": len(took_ms),
@@ -217,7 +217,7 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
         }
 
 
-def _read_tick_us(visitor: Any) -> float:
+def _get_tick_p99_us(visitor: Any) -> float:
     """Return the 99th percentile of the time of a policy's tick in us; NaN if it is not known.
 
     Args:
@@ -281,7 +281,9 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         progress = listener.take_newest_message("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
-            returns.record_figures({name: value for name, value in figures if value == value})
+            returns.store_finished_return(
+                {name: value for name, value in figures if value == value}
+            )
         await asyncio.sleep(0.2)
     listener.close()
     for ended in node, caller:

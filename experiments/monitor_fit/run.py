@@ -310,7 +310,7 @@ def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
     return file
 
 
-def iterate_table_cells(
+def list_table_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the policy, length of training, robot and monitor mode of every cell of the table.
@@ -345,7 +345,7 @@ def measure_missing_cells(
     left = True
     while left:
         left = False
-        for name, length, robot, monitor in iterate_table_cells(
+        for name, length, robot, monitor in list_table_cells(
             options.subjects, options.trained, options.robots
         ):
             key = f"{name}/{length}/{robot}"

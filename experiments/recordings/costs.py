@@ -34,7 +34,7 @@ COMMANDED_S = [0.0]
 """CPU time of the thread at the newest command of any node."""
 
 
-def time_published_commands() -> None:
+def patch_rclpy_to_time_commands() -> None:
     """Change rclpy so that COMMANDED_S holds the thread's CPU time at the newest command."""
     from rclpy.publisher import Publisher
 
@@ -88,7 +88,7 @@ class MeasuredNode:
         """CPU time of the thread in each whole tick, in seconds. It includes the work after the
         command, in which notes for the recording become messages."""
 
-    def tick(self, messages: dict[str, Any]) -> None:
+    def run_tick(self, messages: dict[str, Any]) -> None:
         """Pass the messages of one tick to the node, and measure the CPU time that it takes.
 
         The node acts when it has got the last of the messages.
@@ -102,7 +102,9 @@ class MeasuredNode:
         self.tick_s.append(time.thread_time() - begin_s)
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
-    def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
+    def run_ticks_of_block(
+        self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int
+    ) -> None:
         """Run some ticks (control steps) at the Ant's rate, wait until recording has caught up.
 
         The CPU time of the process is stored in `cpu_s`.
@@ -125,11 +127,11 @@ class MeasuredNode:
                 set_stamp(message.header.stamp, 10**18 + number * STEP_NS)
             next_s = max(next_s + STEP_S, time.monotonic() - 10 * STEP_S)
             time.sleep(max(0.0, next_s - time.monotonic()))
-            self.tick(messages)
+            self.run_tick(messages)
         time.sleep(REST_S)
         self.cpu_s.append(time.process_time() - begin_s)
 
-    def clear_times(self) -> None:
+    def discard_measured_times(self) -> None:
         """Remove all measured times, because caches were still cold when they were measured."""
         for one in self.cpu_s, self.command_s, self.tick_s:
             one.clear()
@@ -158,7 +160,9 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
         robot.fill_messages(10**17 + number * STEP_NS)
         row = {one.topic: serialize_message(one.message) for one in robot.sensor_topics}
         rows.append(row)
-        node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
+        node.run_tick(
+            {topic: deserialize_message(data, classes[topic]) for topic, data in row.items()}
+        )
         if node.node.last_command is not None:
             command.effort = node.node.last_command.tolist()
             robot.step(robot.commands.read_commands(command))
@@ -181,7 +185,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
     from an_control.system.priority import freeze_existing_objects
     from an_control_sim.process import initialise_ros
 
-    time_published_commands()
+    patch_rclpy_to_time_commands()
     with (
         initialise_ros(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
@@ -192,11 +196,11 @@ def measure_costs(blocks: int) -> dict[str, Any]:
         for block in range(blocks + WARM_BLOCKS):
             if block == WARM_BLOCKS:
                 for node in nodes:
-                    node.clear_times()
+                    node.discard_measured_times()
             begin = block * BLOCK_TICKS
             for place in range(len(nodes)):  # nobody is always the first to see new messages
                 node = nodes[(place + block) % len(nodes)]
-                node.run_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
+                node.run_ticks_of_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
         gc.unfreeze()
         recorder = nodes[1].node._recorder
         assert recorder is not None

@@ -98,7 +98,7 @@ def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentSt
     return [ExperimentStep(model, command), evaluation]
 
 
-def make_watched_steps(name: str, bag: str) -> list[ExperimentStep]:
+def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
     """Return the steps that train a policy and its monitor from one recording, and evaluate both.
 
     The policy needs its channels in order.
@@ -124,9 +124,9 @@ def make_watched_steps(name: str, bag: str) -> list[ExperimentStep]:
 WATCHED = f"{RUNS}/watched.safetensors"
 STEPS = (
     make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
-    *make_watched_steps("ordered", "teacher"),
+    *make_policy_and_monitor_steps("ordered", "teacher"),
     make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
-    *make_watched_steps("ordered_pushed", "pushed"),
+    *make_policy_and_monitor_steps("ordered_pushed", "pushed"),
     make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
     ExperimentStep(
         WATCHED,

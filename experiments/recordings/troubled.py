@@ -103,7 +103,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                     self._executor.spin_once(timeout_sec=0.0)
             self._walk()
 
-        def _set_parameters(self, **values: Any) -> None:
+        def _set_node_parameters(self, **values: Any) -> None:
             changes = [Parameter(name, value=one) for name, one in values.items()]
             self._node.set_parameters_atomically(changes)
 
@@ -141,11 +141,11 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                     source, before = rng.choice(list(SOURCES.items()))
                     now = f"{before}_2" if self._topics[before] == before else before
                     self._topics[before] = now
-                    self._set_parameters(**{f"sources.{source}.topic": now})
+                    self._set_node_parameters(**{f"sources.{source}.topic": now})
                 case "rewired channel":
                     joint = rng.choice(JOINTS)
                     field = f"position[{rng.choice(JOINTS)}]"
-                    self._set_parameters(**{f"channels.{joint}.position.field": field})
+                    self._set_node_parameters(**{f"channels.{joint}.position.field": field})
                 case "wiring read again":
                     self._topics = {topic: topic for topic in SOURCES.values()}
                     self._serve("/reload_wiring")
@@ -157,9 +157,9 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                 case "e-stop reset":
                     self._serve("/reset_estop")
                 case "model":
-                    self._set_parameters(model=rng.choice(self._models))
+                    self._set_node_parameters(model=rng.choice(self._models))
                 case "shadow":
-                    self._set_parameters(shadow=rng.random() < 0.3)
+                    self._set_node_parameters(shadow=rng.random() < 0.3)
                 case "reset":
                     self._serve("/reset_state")
                 case _:
@@ -257,16 +257,16 @@ def record_and_replay_pieces(
         row |= replay_troubled_piece(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
-        print(_format_line(number, row), flush=True)
+        print(_format_piece(number, row), flush=True)
         if row["different"]:
             print(f"the recording is kept: {bag}")
             return 1
         shutil.rmtree(folder)
-    print(_format_total(rows))
+    print(_format_all_pieces(rows))
     return int(any(row["different"] for row in rows))
 
 
-def _format_line(number: int, row: dict[str, Any]) -> str:
+def _format_piece(number: int, row: dict[str, Any]) -> str:
     return (
         f"piece {number}: {row['ticks']} ticks, {row['commands']} commands,"
         f" {row['different']} differ; recorded in {row['record_s']:.0f} s ({row['mib']} MiB),"
@@ -275,7 +275,7 @@ def _format_line(number: int, row: dict[str, Any]) -> str:
     )
 
 
-def _format_total(rows: list[dict[str, Any]]) -> str:
+def _format_all_pieces(rows: list[dict[str, Any]]) -> str:
     ticks, cpu_s = sum(row["ticks"] for row in rows), sum(row["replay_cpu_s"] for row in rows)
     troubles: Counter[str] = Counter()
     for row in rows:

@@ -65,10 +65,10 @@ class Arm:
         self._joints = self._node.create_publisher(JointState, "joint_states", 10)
         self.heard: list[tuple[float, list[float]]] = []
         self._node.create_subscription(
-            Float64MultiArray, "commands", self._receive, QoSProfile(depth=1000)
+            Float64MultiArray, "commands", self._store_command, QoSProfile(depth=1000)
         )
 
-    def _receive(self, message: Any) -> None:
+    def _store_command(self, message: Any) -> None:
         """Store a received command with its time of arrival."""
         self.heard.append((time.monotonic(), list(message.data)))
 

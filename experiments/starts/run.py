@@ -51,11 +51,11 @@ class Ant:
         self.bridge = Bridge(node, robot, policy="", realtime=True)
         self.heard: list[tuple[float, bool]] = []
         """The time of each command, and whether it was the safe command."""
-        node.create_subscription(JointState, "joint_commands", self._receive, RELIABLE)
+        node.create_subscription(JointState, "joint_commands", self._store_command, RELIABLE)
         self.bridge.start()
         self.bridge.reset(1, 0)
 
-    def _receive(self, message: Any) -> None:
+    def _store_command(self, message: Any) -> None:
         """Store a received command with its time of arrival."""
         self.heard.append((time.monotonic(), not any(message.effort)))
 
