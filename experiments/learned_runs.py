@@ -53,7 +53,7 @@ def run_an_control(*arguments: str) -> None:
 def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the model in a run's folder and write the results to its `ROWS`.
+    """Evaluate the model in a run's folder and write the results to the file `ROWS` in it.
 
     Args:
         folder: The run's folder, with model.safetensors.
@@ -71,15 +71,15 @@ def evaluate_run(
     )
 
 
-def start_run(run: Path, settings: Settings) -> bool:
-    """Write the settings to a run's folder, unless the run is finished.
+def prepare_run(run: Path, settings: Settings) -> bool:
+    """Prepare a run: write its settings to its folder, unless the run is finished.
 
     Args:
         run: The run's folder.
         settings: The settings of the run.
 
     Returns:
-        Whether the run is still to be made; False if it is already evaluated.
+        Whether the run must still be made; False if its model has been evaluated.
 
     Raises:
         SettingsMismatchError: The folder contains a run with other settings.
@@ -93,14 +93,14 @@ def start_run(run: Path, settings: Settings) -> bool:
 
 
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the figures in the results file, updated by all runs that are evaluated.
+    """Return the results of all seeds: those in the results file, and those in the runs' folders.
 
-    An evaluated run replaces the figures of the same policy and seed.
+    A run in a folder replaces the result of the same policy and seed in the file.
 
     Args:
-        results_file: The file with the kept figures.
+        results_file: The file with earlier results.
         policies: The settings of each policy, by the folder of the policy. That folder has a folder
-            for each seed.
+            for each seed, the run.
 
     Raises:
         SettingsMismatchError: A run has other settings than its policy.
@@ -117,8 +117,8 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
     return found
 
 
-def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the figures as `read_results` does. They are also written to the results file."""
+def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
+    """Write the results that `read_results` returns to the results file, and return them."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -126,7 +126,11 @@ def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Re
 
 
 def _summarise_run(run: Path) -> dict[str, Any]:
-    """Return the figures of a run that are kept in the repository."""
+    """Return a run's settings, number of parameters and results, for the results file.
+
+    Args:
+        run: The run's folder.
+    """
     settings = _read_settings(run)
     return {
         **({"settings": settings} if settings else {}),

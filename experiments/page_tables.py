@@ -49,9 +49,10 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the step that makes the table.
+        """Return the step (command line and file that it makes) that makes the table.
 
-        The folder `runs` keeps finished rows if the evaluation is stopped.
+        Args:
+            runs: The folder in which finished rows are stored if the evaluation is stopped.
         """
         return self._make_step(self.page, self.plots, runs)
 

@@ -44,7 +44,7 @@ class ExperimentStep:
 
     @property
     def files_read(self) -> list[str]:
-        """The models and recipes that the command names."""
+        """The paths of the models and recipes in the command, which are the inputs of the step."""
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
@@ -59,7 +59,7 @@ class ExperimentStep:
                 return process.wait()
 
     def hash_inputs(self) -> dict[str, Any]:
-        """Return the command and the hashes of its input files.
+        """Return the command and the hashes of its input files, for the record of done steps.
 
         If any of them changes, the step is run again.
         """
@@ -70,7 +70,7 @@ class ExperimentStep:
 
 
 class DoneSteps:
-    """A record, kept in a file, of the steps of an experiment that have succeeded.
+    """The file that lists which steps of an experiment have succeeded.
 
     Args:
         path: The file; it need not exist.
@@ -92,13 +92,13 @@ class DoneSteps:
         return Path(step.makes).exists() and self._records.get(step.command) == step.hash_inputs()
 
     def record(self, step: ExperimentStep) -> None:
-        """Record a step that has succeeded."""
+        """Add a step that has succeeded to the file."""
         self._records[step.command] = step.hash_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._path, json.dumps(self._records, indent=1) + "\n")
 
     def forget(self, steps: Sequence[ExperimentStep]) -> None:
-        """Remove these steps from the record, so that they are run again."""
+        """Remove these steps from the file, so that they are run again."""
         for step in steps:
             self._records.pop(step.command, None)
         if self._path.exists():

@@ -93,10 +93,10 @@ def generate_launch_description() -> LaunchDescription:
         )
         for name, (default, description) in ARGUMENTS.items()
     ]
-    return LaunchDescription([task, *arguments, OpaqueFunction(function=make_node_actions)])
+    return LaunchDescription([task, *arguments, OpaqueFunction(function=make_simulation_actions)])
 
 
-def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
+def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
     """Return the launch actions of simulator and policy node, and of the live page if it is wanted.
 
     Args:

@@ -37,7 +37,14 @@ arguments."""
 
 
 class Message(NamedTuple):
-    """One text that a user may see, with its file, line and kind (one of `KINDS`)."""
+    """One text that the program may show to a user, such as an error or a help text.
+
+    Attributes:
+        file: Path of the module that contains the text.
+        line: Line number of the text.
+        kind: Kind of the text, one of `KINDS`.
+        text: The text.
+    """
 
     file: str
     line: int
@@ -46,17 +53,19 @@ class Message(NamedTuple):
 
 
 def find_messages(paths: Sequence[Path]) -> list[Message]:
-    """Return the messages in these files and folders, sorted by file and line."""
+    """Return the texts that users may see in these files and folders, by file and line."""
     found: set[Message] = set()
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             name = str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else str(file)
-            found |= set(_Reader(name, ast.parse(file.read_text(encoding="utf-8"))).read())
+            found |= set(
+                _MessageFinder(name, ast.parse(file.read_text(encoding="utf-8"))).find_all()
+            )
     return sorted(found)
 
 
-class _Reader:
-    """Finder of the messages in one module.
+class _MessageFinder:
+    """Finder of the messages (texts that users may see) in one module.
 
     Args:
         file: Path of the module, for the messages.
@@ -72,22 +81,22 @@ class _Reader:
                     if isinstance(target, ast.Name):
                         self._constants[target.id] = node.value
 
-    def read(self) -> Iterator[Message]:
-        """Yield the messages (texts that users may see) of the module, some more than once."""
+    def find_all(self) -> Iterator[Message]:
+        """Yield the messages (texts that users may see) in the module, some more than once."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
-                yield from self._read_call(node)
+                yield from self._find_messages_in_call(node)
             elif isinstance(node, ast.Raise) and node.exc is not None:
                 yield from self._make_messages("error", self._find_texts(node.exc))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from self._read_function(node)
+                yield from self._find_messages_in_function(node)
             elif isinstance(node, ast.ClassDef):
-                yield from self._make_messages("help", _find_option_texts(node, self._file))
+                yield from self._make_messages("help", _find_help_texts_in_class(node, self._file))
         for name in HELP_TABLES & self._constants.keys():
-            for value in _find_table_texts(self._constants[name]):
-                yield from self._find_sentences("help", value)
+            for value in _find_help_texts_in_dict(self._constants[name]):
+                yield from self._make_messages_of_sentences("help", value)
 
-    def _read_call(self, call: ast.Call) -> Iterator[Message]:
+    def _find_messages_in_call(self, call: ast.Call) -> Iterator[Message]:
         """Yield the messages in the arguments of a call, such as of a logger or an error class."""
         name = _find_function_name(call.func)
         owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
@@ -110,15 +119,17 @@ class _Reader:
             if one.arg in HELP_KEYWORDS:
                 yield from self._make_messages("help", self._find_texts(one.value))
 
-    def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Message]:
-        """Yield the messages of a function that makes a diagnostics status or returns texts."""
+    def _find_messages_in_function(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> Iterator[Message]:
+        """Yield the messages that a function puts into a diagnostics status or returns as texts."""
         body = [node for part in function.body for node in ast.walk(part)]
         calls = {_find_function_name(node.func) for node in body if isinstance(node, ast.Call)}
         if calls & {"_make_status", "DiagnosticStatus"}:
             docstring = {id(one) for one in ast.walk(function) if _is_docstring(one, function)}
             for node in body:
                 if id(node) not in docstring:
-                    yield from self._make_messages("diagnostics", self._find_literals(node))
+                    yield from self._make_messages("diagnostics", self._find_status_texts(node))
             return
         returns_text = "str" in ast.unparse(function.returns or ast.Constant(""))
         kinds: dict[str, str] = {}
@@ -130,11 +141,13 @@ class _Reader:
                 kinds |= dict.fromkeys(_find_variable_names(node), "error")
             elif returns_text and isinstance(node, ast.Return | ast.Yield) and node.value:
                 kinds |= dict.fromkeys(_find_variable_names(node), "reason")
-                yield from self._find_sentences("reason", node.value)
+                yield from self._make_messages_of_sentences("reason", node.value)
         for node in body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 if node.targets[0].id in kinds:
-                    yield from self._find_sentences(kinds[node.targets[0].id], node.value)
+                    yield from self._make_messages_of_sentences(
+                        kinds[node.targets[0].id], node.value
+                    )
             elif (
                 isinstance(node, ast.Call)
                 and _find_function_name(node.func) == "append"
@@ -142,10 +155,10 @@ class _Reader:
             ):
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
                 if isinstance(owner, ast.Name) and owner.id in kinds:
-                    yield from self._find_sentences(kinds[owner.id], node.args[0])
+                    yield from self._make_messages_of_sentences(kinds[owner.id], node.args[0])
 
-    def _find_sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
-        """Yield messages of a kind from the texts of more than one word in an expression.
+    def _make_messages_of_sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
+        """Yield a message for each text of more than one word in an expression.
 
         Args:
             kind: Kind of the messages, one of `KINDS`.
@@ -166,10 +179,10 @@ class _Reader:
             if any(map(str.isalpha, text)):
                 yield Message(self._file, line, kind, " ".join(text.split()))
 
-    def _find_literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield line number and text of the literals that a syntax node assigns or passes.
+    def _find_status_texts(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Yield line number and text of texts that a syntax node puts into a diagnostics status.
 
-        Literals that are keys are included.
+        They are assigned values, keys of dicts, and arguments of `append` or `_make_status`.
         """
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
@@ -196,14 +209,12 @@ class _Reader:
                 if (text := self._format_text(self._constants[node.id])) is not None:
                     yield node.lineno, text
             elif not isinstance(node, ast.Subscript | ast.Lambda):
-                yield from self._find_texts(*_find_text_parts(node))
+                yield from self._find_texts(*_list_subexpressions_with_texts(node))
 
     def _format_text(self, node: ast.expr) -> str | None:
-        """Return the text of a string literal, an f-string or a sum of these.
+        """Return the text of a string literal, an f-string or a sum of these; None for other nodes.
 
-        Values that an f-string inserts appear as their names in braces.
-
-        The result is None if the expression is not a text literal.
+        Values that an f-string inserts appear as their source code in braces.
         """
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
@@ -221,8 +232,8 @@ class _Reader:
         return None
 
 
-def _find_text_parts(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of an expression that may hold texts, such as the arguments of a call."""
+def _list_subexpressions_with_texts(node: ast.expr) -> list[ast.expr]:
+    """Return the subexpressions that may contain texts, such as the arguments of a call."""
     if isinstance(node, ast.Call):
         parts = [*node.args, *(one.value for one in node.keywords)]
         return [*parts, node.func.value] if isinstance(node.func, ast.Attribute) else parts
@@ -234,12 +245,12 @@ def _find_text_parts(node: ast.expr) -> list[ast.expr]:
 
 
 def _format_expression(part: ast.expr) -> str:
-    """Return the source code of an expression, which stands as a value in a formatted text."""
+    """Return the source code of an expression, or of the value that an f-string inserts."""
     return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ast.unparse(part)
 
 
 def _find_variable_names(node: ast.AST) -> set[str]:
-    """Return the names of the variables that a part of the code uses."""
+    """Return the names of the variables in a syntax tree node."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
@@ -250,20 +261,20 @@ def _find_function_name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _find_table_texts(table: ast.expr) -> Iterator[ast.expr]:
-    """Yield the help texts in a dict: its values, the final elements of tuples among them."""
+def _find_help_texts_in_dict(table: ast.expr) -> Iterator[ast.expr]:
+    """Yield the help texts in a dict: its values, or their final elements if they are tuples."""
     if isinstance(table, ast.Dict):
         for value in table.values:
-            yield from _find_table_texts(value)
+            yield from _find_help_texts_in_dict(value)
     elif isinstance(table, ast.DictComp):
-        yield from _find_table_texts(table.value)
+        yield from _find_help_texts_in_dict(table.value)
     elif isinstance(table, ast.Tuple):
-        yield from _find_table_texts(table.elts[-1])
+        yield from _find_help_texts_in_dict(table.elts[-1])
     else:
         yield table
 
 
-def _find_option_texts(owner: ast.ClassDef, file: str) -> Iterator[tuple[int, str]]:
+def _find_help_texts_in_class(owner: ast.ClassDef, file: str) -> Iterator[tuple[int, str]]:
     """Yield line number and text of the docstrings of a class that become help texts.
 
     Args:

@@ -48,7 +48,12 @@ def find_definitions() -> Iterator[FoundDefinition]:
 
 
 def _find_definitions_in(parent: ast.AST, location: str) -> Iterator[FoundDefinition]:
-    """Yield each definition in a syntax tree node at this location."""
+    """Yield the functions, methods and classes inside a syntax tree node.
+
+    Args:
+        parent: The syntax tree node.
+        location: The file and the enclosing definitions of the node.
+    """
     for child in ast.iter_child_nodes(parent):
         if isinstance(child, Definition):
             yield FoundDefinition(location, child)
@@ -59,7 +64,7 @@ def _find_definitions_in(parent: ast.AST, location: str) -> Iterator[FoundDefini
 
 
 def format_signature(node: Definition) -> str:
-    """Return the lines that define a function or class, without its body."""
+    """Return the signature of a function with some of its decorators, or the head of a class."""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(map(ast.unparse, node.bases))
         return f"class {node.name}({bases})" if bases else f"class {node.name}"

@@ -160,7 +160,7 @@ def collect_rooms(revision: str | None = None) -> dict[str, Room]:
     return dict(found)
 
 
-def compute_import_depths(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def compute_room_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the floor (level in the picture) of each room, a folder of modules.
 
     A room that imports nothing is on floor 0. Any other room is one floor above the highest room
@@ -210,9 +210,9 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
 
     graph = {name: room.imports for name, room in rooms.items()}
     try:
-        floor = compute_import_depths(graph)
+        floor = compute_room_floors(graph)
     except CycleError as error:
-        floor = _compute_depths_without_cycles(graph)
+        floor = _compute_room_floors_without_cycles(graph)
         title += f" (a cycle: {' -> '.join(_format_room_name(str(one)) for one in error.args[1])})"
     levels: dict[int, list[str]] = defaultdict(list)
     for name in sorted(rooms):
@@ -250,7 +250,7 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
 
 
 def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports that do not follow from others.
+    """Return the imports between rooms without those that other imports imply.
 
     For example, if a imports b, and b imports c, then the import of c by a is left out.
 
@@ -259,22 +259,26 @@ def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """
 
     @cache
-    def collect_below(name: str) -> frozenset[str]:
+    def collect_imported_rooms(name: str) -> frozenset[str]:
         """Return all rooms that a room imports, directly or through other rooms."""
-        return frozenset(graph[name]).union(*map(collect_below, graph[name]))
+        return frozenset(graph[name]).union(*map(collect_imported_rooms, graph[name]))
 
     try:
-        compute_import_depths(graph)
+        compute_room_floors(graph)
     except CycleError:
         return dict(graph)
     return {
-        name: {one for one in others if not any(one in collect_below(other) for other in others)}
+        name: {
+            one
+            for one in others
+            if not any(one in collect_imported_rooms(other) for other in others)
+        }
         for name, others in graph.items()
     }
 
 
-def _compute_depths_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor (level in the picture) of each room, without imports that close a cycle.
+def _compute_room_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the floor (level in the picture) of each room, leaving out imports in a cycle.
 
     Args:
         graph: Names of the imported rooms, by room.
@@ -287,7 +291,7 @@ def _compute_depths_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, i
                 tuple(TopologicalSorter(kept).static_order())
             except CycleError:
                 kept[name].remove(other)
-    return compute_import_depths(kept)
+    return compute_room_floors(kept)
 
 
 def _format_room_name(name: str) -> str:

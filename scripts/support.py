@@ -57,7 +57,7 @@ def list_supported_pythons(ros):
     return [one for one, cell in zip(PYTHONS, TABLE[ROWS[ros]]) if not cell.startswith(NOT)]
 
 
-def describe_misfit(ros):
+def describe_why_unsupported(ros):
     """Return why this interpreter cannot be used with a ROS 2 distribution, or "" if it can.
 
     Args:
@@ -80,8 +80,8 @@ def describe_misfit(ros):
     return ""
 
 
-def find_pybullet_origin():
-    """Yield where PyBullet comes from for this interpreter: "wheel" or "source"."""
+def list_pybullet_origin():
+    """Yield one word: whether PyBullet is installed for this interpreter as "wheel" or "source"."""
     yield "wheel" if "{}.{}".format(*sys.version_info) in PYBULLET else "source"
 
 
@@ -93,8 +93,11 @@ def format_matrix():
         yield "| {} | {} |".format(name, " | ".join(cells))
 
 
-def list_ci_legs():
-    """Yield for each system that CI tests its CPython, its ROS= for `make` and the check."""
+def list_ci_systems():
+    """Yield a line for each system that CI tests, such as "3.12 jazzy" and the name of the check.
+
+    The words are the version of CPython, the value of the variable ROS= of `make`, and the check.
+    """
     for ros in ("kilted", "jazzy"):
         for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
             if cell in LEGS:
@@ -105,15 +108,15 @@ def main(words):
     """Print what the command line asks for, and return the exit status.
 
     Args:
-        words: Arguments of the command line: matrix, legs, pybullet, or fits and a value of ROS=.
+        words: The command line: "matrix", "legs" or "pybullet"; or "fits" and a value of ROS=.
     """
     if words[0] == "fits":
-        reason = describe_misfit(words[1])
+        reason = describe_why_unsupported(words[1])
         print(reason)
         return int(bool(reason))
     print(
         "\n".join(
-            {"matrix": format_matrix, "legs": list_ci_legs, "pybullet": find_pybullet_origin}[
+            {"matrix": format_matrix, "legs": list_ci_systems, "pybullet": list_pybullet_origin}[
                 words[0]
             ]()
         )

@@ -26,7 +26,7 @@ GLIBC = ("2_34", "2_28", "2_27", "2_24", "2_17")
 """glibc versions of wheels that Ubuntu 22.04 and later can load."""
 
 
-def collect_requirements() -> list[str]:
+def list_robot_requirements() -> list[str]:
     """Return the requirements of setup.py that a robot needs, as pip writes them."""
     found: dict[str, Any] = {}
     setuptools.setup = lambda **arguments: found.update(arguments)
@@ -50,7 +50,7 @@ def find_missing_wheels(machine: str, python: str) -> str:
             [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet",
              "--disable-pip-version-check", "--only-binary=:all:", "--target", folder,
              "--implementation=cp", f"--python-version={python}",
-             *(f"--platform={one}" for one in platforms), *collect_requirements()],
+             *(f"--platform={one}" for one in platforms), *list_robot_requirements()],
             capture_output=True, text=True,
         )  # fmt: skip
     return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""

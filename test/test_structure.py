@@ -119,12 +119,12 @@ def test_no_files_import_each_other_in_a_cycle(structure):
 
 def test_no_rooms_import_each_other_in_a_cycle(structure):
     rooms = structure.collect_rooms()
-    structure.compute_import_depths({name: room.imports for name, room in rooms.items()})
+    structure.compute_room_floors({name: room.imports for name, room in rooms.items()})
 
 
 def test_a_cycle_and_its_rooms_are_found(structure):
     with pytest.raises(CycleError):
-        structure.compute_import_depths({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+        structure.compute_room_floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
 
 
 def test_a_class_name_has_one_meaning():

@@ -103,7 +103,7 @@ def test_pybullet_is_asked_for_where_the_list_says_that_there_is_a_wheel(setup_a
 
 
 def test_ci_runs_each_leg_of_the_list():
-    legs = list(SUPPORT.list_ci_legs())
+    legs = list(SUPPORT.list_ci_systems())
     assert [one for one in legs if one.endswith(" suite")] == ["3.11 kilted suite"]
     assert "find_python 3.11" in (ROOT / ".ci/run").read_text()
     script = (ROOT / ".ci/leg").read_text()
@@ -148,7 +148,7 @@ def test_an_unsupported_interpreter_is_refused(tmp_path, version):
 @pytest.mark.parametrize("info", [(3, 9, 18), (3, 15, 2)])
 def test_an_interpreter_says_itself_that_it_is_not_supported(monkeypatch, info):
     monkeypatch.setattr(sys, "version_info", info)
-    line = SUPPORT.describe_misfit("kilted")
+    line = SUPPORT.describe_why_unsupported("kilted")
     assert line == f"CPython {info[0]}.{info[1]} is not supported, 3.10 to 3.14 are"
 
 
@@ -160,7 +160,9 @@ def test_no_interpreter_at_all_is_one_line(tmp_path):
 
 def test_another_c_library_is_refused(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert "built for glibc; this system has another C library" in SUPPORT.describe_misfit("kilted")
+    assert "built for glibc; this system has another C library" in SUPPORT.describe_why_unsupported(
+        "kilted"
+    )
 
 
 def test_without_a_compiler_the_pybullet_that_must_be_built_is_refused(tmp_path):

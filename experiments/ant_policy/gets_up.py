@@ -55,18 +55,18 @@ class Reflex:
     matrix: np.ndarray
 
     @classmethod
-    def from_weights(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
-        """Create a reflex from the weights of a candidate.
+    def from_weights(cls, numbers: np.ndarray, channels: list[str], action_count: int) -> Reflex:
+        """Create a reflex from the numbers that describe a candidate of the search.
 
         Args:
-            numbers: For each action the weights of the readings that the reflex uses, and then a
-                constant.
+            numbers: For each action the unscaled weights of the readings that the reflex uses, and
+                then a constant.
             channels: The ids of the readings.
-            actions: The number A of actions.
+            action_count: The number A of actions.
         """
-        matrix = np.zeros((actions, len(channels) + 1))
+        matrix = np.zeros((action_count, len(channels) + 1))
         matrix[:, [*_find_used_readings(channels), -1]] = numbers.reshape(
-            actions, -1
+            action_count, -1
         ) * _compute_weight_scale(channels)
         return cls(matrix)
 
@@ -86,7 +86,10 @@ def _find_used_readings(channels: list[str]) -> list[int]:
 
 
 def _compute_weight_scale(channels: list[str]) -> np.ndarray:
-    """Return the factors from the numbers that are searched for to the weights of one action."""
+    """Return the factors by which a candidate's numbers for one action become weights.
+
+    There is a factor for each reading that the reflex uses, and one for the constant.
+    """
     names = [channels[place] for place in _find_used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])
@@ -109,14 +112,14 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, numbers: np.ndarray) -> Reflex:
-        """Create the reflex that has `numbers` as its weights."""
+        """Create the reflex of a candidate of the search; see `Reflex.from_weights`."""
         return Reflex.from_weights(numbers, self._channels, self._actions)
 
     def measure_return(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
-        """Return the mean return of a candidate over several starts.
+        """Return a candidate's mean return over several starts, less penalties for failures.
 
         Args:
-            numbers: The weights of the candidate.
+            numbers: The numbers that describe the candidate; see `Reflex.from_weights`.
             seeds: The seeds of the starts.
             noise: The standard deviation of noise on the actions.
         """
@@ -124,10 +127,10 @@ class Trials:
         return float(np.mean([self._play_trial(reflex, int(seed), noise) for seed in seeds]))
 
     def _play_trial(self, reflex: Reflex, seed: int, noise: float) -> float:
-        """Play one trial and return its return, less penalties for a fall and for staying down.
+        """Play one trial and return its return, less penalties for a fall and for not getting up.
 
         Args:
-            reflex: Acts while the Ant lies on the ground.
+            reflex: Acts while the Ant lies on the ground; the teacher acts afterwards.
             seed: The seed of the start.
             noise: The standard deviation of noise on the actions.
         """
@@ -149,7 +152,7 @@ class Trials:
 
 
 def search_reflex(trials: Trials, seed: int) -> Reflex:
-    """Search for a reflex: the best of `CANDIDATES` random ones, improved by CMA-ES.
+    """Search for a reflex that gets the Ant up: the best of random candidates, improved by CMA-ES.
 
     Args:
         trials: Measures the return of a candidate.
@@ -181,18 +184,25 @@ def search_reflex(trials: Trials, seed: int) -> Reflex:
     return trials.make_reflex(evolution.mean)
 
 
-def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
-    """Return the arrays of a network that switches between a reflex and a teacher.
+def join_reflex_and_teacher(
+    layers: Layers, reflex: Reflex, height_index: int
+) -> dict[str, np.ndarray]:
+    """Return the weights of one network that acts like the reflex or like the teacher.
+
+    It acts like the reflex while the reading of the torso's height is below `LYING`.
 
     Args:
         layers: For each layer of the teacher a pair: weight and bias. Two layers are hidden.
-        reflex: Acts while the channel `height` reads less than `LYING`.
-        height: The index of the channel that reads the height of the torso.
+        reflex: The reflex.
+        height_index: The index of the channel that reads the height of the torso.
+
+    Returns:
+        The arrays by their names in a model file.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]
     actions, units = len(matrix), len(second)
-    at = np.eye(first.shape[1])[height]
+    at = np.eye(first.shape[1])[height_index]
     below, above = -STEEP * at, STEEP * at
     level = STEEP * LYING
     # The last three units: depth below LYING (scaled), the same less 1, and height above LYING.
@@ -234,7 +244,7 @@ def main() -> None:
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
     channels = list(model.task.channels)
     reflex = search_reflex(Trials(env, teacher, channels), given.seed)
-    arrays = join_networks(teacher.layers, reflex, channels.index("height"))
+    arrays = join_reflex_and_teacher(teacher.layers, reflex, channels.index("height"))
     assert isinstance(model.sizes, MlpSizes)
     head = [len(arrays[f"head.{number}.bias"]) for number in range(2)]
     sizes = replace(model.sizes, head=head)

@@ -24,8 +24,7 @@ from an_control.policy import Model, read_model, write_model
 def average_models(models: list[Model]) -> Model:
     """Return a model with the mean of the weights of all models, and without a monitor.
 
-    Everything except the weights and the record of the training is taken from the final model in
-    the list.
+    Everything else, except the description of the training, is that of the last model in the list.
 
     Raises:
         ValueError: The models differ in kind, sizes, channels or actuators.

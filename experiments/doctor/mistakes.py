@@ -30,8 +30,8 @@ class Mistake:
         kind: sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor reversed,
             motor gain, motor dead or motors swapped.
         members: The names of the channels or motors that have the mistake.
-        value: A factor, an added offset in readings, a number of ticks, or the standard deviation
-            of the noise, as the kind requires.
+        value: A factor (scale, motors), an offset in the unit of the readings (offset), a number of
+            ticks (delay), or a standard deviation (noise only); 0 for all other kinds.
         others: The channels or motors that take the place of the members, if they are swapped or
             permuted.
     """
@@ -52,7 +52,7 @@ class MistakenWiring:
         mistakes: The mistakes.
         scale: The factor from the sensor's number to the reading (N,).
         offset: The number that is added after scaling (N,).
-        past: The numbers that the sensors have sent since the start of the episode.
+        past: The numbers (N,) of the correct sensors at each step since the start of the episode.
         rng: The random generator of noise.
     """
 
@@ -65,11 +65,11 @@ class MistakenWiring:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def distort_readings(self, true: np.ndarray, first: bool) -> np.ndarray:
-        """Return the numbers (N,) that the mistaken sensors send.
+        """Return the numbers (N,) that sensors with these mistakes send, before scaling.
 
         Args:
             true: The correct readings (N,).
-            first: Whether an episode starts.
+            first: Whether this is the first step of an episode.
         """
         raw = (true - self.offset) / self.scale
         if first:
@@ -169,7 +169,7 @@ class Robot:
             seed: The seed of the episodes.
             ticks: The number of steps to record, in as many episodes as are needed; None: one
                 episode.
-            whole: Whether to play the final episode to its end after the recording has ended.
+            whole: Whether to play the final episode to its end, without recording, after `ticks`.
             disturbance: A disturbance of readings and robot.
             repaired: A repaired wiring, as the doctor found it: scale and offset (N,) of the
                 readings, gain (A,) and order of the actions. None for the robot's own wiring.
@@ -207,7 +207,7 @@ class Robot:
                         seen[present],
                         tuple(name for name, there in zip(self.ids, present, strict=True) if there),
                     )
-                sent = self._make_command(action, repaired)
+                sent = self._convert_action_to_own_wiring(action, repaired)
                 if ticks is None or len(raws) < ticks:
                     raws.append(raw)
                     actions.append(sent)
@@ -227,7 +227,7 @@ class Robot:
     def _make_policy_readings(
         self, raw: np.ndarray, repaired: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the sensors' numbers to the readings of the policy.
+        """Convert the numbers that the sensors send to the readings that the policy gets.
 
         Args:
             raw: The numbers (N,).
@@ -244,14 +244,12 @@ class Robot:
         values = np.clip(values, *self.clip.T)
         return values, ~np.isnan(values)
 
-    def _make_command(self, action: np.ndarray, repaired: Any) -> np.ndarray:
-        """Convert an action (A,) for a repaired wiring to one for the robot's own wiring.
-
-        The robot's own wiring then sends the commands that the repaired one would have sent.
+    def _convert_action_to_own_wiring(self, action: np.ndarray, repaired: Any) -> np.ndarray:
+        """Return the action with which the robot's own wiring sends the commands of a repaired one.
 
         Args:
-            action: The action.
-            repaired: The repaired wiring; None for the robot's own wiring.
+            action: The policy's action (A,), which is meant for the repaired wiring.
+            repaired: The repaired wiring; None returns the action unchanged.
         """
         if repaired is None:
             return np.asarray(action)

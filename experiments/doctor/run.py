@@ -110,10 +110,10 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
 
 def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
-    """Return the corrected wiring that undoes these mistakes.
+    """Return the wiring that the doctor should find, because it undoes these mistakes.
 
     Args:
-        recording: A recording with the mistakes.
+        recording: A recording of a robot whose wiring has the mistakes.
         mistakes: The mistakes.
     """
     candidate = CandidateWiring.from_recording(recording)
@@ -142,10 +142,13 @@ def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> C
     return candidate
 
 
-def is_wiring_right(
+def is_diagnosed_wiring_right(
     diagnosed: CandidateWiring, expected: CandidateWiring, recording: Recording
 ) -> bool:
-    """Return whether a corrected wiring that was found is right, to the accuracy that matters.
+    """Return whether the wiring that the doctor found is right, up to small differences in numbers.
+
+    Scales may differ by 10 %, offsets by half a standard deviation of the readings, and motor gains
+    by 40 %.
 
     Args:
         diagnosed: The wiring that the doctor found.
@@ -172,7 +175,7 @@ def is_wiring_right(
 def classify_diagnosis(
     diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]
 ) -> str:
-    """Classify what the doctor found.
+    """Return a word for how well the doctor's diagnosis agrees with the mistakes that were made.
 
     Args:
         diagnosis: The result of the doctor.
@@ -180,12 +183,12 @@ def classify_diagnosis(
         mistakes: The mistakes in the recording.
 
     Returns:
-        "found"; "ambiguous" if the mistake is among several alternatives; "wrong"; "unseen" if the
-        doctor says that the recording would not show this kind of mistake of these members;
-        "said" if there is only a note; or "missed".
+        "found" if the corrected wiring is right, or "ambiguous" if it has alternatives; "wrong" if
+        other mistakes were found. If none was found: "unseen" if the doctor says that the recording
+        cannot show such a mistake, "said" if the doctor has only a note, else "missed".
     """
     right = make_expected_wiring(recording, mistakes)
-    if is_wiring_right(diagnosis.corrected, right, recording):
+    if is_diagnosed_wiring_right(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
@@ -208,7 +211,7 @@ def cut_recording(recording: Recording, ticks: int) -> Recording:
 def run_trial(
     robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 ) -> dict[str, Any]:
-    """Run a robot with mistakes, and return what the doctor finds and after how many seconds.
+    """Run a robot with mistakes, and return a row: what the doctor finds, and in which time.
 
     Args:
         robot: The robot.
@@ -283,16 +286,18 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
                 )
 
 
-def run_healthy_trial(robot: Robot, word: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Run a robot whose wiring is right, and return what the doctor finds.
+def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
+    """Run a robot whose wiring is right, and return a row with what the doctor wrongly finds.
 
     Args:
         robot: The robot.
-        word: A disturbance such as "delay=1", or "none".
+        disturbance: A disturbance such as "delay=1", or "none".
         seed: The seed of the episodes.
         seconds: The length of the recording.
     """
-    settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
+    settings = EvaluationProtocol.parse(
+        f"none,{disturbance}" if disturbance != "none" else disturbance
+    ).disturbance
     ticks = round(seconds / robot.step_s)
     recording, _ = robot.record_run(seed=seed, ticks=ticks, disturbance=settings)
     diagnosis = diagnose(recording, robot.forward)
@@ -300,25 +305,25 @@ def run_healthy_trial(robot: Robot, word: str, seed: int, seconds: float) -> dic
     return {"outcome": "false" if findings else "nothing", "ticks": ticks, "findings": findings}
 
 
-def run_random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes, and return what the doctor finds.
+def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
+    """Run a robot with random mistakes, and return a row with what the doctor finds.
 
     Args:
         robot: The robot.
-        number: The number of the trial, from which the mistakes are drawn.
-        count: The number of mistakes.
+        trial_number: The number of the trial, the seed from which the mistakes are drawn.
+        mistake_count: How many mistakes are made at once.
     """
-    rng = np.random.default_rng([number, count])
+    rng = np.random.default_rng([trial_number, mistake_count])
     clean = getattr(robot, "clean", None)
     if clean is None:
         clean, _ = robot.record_run(seed=1000, ticks=round(SECONDS[-1] / robot.step_s))
         robot.clean = clean  # type: ignore[attr-defined]
     mistakes: list[Mistake] = []
-    while len(mistakes) < count:
+    while len(mistakes) < mistake_count:
         one = draw_mistake(robot, clean, rng)
         if not {name for other in mistakes for name in other.members} & set(one.members):
             mistakes.append(one)
-    row = run_trial(robot, mistakes, 2000 + number, returns=False)
+    row = run_trial(robot, mistakes, 2000 + trial_number, returns=False)
     row["mistakes"] = [f"{one.kind} {', '.join(one.members)} {one.value:.4g}" for one in mistakes]
     return row
 

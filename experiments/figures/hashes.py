@@ -25,7 +25,7 @@ SUFFIXES = (".py", ".yaml", ".safetensors", ".js", ".html", ".css")
 
 
 class SourceTree:
-    """The files of the work tree or of a commit, with the hashes of their parts."""
+    """The files of the work tree or of a commit, of which models and code can be hashed."""
 
     def __init__(self, files: Mapping[str, Callable[[], bytes]]) -> None:
         self._files = files
@@ -33,7 +33,7 @@ class SourceTree:
 
     @classmethod
     def from_work_tree(cls) -> SourceTree:
-        """Return the files as they are in the work tree now."""
+        """Return the source tree of the files as they are in the work tree now."""
         paths = (one for folder in FOLDERS for one in sorted((ROOT / folder).rglob("*")))
         return cls(
             {
@@ -45,7 +45,7 @@ class SourceTree:
 
     @classmethod
     def from_commit(cls, commit: str) -> SourceTree:
-        """Return the files as they were at a commit."""
+        """Return the source tree of the files as they were at a commit."""
         archive = subprocess.run(
             ["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=True
         ).stdout
@@ -58,12 +58,17 @@ class SourceTree:
         return cls({name: partial(bytes, data) for name, data in files.items()})
 
     def hash_model(self, name: str) -> str:
-        """Return the hash of a model file, or "" if there is none."""
+        """Return the hash of the file of the model with this name, or "" if there is no file."""
         path = f"models/{name}.safetensors"
         return self._hash_file(path, imports=False) if path in self._files else ""
 
     def hash_code(self, part: str) -> str:
-        """Return a hash of the code and names of a file or folder, or "" if it does not exist."""
+        """Return a hash of the code in a file or folder, or "" if it does not exist.
+
+        Args:
+            part: The path of the file or folder. After the words "imports of " only the import
+                statements of its modules count.
+        """
         path = part.removeprefix("imports of ")
         names = sorted(one for one in self._files if one == path or one.startswith(f"{path}/"))
         lines = [f"{name} {self._hash_file(name, imports=part != path)}" for name in names]
@@ -73,13 +78,16 @@ class SourceTree:
         if (name, imports) not in self._hashes:
             data = self._files[name]()
             if name.endswith(".py"):
-                data = _keep_imports(data) if imports else _keep_statements(data)
+                data = _extract_imports(data) if imports else _strip_comments_and_docstrings(data)
             self._hashes[name, imports] = _shorten_hash(data)
         return self._hashes[name, imports]
 
 
 def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
-    """Return the hash of each input of a figure, by the input's name; "" if it does not exist."""
+    """Return the hashes of a figure's commands, models and code, by their names.
+
+    The hash of a model or code that does not exist is "".
+    """
     commands = "\n".join(one.command for one in figure.commands)
     hashes = {"command": _shorten_hash(commands.encode())}
     hashes |= {f"model {one}": tree.hash_model(one) for one in figure.models}
@@ -87,8 +95,12 @@ def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
     return hashes
 
 
-def _keep_statements(source: bytes) -> bytes:
-    """Return the lines of a module without comments, docstrings and blank lines."""
+def _strip_comments_and_docstrings(source: bytes) -> bytes:
+    """Return the source text of a module without comments, docstrings and blank lines.
+
+    Args:
+        source: The source text of the module.
+    """
     lines = source.decode().splitlines()
     for token in tokenize.tokenize(io.BytesIO(source).readline) if b"#" in source else ():
         if token.type == tokenize.COMMENT:
@@ -101,8 +113,12 @@ def _keep_statements(source: bytes) -> bytes:
     return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
 
 
-def _keep_imports(source: bytes) -> bytes:
-    """Return the import statements of a module."""
+def _extract_imports(source: bytes) -> bytes:
+    """Return the import statements of a module, sorted, as text.
+
+    Args:
+        source: The source text of the module.
+    """
     nodes = (
         one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Import | ast.ImportFrom)
     )

@@ -33,7 +33,7 @@ PAGE = (*SIMULATED, "an_control/view", "experiments/live_page")
 
 @dataclass(frozen=True)
 class FigureCommand:
-    """A command line, and the column of the table that it fills."""
+    """A command line that makes a figure, or fills one column of its table."""
 
     command: str
     """Command line as in a shell, in the root of a clone."""
@@ -44,7 +44,7 @@ class FigureCommand:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A table or picture of a page, and all that it depends on."""
+    """A table or picture of results on a page, with the commands, models and code that make it."""
 
     page: str
     """Path of the page from the root of the repository."""
@@ -72,8 +72,8 @@ class PageFigure:
         return self.place.endswith((".png", ".gif"))
 
     @property
-    def is_filled(self) -> bool:
-        """Return whether the figure is written by its commands alone, with no text by hand."""
+    def is_written_by_commands(self) -> bool:
+        """Return whether the commands write the whole figure, so that nothing is copied by hand."""
         return (
             self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
         )
@@ -92,7 +92,7 @@ def format_evaluation_command(model: str, options: str, episodes: int, protocols
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
 
-def make_card_entry(
+def make_card_table_entry(
     model: str,
     code: tuple[str, ...],
     episodes: int,
@@ -101,7 +101,7 @@ def make_card_entry(
     column: int = 1,
     alone: str = "",
 ) -> PageFigure:
-    """Return the entry of the results table on a model's card.
+    """Return the registry's entry for the table of results on a model's card.
 
     Args:
         model: The name of the model.
@@ -110,8 +110,8 @@ def make_card_entry(
         protocols: The disturbances of the evaluation.
         options: Further options of `an-control evaluate`.
         column: The index of the column with the returns.
-        alone: The disturbances under which the policy is also evaluated without its monitor; "" for
-            none.
+        alone: The disturbances under which the policy is also evaluated without its monitor, for
+            the column after that one; "" for none.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -125,7 +125,7 @@ def make_card_entry(
 
 
 def make_table_entry(table: PageTable) -> PageFigure:
-    """Return the entry of a table that an experiment writes between marks in a page."""
+    """Return the registry's entry for a table that an experiment writes between marks in a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
     return PageFigure(
@@ -147,7 +147,7 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the entry of a picture.
+    """Return the registry's entry for a picture on a page.
 
     Args:
         page: The path of the page.
@@ -290,7 +290,7 @@ FIGURES: tuple[PageFigure, ...] = (
         "100",
         models=("mobile_base",),
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant",
         ANT,
         100,
@@ -298,36 +298,36 @@ FIGURES: tuple[PageFigure, ...] = (
         options="",
         alone="reset reset+100 reset+25 reset,missing=0.25",
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_ppo",
         ANT,
         100,
         "reset reset+100 reset+25 reset,missing=0.1 reset,missing=0.25",
         column=2,
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_quick",
         ANT,
         100,
         "reset reset,noise=5,noise-sd=1 reset,missing=0.1 reset+100 reset+25",
         column=2,
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_teacher",
         ANT,
         100,
         "none none,delay=1 none,jitter=0.02 none,jitter=0.05 none,gain=0.6",
     ),
-    make_card_entry(
+    make_card_table_entry(
         "ant_teacher_worn",
         ANT,
         100,
         "none none,gain=0.6 none,friction=0.5 none,mass=1.3 none,lag=0.5 none,delay=1",
     ),
-    make_card_entry(
+    make_card_table_entry(
         "cartpole", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+200 reset+100"
     ),
-    make_card_entry(
+    make_card_table_entry(
         "cartpole_reshuffle", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+100 reset+25"
     ),
     PageFigure(
@@ -389,7 +389,7 @@ WITHOUT_FIGURES: dict[tuple[str, str], str] = {
 TABLE_ROW = re.compile(r"^\|.*\|$")
 
 
-def find_tables(text: str) -> dict[str, list[str]]:
+def find_page_tables(text: str) -> dict[str, list[str]]:
     """Return the lines of each table of a page, by the heading above it or by its marked title.
 
     Raises:

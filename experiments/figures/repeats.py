@@ -34,9 +34,10 @@ Returns = dict[str, list[float]]
 
 
 def list_evaluations(figure: PageFigure) -> list[str]:
-    """Return the command lines of the evaluations that the figure consists of.
+    """Return the command lines of the evaluations that make a figure.
 
-    The list is empty if the figure has other sources, too: then it cannot be checked by repeating.
+    The list is empty if any other command makes the figure, too. Then the figure cannot be checked
+    by repeating its first episodes.
     """
     found: list[str] = []
     for one in figure.commands:
@@ -52,14 +53,17 @@ def list_evaluations(figure: PageFigure) -> list[str]:
     return found
 
 
-def repeat_first_episodes(figure: PageFigure) -> dict[str, Returns]:
-    """Return the returns of the first episodes of each evaluation of a figure, by command line."""
+def evaluate_first_episodes_of_figure(figure: PageFigure) -> dict[str, Returns]:
+    """Evaluate the first episodes of a figure again, and return their returns by command line."""
     return {command: evaluate_first_episodes(command) for command in list_evaluations(figure)}
 
 
 @functools.cache
 def evaluate_first_episodes(command: str) -> Returns:
-    """Return the returns of the first episodes of an evaluation.
+    """Evaluate only the first episodes, and return their returns by disturbance.
+
+    Args:
+        command: The command line of the whole evaluation.
 
     Raises:
         subprocess.CalledProcessError: The evaluation failed.

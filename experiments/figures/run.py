@@ -29,8 +29,12 @@ from typing import Any
 
 from an_control.system.files import write_file
 from experiments.figures.hashes import ROOT, SourceTree, hash_inputs
-from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_tables
-from experiments.figures.repeats import list_differences, list_evaluations, repeat_first_episodes
+from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_page_tables
+from experiments.figures.repeats import (
+    evaluate_first_episodes_of_figure,
+    list_differences,
+    list_evaluations,
+)
 
 MADE = Path(__file__).with_name("made.json")
 """File that records for each figure when and at which commit it was made, and the hashes of its
@@ -39,8 +43,8 @@ PROTOCOL = re.compile(r"`([^`]+)`")
 DECIMALS = re.compile(r"-?\d+\.?(\d*)")
 
 
-def read_made_figures() -> dict[str, Any]:
-    """Return the record of each figure that was made, by its name."""
+def read_figure_records() -> dict[str, Any]:
+    """Return the records of how figures were made (date, commit, hashes of inputs), by name."""
     return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
 
 
@@ -60,14 +64,14 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
 def describe_figure(
     figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
 ) -> str:
-    """Return the text about a figure for the list of figures.
+    """Return the lines about a figure that are printed in the list of figures.
 
     Args:
         figure: The figure.
         changed: The names of the inputs that have changed.
         record: The record of how the figure was made; None if there is none.
     """
-    how = "" if figure.is_filled else ", by hand"
+    how = "" if figure.is_written_by_commands else ", by hand"
     when = f"made {record['date']} at {record['commit']}" if record else "no record"
     if record and "repeated" in record:
         when += f", repeated {record['repeated']}"
@@ -76,13 +80,11 @@ def describe_figure(
     return "\n".join([*lines, *(f"    {one.command}" for one in figure.commands)])
 
 
-def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
-    """Return a table's lines, filled with the results of an evaluation.
+def fill_table_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
+    """Return a table's lines with new results of an evaluation in place of the old ones.
 
-    Each row names the protocol (disturbance) whose results it gets.
-
-    The returns keep the number of digits that they have. Columns that are called `episodes` and
-    `successes` are filled, too.
+    Each row names the protocol (disturbance) whose results it gets. The number of decimals is that
+    of the old result. The columns with the titles `episodes` and `successes` are filled, too.
 
     Args:
         rows: The lines of the table.
@@ -92,7 +94,7 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
     Example:
         >>> row = {"mean": 4.25, "sd": 3.0, "episodes": [{}] * 10, "success_share": 0.5}
         >>> table = ["| late | return | successes |", "|---|---|---|", "| `delay=1` | 3.0 | 9 % |"]
-        >>> fill_rows(table, 1, {"none,delay=1": row})[2]
+        >>> fill_table_rows(table, 1, {"none,delay=1": row})[2]
         '| `delay=1` | 4.2 +- 1.0 | 50 % |'
     """
     from an_control.learning.evaluation.comparison import format_standard_error
@@ -122,10 +124,12 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
     return filled
 
 
-def run_command(one: FigureCommand, results: Path) -> int:
-    """Run a command and return the exit status.
+def run_figure_command(one: FigureCommand, results: Path) -> int:
+    """Run a command of a figure and return the exit status.
 
-    The rows of an evaluation are also written to the file `results` as JSON.
+    Args:
+        one: The command.
+        results: The JSON file to which an evaluation writes its results.
     """
     program, *rest = shlex.split(one.command)
     programs = {
@@ -137,8 +141,8 @@ def run_command(one: FigureCommand, results: Path) -> int:
     return subprocess.run([*programs[program], *rest, *asked], cwd=ROOT, check=False).returncode
 
 
-def read_rows(results: Path) -> dict[str, Any]:
-    """Return the rows of an evaluation by their protocol."""
+def read_evaluation_results(results: Path) -> dict[str, Any]:
+    """Return the results in an evaluation's JSON file, by protocol (disturbance)."""
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
@@ -151,81 +155,90 @@ def make_figure(figure: PageFigure) -> int:
         print(one.command, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             results = Path(folder) / "rows.json"
-            if status := run_command(one, results):
+            if status := run_figure_command(one, results):
                 return status
             if one.column is not None:
                 page = ROOT / figure.page
                 text = page.read_text(encoding="utf-8")
-                rows = find_tables(text)[figure.place]
-                filled = fill_rows(rows, one.column, read_rows(results))
+                rows = find_page_tables(text)[figure.place]
+                filled = fill_table_rows(rows, one.column, read_evaluation_results(results))
                 write_file(page, text.replace("\n".join(rows), "\n".join(filled)))
     return 0
 
 
-def record_made_figures(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
-    """Record that figures were made now from the work tree, or earlier at a commit.
+def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
+    """Write to the file of records that figures were made, with the hashes of their inputs.
 
-    The returns of a figure's first episodes are recorded, too, if its inputs are those of the work
-    tree.
+    If the work tree has these inputs, the first episodes are repeated and their returns recorded.
 
     Args:
         figures: The figures.
-        commit: The commit.
-        at_commit: Whether the inputs are those of the commit, not of the work tree.
+        commit: The commit at which they were made.
+        at_commit: Whether to hash the inputs as they are in the commit, not in the work tree.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current
     asked = ["git", "log", "-1", "--format=%h %cs", commit]
     out = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     short, date = out.split()
-    made = read_made_figures()
+    made = read_figure_records()
     for one in figures:
         inputs = hash_inputs(one, tree)
         made[one.name] = {"date": date, "commit": short, "inputs": inputs}
         is_current = inputs == hash_inputs(one, current)
-        if is_current and (returns := repeat_first_episodes(one)):
+        if is_current and (returns := evaluate_first_episodes_of_figure(one)):
             made[one.name]["first returns"] = returns
-    write_made(made)
+    write_figure_records(made)
 
 
 def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
-    """Repeat the first episodes of stale figures; return how many are still stale.
+    """Repeat the first episodes of those figures that are stale; return how many remain stale.
 
-    Those whose returns are the same to the last bit are recorded as fresh.
+    A figure whose returns are as before to the last bit is recorded as fresh.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
-        record, inputs = read_made_figures().get(figure.name, {}), hash_inputs(figure, tree)
+        record, inputs = read_figure_records().get(figure.name, {}), hash_inputs(figure, tree)
         if not find_changed_inputs(inputs, record):
             continue
-        problems = _find_differences(figure, record, inputs)
+        problems = _repeat_and_list_problems(figure, record, inputs)
         if problems:
             stale += 1
             print(f"{figure.name}: still stale: {'; '.join(problems)}", flush=True)
             continue
         print(f"{figure.name}: the first episodes are the same to the last bit", flush=True)
         today = datetime.date.today().isoformat()
-        write_made(
-            {**read_made_figures(), figure.name: {**record, "inputs": inputs, "repeated": today}}
+        write_figure_records(
+            {**read_figure_records(), figure.name: {**record, "inputs": inputs, "repeated": today}}
         )
     return stale
 
 
-def _find_differences(
+def _repeat_and_list_problems(
     figure: PageFigure, record: Mapping[str, Any], inputs: Mapping[str, str]
 ) -> list[str]:
-    """Return why a figure cannot be shown to hold by its first episodes; empty if it holds."""
+    """Repeat a figure's first episodes, and return the reasons why it remains stale; [] if none.
+
+    Args:
+        figure: The figure.
+        record: The record of how it was made.
+        inputs: The current hashes of its inputs, by name.
+    """
     if not list_evaluations(figure):
         return ["it does not consist of evaluations; make it again"]
     if "first returns" not in record:
         return ["the returns of its first episodes are not recorded; make it again"]
     if record["inputs"].get("command") != inputs["command"]:
         return ["its command has changed; make it again"]
-    return list_differences(record["first returns"], repeat_first_episodes(figure))
+    return list_differences(record["first returns"], evaluate_first_episodes_of_figure(figure))
 
 
-def write_made(made: Mapping[str, Any]) -> None:
-    """Write the records of the figures that are in the registry."""
+def write_figure_records(made: Mapping[str, Any]) -> None:
+    """Write the file of records, without figures that are no longer in the registry.
+
+    Args:
+        made: The records of how figures were made, by name.
+    """
     known = {one.name for one in FIGURES}
     kept = {name: made[name] for name in sorted(made) if name in known}
     write_file(MADE, json.dumps(kept, indent=1) + "\n")
@@ -247,13 +260,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"{' '.join(options.only)}: in no figure's name")
     if options.made_at:
-        record_made_figures(wanted, options.made_at, at_commit=True)
+        record_figures_as_made(wanted, options.made_at, at_commit=True)
         return 0
     if options.repeat:
         return int(repeat_stale_figures(wanted) > 0)
     if options.only and not options.stale:
-        return _make_figures(wanted)
-    made, tree, stale = read_made_figures(), SourceTree.from_work_tree(), 0
+        return _make_and_record_figures(wanted)
+    made, tree, stale = read_figure_records(), SourceTree.from_work_tree(), 0
     for one in wanted:
         changed = find_changed_inputs(hash_inputs(one, tree), made.get(one.name))
         stale += bool(changed)
@@ -263,13 +276,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.stale and stale > 0)
 
 
-def _make_figures(figures: Sequence[PageFigure]) -> int:
-    """Make figures one after the other and return the exit status of the final one that ran."""
+def _make_and_record_figures(figures: Sequence[PageFigure]) -> int:
+    """Make and record figures until one fails, and return the exit status."""
     for figure in figures:
         if status := make_figure(figure):
             return status
-        if figure.is_filled:
-            record_made_figures([figure], "HEAD", at_commit=False)
+        if figure.is_written_by_commands:
+            record_figures_as_made([figure], "HEAD", at_commit=False)
         else:
             print(f"{figure.name}: copy the figures by hand, then --made-at HEAD")
     return 0

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     task = read_model(MODELS / "ant.safetensors").task
     env = make_environment(task.environment, Units.from_task(task))
     taken = read_model(options.policy)
-    models = {"taken": taken, **_learn_or_read(taken, env, options.folder, options.updates)}
+    models = {"taken": taken, **_train_or_read_models(taken, env, options.folder, options.updates)}
     results: dict[str, Any] = {}
     if options.json.exists():
         results = json.loads(options.json.read_text(encoding="utf-8"))
@@ -80,24 +80,32 @@ def main(arguments: Sequence[str]) -> int:
             key = f"{name}/{protocol}/seed {options.seed}"
             if len(results.get(key, {}).get("returns", [])) >= options.episodes:
                 continue
-            returns = _play(model, env, protocol, options.episodes, options.seed)
-            results[key] = _summarise(returns)
+            returns = _play_episodes(model, env, protocol, options.episodes, options.seed)
+            results[key] = _summarise_returns(returns)
             print(key, {name: one for name, one in results[key].items() if name != "returns"})
             write_file(options.json, (json.dumps(results, indent=1) + "\n").encode())
     return 0
 
 
-def _play(
+def _play_episodes(
     model: Model, env: gymnasium.Env[Any, Any], protocol: str, episodes: int, seed: int
 ) -> list[float]:
-    """Return the return of each episode of a policy under a protocol."""
+    """Play episodes of a policy and return the sum of rewards of each.
+
+    Args:
+        model: The policy.
+        env: The environment.
+        protocol: The disturbance, such as "missing=0.1".
+        episodes: The number of episodes.
+        seed: The seed of the episodes.
+    """
     channels = model.task.channels
     asked = EvaluationProtocol.parse(protocol)
     played = play_episodes(make_policy(model), env, channels, episodes, seed, asked)
     return [round(one.total, 2) for one in played]
 
 
-def _summarise(returns: Sequence[float]) -> dict[str, Any]:
+def _summarise_returns(returns: Sequence[float]) -> dict[str, Any]:
     """Return mean, standard error and minimum of returns, with the returns themselves."""
     error = float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else 0.0
     return {
@@ -108,26 +116,39 @@ def _summarise(returns: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _learn_or_read(
+def _train_or_read_models(
     taken: Model, env: gymnasium.Env[Any, Any], folder: Path, updates: int
 ) -> dict[str, Model]:
-    """Return the policy with an imputation network that has learned once, and twice.
+    """Train the network that estimates missing channels twice, and return the model after each.
+
+    Recorded episodes and trained networks that exist in the folder are read instead.
 
     Args:
-        taken: The policy with the monitor of another.
+        taken: The policy with the monitor of another policy.
         env: The environment.
-        folder: Where recordings and networks are kept, so that a later call only reads them.
+        folder: The folder of the recorded episodes and trained networks.
         updates: Number of updates of each training.
+
+    Returns:
+        The models by name: "learned once" and "learned twice".
     """
-    first = _keep(folder / "recorded_1.npz", lambda: _record_first(taken, env))
-    once = _train(folder / "learned_1.npz", taken, first, updates, 2e-3)
-    second = _keep(folder / "recorded_2.npz", lambda: _record_second(once, env))
-    twice = _train(folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3)
+    first = _read_or_record_episodes(
+        folder / "recorded_1.npz", lambda: _record_first_training_episodes(taken, env)
+    )
+    once = _train_or_read_network(folder / "learned_1.npz", taken, first, updates, 2e-3)
+    second = _read_or_record_episodes(
+        folder / "recorded_2.npz", lambda: _record_second_training_episodes(once, env)
+    )
+    twice = _train_or_read_network(
+        folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3
+    )
     return {"learned once": once, "learned twice": twice}
 
 
-def _record_first(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTrace]:
-    """Record episodes with all channels, and then with missing ones."""
+def _record_first_training_episodes(
+    model: Model, env: gymnasium.Env[Any, Any]
+) -> list[EpisodeTrace]:
+    """Record the episodes of the first training: with all channels, and with missing channels."""
     rng = np.random.default_rng(54)
     steps, missing = FIRST_MISSING
     traces = record_episodes(env, Explorer(model, ACTION_NOISE, rng), FIRST_STEPS, rng)
@@ -135,8 +156,13 @@ def _record_first(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTra
     return traces + record_episodes(env, driver, steps, rng)
 
 
-def _record_second(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTrace]:
-    """Record the first ticks of episodes with missing channels; how they start decides much."""
+def _record_second_training_episodes(
+    model: Model, env: gymnasium.Env[Any, Any]
+) -> list[EpisodeTrace]:
+    """Record the episodes of the second training: the first ticks, with missing channels.
+
+    How such an episode starts decides much of its return.
+    """
     rng = np.random.default_rng(55)
     driver = MissingChannels(model, SECOND_MISSING, ACTION_NOISE, rng)
     traces, ids = [], make_placeholder_ids(len(model.task.channels))
@@ -148,8 +174,15 @@ def _record_second(model: Model, env: gymnasium.Env[Any, Any]) -> list[EpisodeTr
     return traces
 
 
-def _keep(path: Path, record: Callable[[], list[EpisodeTrace]]) -> list[EpisodeTrace]:
-    """Return the episodes in a file; if it does not exist, record and write them first."""
+def _read_or_record_episodes(
+    path: Path, record: Callable[[], list[EpisodeTrace]]
+) -> list[EpisodeTrace]:
+    """Return the episodes in a file; if there is no file, record the episodes and write it.
+
+    Args:
+        path: The file.
+        record: Records the episodes.
+    """
     if not path.exists():
         traces = record()
         arrays = {f"readings_{i}": one.readings for i, one in enumerate(traces)}
@@ -162,14 +195,14 @@ def _keep(path: Path, record: Callable[[], list[EpisodeTrace]]) -> list[EpisodeT
         ]
 
 
-def _train(
+def _train_or_read_network(
     path: Path, model: Model, traces: Sequence[EpisodeTrace], updates: int, rate: float
 ) -> Model:
-    """Return the model with an imputation network that has learned from episodes.
+    """Return a model whose network for missing channels has been trained on these episodes.
 
     Args:
-        path: Where the network is kept; if the file exists, it is read instead.
-        model: The model. If its network was learned here, the training continues with it.
+        path: The file of the trained network; if it exists, it is read and nothing is trained.
+        model: The model. The second training starts from its network, the first from a new one.
         traces: The episodes.
         updates: Number of updates.
         rate: Learning rate at the start.

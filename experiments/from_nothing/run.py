@@ -70,11 +70,11 @@ class SearchedTask:
         name: The environment.
         minutes: The length of a run.
         workers: The number of processes of a run.
-        score: The mean return at which a run ends early; None: never.
+        score: The mean return in validation at which a run ends early; None: never.
         seeds: The seeds of the runs.
         kinds: The names of the kinds of policy and search, keys of `KINDS`.
         picture: The file name of the picture that shows the environment.
-        words: Options of `an-control train` for all kinds.
+        words: Further options of `an-control train` for all kinds.
     """
 
     name: str
@@ -138,7 +138,10 @@ class SearchedTask:
         return [json.loads(path.read_text()) for path in found]
 
     def read_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return for each run of a kind of policy what `read_validation_curve` returns."""
+        """Return the validation curve of each run of a kind of policy and search.
+
+        A curve is an array (3, V); see `read_validation_curve`.
+        """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
             read_validation_curve(
@@ -150,7 +153,10 @@ class SearchedTask:
         return [one for one in curves if one.size]
 
     def _read_worker_count(self, result: Path) -> int:
-        """Return the number of processes in a result file, or of this task if there is no file."""
+        """Return the number of processes of a run, from its result file.
+
+        If there is no file yet, it is this task's number of processes.
+        """
         return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 
 
@@ -212,7 +218,7 @@ def measure_random_return(name: str) -> float:
 
 
 def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
-    """Return the mean return of each run's model (seeds,) in episodes not used in training."""
+    """Return for each run the mean return of its model in episodes not used in training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
@@ -259,11 +265,12 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
 
 
 def make_table(folder: Path, page: str = "") -> str:
-    """Return the table of all environments; rows without results are kept from the page.
+    """Return the table of all environments in Markdown.
 
     Args:
         folder: The folder of all runs.
-        page: The text of the page that contains the old table.
+        page: The text of the page with the old table, whose rows are used where no run has a
+            result.
     """
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
@@ -286,7 +293,7 @@ def _find_row(page: str, *begin: str) -> list[str]:
 
 
 def draw_pictures(folder: Path, out: Path) -> None:
-    """Draw validation returns over minutes and over steps: mean and range of the seeds.
+    """Draw pictures of the validation returns over minutes and over steps, as means and ranges.
 
     Args:
         folder: The folder of all runs.
@@ -319,7 +326,7 @@ def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) ->
     for kind in task.kinds:
         curves = task.read_curves(folder, kind)
         for axes, column in ((by_time, 0), (by_steps, 1)):
-            _draw_band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
+            _draw_mean_and_range(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
     by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
     by_steps.set(title=task.name, xlabel="million steps")
     for axes in (by_time, by_steps):
@@ -327,7 +334,9 @@ def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) ->
     by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
 
 
-def _draw_band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
+def _draw_mean_and_range(
+    axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str
+) -> None:
     """Draw the mean and the range over runs of the best validation so far.
 
     A dot marks the end of the longest run. After the end of a shorter run its final value is used.

@@ -38,11 +38,10 @@ NAME = (
 )
 
 
-def make_clean_environment() -> dict[str, str]:
-    """Return this process's environment variables without changes by PyPI's ROS 2 packages.
+def make_variables_for_other_python() -> dict[str, str]:
+    """Return this process's environment variables, without those that PyPI's ROS 2 packages set.
 
-    These packages restart Python with the paths of their own libraries; another interpreter needs
-    other paths.
+    They set the paths of libraries for this interpreter; another interpreter needs other paths.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -51,10 +50,10 @@ def make_clean_environment() -> dict[str, str]:
 
 
 def format_versions(python: str) -> str:
-    """Return the versions that an interpreter has of CPython and ROS 2, such as "3.11 Kilted"."""
+    """Return the versions of CPython and ROS 2 of an interpreter, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
-        env=make_clean_environment(),
+        env=make_variables_for_other_python(),
         capture_output=True,
         text=True,
         check=True,
@@ -75,7 +74,9 @@ def run_simulation(python: str, run: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
-        done = subprocess.run(command, env=make_clean_environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=make_variables_for_other_python(), capture_output=True, text=True
+        )
         if done.returncode:
             raise RuntimeError(
                 f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}"

@@ -110,7 +110,7 @@ KINDS: dict[str, ReadingSource] = {
 
 
 @contextmanager
-def run_busy_loops(count: int) -> Iterator[None]:
+def keep_processors_busy(count: int) -> Iterator[None]:
     """Run `count` processes that only compute, while the `with` block runs."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
@@ -122,10 +122,10 @@ def run_busy_loops(count: int) -> Iterator[None]:
 
 
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Measure each tick of a policy that is called directly.
+    """Measure how long each tick of a policy takes that is called directly, without ROS.
 
     Args:
-        kind: Generates the readings.
+        kind: The function that generates the readings.
         count: The number of ticks.
         pause_s: Seconds of sleep before each tick.
 
@@ -204,10 +204,10 @@ def run_timed_node(file: Path, words: list[str]) -> int:
 
 
 def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
-    """Measure each whole tick of the policy node.
+    """Measure how long each whole tick of the policy node takes.
 
     Args:
-        kind: Generates the readings.
+        kind: The function that generates the readings.
         count: The number of ticks.
 
     Returns:
@@ -283,18 +283,16 @@ def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     for called, (count, times_of) in calls.items():
         for loops in options.loops if count else []:
             for name in options.kinds:
-                with run_busy_loops(loops):
+                with keep_processors_busy(loops):
                     times_s = times_of(KINDS[name], count)
                 what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
-                rows.append(
-                    {**what, **compute_tick_quantiles(times_s), **make_note_column(options)}
-                )
+                rows.append({**what, **compute_tick_quantiles(times_s), **make_note_cell(options)})
                 print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the note of the command line as part of a row; {} if no note was given."""
+def make_note_cell(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the column of a row that holds the note on the command line; {} without a note."""
     return {"note": options.note} if options.note else {}
 
 

@@ -50,7 +50,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 @contextmanager
 def run_simulation(*arguments: object) -> Iterator[Any]:
-    """Run `an-control sim` with these arguments, while the `with` block runs."""
+    """Run `an-control sim` with these arguments in a `with` block, which gets the simulation."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
@@ -145,8 +145,13 @@ class EpisodeReturns:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
-    def record_figures(self, figures: Mapping[str, float]) -> None:
-        """Record the simulator's newest figures of the current episode, by name."""
+    def store_finished_return(self, figures: Mapping[str, float]) -> None:
+        """Store the return of an episode that has just ended.
+
+        Args:
+            figures: The simulator's newest message about the running episode: values by name, such
+                as "episode" and "last_return".
+        """
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -167,9 +172,9 @@ class EpisodeReturns:
 
 
 async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
-    """Visit the page for some seconds and return figures of what the visit costs, by name.
+    """Visit the live page for some seconds, and return by name what the visit costs.
 
-    The figures are the time of drags and of the policy's ticks, the load of the page's process, and
+    These are the duration of drags and of the policy's ticks, the load of the page's process, and
     the returns of the episodes meanwhile. A second, slow visitor reads one update a second.
 
     Args:
@@ -198,8 +203,8 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
                 await slow.read_message()
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
-            p99.append(_read_tick_us(visitor))
-            returns.record_figures(visitor.newest.get("tick", {}).get("episode", {}))
+            p99.append(_get_tick_p99_us(visitor))
+            returns.store_finished_return(visitor.newest.get("tick", {}).get("episode", {}))
         slow.close()
         return {
             "drags": len(took_ms),
@@ -212,8 +217,12 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
         }
 
 
-def _read_tick_us(visitor: Any) -> float:
-    """Return the 99th percentile of the time of a policy's tick in us, from the diagnostics."""
+def _get_tick_p99_us(visitor: Any) -> float:
+    """Return the 99th percentile of the time of a policy's tick in us; NaN if it is not known.
+
+    Args:
+        visitor: A program that reads the live page and has received the robot's diagnostics.
+    """
     for part in visitor.newest.get("diagnostics", {}).get("parts", []):
         if part["name"] == "policy":
             return float(part["values"]["tick p99 [us]"])
@@ -221,7 +230,7 @@ def _read_tick_us(visitor: Any) -> float:
 
 
 async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
-    """Measure the policy node without a page.
+    """Measure the policy node's ticks while no live page runs.
 
     Args:
         seconds: The length of the measurement.
@@ -272,7 +281,9 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         progress = listener.take_newest_message("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
-            returns.record_figures({name: value for name, value in figures if value == value})
+            returns.store_finished_return(
+                {name: value for name, value in figures if value == value}
+            )
         await asyncio.sleep(0.2)
     listener.close()
     for ended in node, caller:

@@ -42,7 +42,7 @@ class TrainingBudget:
 
 
 def draw_settings(number: int, seed: int) -> DrawnSettings:
-    """Draw random settings, which are the same for every memory (recurrent network).
+    """Draw random settings of a training, with which every memory (recurrent network) is trained.
 
     Args:
         number: The number of the draw; another number gives other settings.

@@ -53,7 +53,7 @@ def _format_mean(scores: list[float]) -> str:
 
 
 def _format_setting(value: float | None) -> str:
-    """Format a setting, drawn at random, as a cell of the table; "no" stands for None."""
+    """Format the value of a setting as a cell of a table; "no" for None."""
     return "no" if value is None else f"{value:.2g}"
 
 

@@ -113,7 +113,9 @@ class RepeatPrevious:
         Args:
             answer: The network: returns the answers for inputs (T, B, F).
         """
-        suits = np.array([_play_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
+        suits = np.array(
+            [_play_and_record_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
+        )
         given = answer(self._make_batch(suits).seen)
         returns = [self._play_episode(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
@@ -135,10 +137,10 @@ class RepeatPrevious:
 def _record_suits(level: str) -> np.ndarray:
     """Play many episodes of popgym's environment and return the cards' suits (RECORDED, T)."""
     env = RepeatPrevious(level)._env
-    return np.array([_play_suits(env, seed) for seed in range(RECORDED)])
+    return np.array([_play_and_record_suits(env, seed) for seed in range(RECORDED)])
 
 
-def _play_suits(env: Any, seed: int) -> np.ndarray:
+def _play_and_record_suits(env: Any, seed: int) -> np.ndarray:
     """Play one episode and return the suits (T,) of its cards."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:

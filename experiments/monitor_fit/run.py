@@ -147,10 +147,10 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class MonitorWatch:
-    """A counter of what an identity monitor does, tick by tick, with the readings of an episode.
+    """A counter of what an identity monitor does in episodes, right or wrong.
 
-    It is called as the `watch` of `play_episode`. A slot is the position at which a reading arrives
-    in the input. These numbers are counted:
+    `play_episode` calls it in each tick, as its `watch`. A slot is the position at which a reading
+    arrives in the input. These numbers are counted:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved
@@ -243,7 +243,8 @@ def measure_more_episodes(
     Args:
         subject: The policy and its task.
         file: The model file.
-        robot: Which readings are updated only in every second tick, and the disturbance.
+        robot: A pair: which readings are updated only in every second tick ("all", "source" or ""),
+            and the disturbance.
         monitor: The mode of the monitor.
         earlier_counts: Counts of the episodes that were played before, by name; {} if there are
             none.
@@ -292,7 +293,7 @@ def measure_more_episodes(
 
 
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
-    """Return a model file with a monitor, which is trained first if it does not exist.
+    """Return the path of a model file with a monitor; train the monitor if there is no such file.
 
     Args:
         name: The name of the policy, in `SUBJECTS`.
@@ -314,7 +315,7 @@ def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
     return file
 
 
-def iterate_table_cells(
+def list_table_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the policy, length of training, robot and monitor mode of every cell of the table.
@@ -349,7 +350,7 @@ def measure_missing_cells(
     left = True
     while left:
         left = False
-        for name, length, robot, monitor in iterate_table_cells(
+        for name, length, robot, monitor in list_table_cells(
             options.subjects, options.trained, options.robots
         ):
             key = f"{name}/{length}/{robot}"

@@ -31,15 +31,15 @@ from experiments.learned_runs import (
     Results,
     Settings,
     SettingsMismatchError,
-    collect_results,
     compute_mean_and_error,
     evaluate_run,
     format_parameters_and_seeds,
     list_protocol_results,
     make_markdown_table,
+    prepare_run,
     read_results,
     run_an_control,
-    start_run,
+    update_results_file,
 )
 
 PAGE, TITLE = ROOT / "experiments/parts/report.md", "comparison of parts"
@@ -156,7 +156,7 @@ class ComparedPolicy:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         folder = self.runs_folder / str(seed)
-        if not start_run(folder, self.make_settings(teacher, minutes, episodes)):
+        if not prepare_run(folder, self.make_settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
         run_an_control(
@@ -190,9 +190,12 @@ def _format_error(error: float) -> str:
 
 
 def evolve_teacher(out: Path) -> None:
-    """Evolve an MLP, whose channels have a fixed order, in the folder `out`.
+    """Evolve the teacher, an MLP that needs its channels in order, in a folder.
 
     It takes about five minutes of one core.
+
+    Args:
+        out: The folder.
     """
     run_an_control(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
@@ -274,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policies = [ComparedPolicy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
     teacher = given.teacher or out / "teacher/model.safetensors"
 
-    def settings() -> dict[Path, Settings]:
+    def list_settings() -> dict[Path, Settings]:
         """Return the settings of each policy by the folder of its runs."""
         return {
             one.runs_folder: one.make_settings(teacher, given.minutes, given.episodes)
@@ -282,14 +285,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
 
     try:
-        read_results(KEPT, settings())
+        read_results(KEPT, list_settings())
         if not given.table:
             if given.teacher is None:
                 evolve_teacher(teacher.parent)
             for seed, policy in product(given.seeds, policies):
                 if not given.pooling or policy.pooling in given.pooling:
                     policy.train_and_evaluate(teacher, seed, given.minutes, given.episodes)
-        found = collect_results(KEPT, settings())
+        found = update_results_file(KEPT, list_settings())
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_markdown_tables(PAGE, {TITLE: make_table(policies, found)})

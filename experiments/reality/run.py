@@ -36,7 +36,9 @@ def make_steps(
         smoke: Whether to run only a short test.
     """
 
-    def make_table_step(model: str, episodes: int, protocols: Sequence[str]) -> ExperimentStep:
+    def make_evaluation_table_step(
+        model: str, episodes: int, protocols: Sequence[str]
+    ) -> ExperimentStep:
         """Return the step that evaluates a model under several disturbances.
 
         Args:
@@ -57,12 +59,12 @@ def make_steps(
         f" --episodes {episodes} --json {runs}/ant_realtime.json",
     )
     if smoke:
-        return [make_table_step("ant", episodes, ANT[:2]), live]
+        return [make_evaluation_table_step("ant", episodes, ANT[:2]), live]
     return [
-        make_table_step("ant", episodes, ANT),
+        make_evaluation_table_step("ant", episodes, ANT),
         live,
-        make_table_step("car_racing", camera_episodes, CAMERA),
-        make_table_step("pong", camera_episodes, CAMERA),
+        make_evaluation_table_step("car_racing", camera_episodes, CAMERA),
+        make_evaluation_table_step("pong", camera_episodes, CAMERA),
         ExperimentStep(
             f"{runs}/inference.json",
             f"an-control bench inference --json {runs}/inference.json",

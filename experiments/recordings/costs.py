@@ -34,8 +34,8 @@ COMMANDED_S = [0.0]
 """CPU time of the thread at the newest command of any node."""
 
 
-def time_published_commands() -> None:
-    """Make nodes store the time of each command that they publish in COMMANDED_S."""
+def patch_rclpy_to_time_commands() -> None:
+    """Change rclpy so that COMMANDED_S holds the thread's CPU time at the newest command."""
     from rclpy.publisher import Publisher
 
     publish = Publisher.publish
@@ -88,11 +88,13 @@ class MeasuredNode:
         """CPU time of the thread in each whole tick, in seconds. It includes the work after the
         command, in which notes for the recording become messages."""
 
-    def tick(self, messages: dict[str, Any]) -> None:
-        """Pass the messages of one tick to the node, of which the final one makes the node act.
+    def run_tick(self, messages: dict[str, Any]) -> None:
+        """Pass the messages of one tick to the node, and measure the CPU time that it takes.
+
+        The node acts when it has got the last of the messages.
 
         Args:
-            messages: A mapping from topic to message.
+            messages: The message of each topic.
         """
         begin_s = time.thread_time()
         for topic, message in messages.items():
@@ -100,8 +102,12 @@ class MeasuredNode:
         self.tick_s.append(time.thread_time() - begin_s)
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
-    def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
-        """Make a block of ticks (control steps) at the Ant's rate, then let the writing finish.
+    def run_ticks_of_block(
+        self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int
+    ) -> None:
+        """Run some ticks (control steps) at the Ant's rate, wait until recording has caught up.
+
+        The CPU time of the process is stored in `cpu_s`.
 
         Args:
             rows: For each tick the serialized messages by topic.
@@ -121,11 +127,11 @@ class MeasuredNode:
                 set_stamp(message.header.stamp, 10**18 + number * STEP_NS)
             next_s = max(next_s + STEP_S, time.monotonic() - 10 * STEP_S)
             time.sleep(max(0.0, next_s - time.monotonic()))
-            self.tick(messages)
+            self.run_tick(messages)
         time.sleep(REST_S)
         self.cpu_s.append(time.process_time() - begin_s)
 
-    def clear_times(self) -> None:
+    def discard_measured_times(self) -> None:
         """Remove all measured times, because caches were still cold when they were measured."""
         for one in self.cpu_s, self.command_s, self.tick_s:
             one.clear()
@@ -154,7 +160,9 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
         robot.fill_messages(10**17 + number * STEP_NS)
         row = {one.topic: serialize_message(one.message) for one in robot.sensor_topics}
         rows.append(row)
-        node.tick({topic: deserialize_message(data, classes[topic]) for topic, data in row.items()})
+        node.run_tick(
+            {topic: deserialize_message(data, classes[topic]) for topic, data in row.items()}
+        )
         if node.node.last_command is not None:
             command.effort = node.node.last_command.tolist()
             robot.step(robot.commands.read_commands(command))
@@ -163,12 +171,12 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
 
 
 def measure_costs(blocks: int) -> dict[str, Any]:
-    """Measure the CPU time of nodes with each kind of recording.
+    """Measure the CPU time of a policy node with each kind of recording, and without.
 
-    The nodes take turns, in each of which one node makes `BLOCK_TICKS` ticks (control steps).
+    The nodes take turns: each runs a block of `BLOCK_TICKS` ticks (control steps), then the next.
 
     Args:
-        blocks: The number of turns of each node that are measured.
+        blocks: The number of blocks of each node that are measured.
 
     Returns:
         A dict. "ticks" is the number of ticks of each node. "kinds" holds a dict of figures for
@@ -177,7 +185,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
     from an_control.system.priority import freeze_existing_objects
     from an_control_sim.process import initialise_ros
 
-    time_published_commands()
+    patch_rclpy_to_time_commands()
     with (
         initialise_ros(["--ros-args", "--log-level", "fatal"]),
         tempfile.TemporaryDirectory() as folder,
@@ -188,11 +196,11 @@ def measure_costs(blocks: int) -> dict[str, Any]:
         for block in range(blocks + WARM_BLOCKS):
             if block == WARM_BLOCKS:
                 for node in nodes:
-                    node.clear_times()
+                    node.discard_measured_times()
             begin = block * BLOCK_TICKS
             for place in range(len(nodes)):  # nobody is always the first to see new messages
                 node = nodes[(place + block) % len(nodes)]
-                node.run_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
+                node.run_ticks_of_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
         gc.unfreeze()
         recorder = nodes[1].node._recorder
         assert recorder is not None
@@ -252,9 +260,11 @@ def print_costs(results: dict[str, Any]) -> None:
 
 
 def measure_memory(seconds: float) -> dict[str, Any]:
-    """Return how much memory the black box of the walking Ant needs after some seconds.
+    """Measure how much memory the black box of the policy node needs for some seconds of the Ant.
 
-    The result has the measured and the node's own figure in MiB, and the number of kept messages.
+    Returns:
+        The number of messages in the black box, the memory that was measured, and the memory
+        according to the node itself, in MiB, by name.
     """
     import tracemalloc
 
@@ -295,9 +305,9 @@ def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> in
     """Measure the costs, print them, and return the exit status.
 
     Args:
-        blocks: The number of turns of each node that are measured; see `measure_costs`.
+        blocks: The number of blocks of each node that are measured; see `measure_costs`.
         path: The JSON file to write; None for none.
-        memory: Whether to measure the memory of the black box.
+        memory: Whether to measure the memory of the black box, and not the CPU time.
     """
     found = measure_memory(30.0) if memory else measure_costs(blocks)
     if memory:

@@ -24,10 +24,10 @@ SPIN_EVERY = 100
 
 
 def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: float) -> None:
-    """Record episodes of the Ant in a folder, which afterwards is the bag.
+    """Record episodes of the Ant as a bag.
 
     Args:
-        folder: The folder; an unfinished recording in it is replaced.
+        folder: The folder of the bag; an unfinished recording in it is replaced.
         model: The model that controls the Ant.
         episodes: Number of episodes.
         seed: Seed of the first episode; the others have the seeds that follow.
@@ -71,7 +71,7 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
 
 
 class AntDrive:
-    """The Ant and the policy node that controls it.
+    """The simulated Ant and the policy node that controls it, which plays episodes.
 
     Args:
         node: The node, which is active, in lockstep.

@@ -34,15 +34,15 @@ WALKER, TEACHER = "models/ant_quick.safetensors", "models/ant_teacher.safetensor
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of a return that a learned model must reach.
+    """A requirement: the return of a learned model must reach a share of another return.
 
     Attributes:
         text: What was learned, and how it is disturbed.
         learned: Name of the evaluation of the learned model.
-        protocol: Protocol of that evaluation.
-        reference: Name of what it is compared with, undisturbed: an evaluation, or "teacher", whose
-            returns are those of the recorded episodes.
-        share: The share that it must reach.
+        protocol: Protocol (disturbance) of that evaluation.
+        reference: Name of the undisturbed evaluation whose return is the other one, or "teacher"
+            for the returns of the recorded episodes.
+        share: The share of that return that the model must reach.
     """
 
     text: str
@@ -53,7 +53,15 @@ class Bar:
 
 
 def make_drive_step(name: str, model: str, episodes: int, seed: int, push: float) -> ExperimentStep:
-    """Return the step that records episodes of the Ant as the bag `name`."""
+    """Return the step that records episodes of the Ant as a bag.
+
+    Args:
+        name: Name of the bag.
+        model: The model that controls the Ant.
+        episodes: Number of episodes.
+        seed: Seed of the first episode.
+        push: Maximum standard deviation of the noise on the actions; see `record_driving`.
+    """
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
@@ -62,7 +70,13 @@ def make_drive_step(name: str, model: str, episodes: int, seed: int, push: float
 
 
 def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
-    """Return the step that evaluates a model under these protocols, into the file `out`."""
+    """Return the step that evaluates a model under some protocols (disturbances).
+
+    Args:
+        model: The model file.
+        out: Name of the evaluation, and of the file with its results.
+        protocols: The protocols.
+    """
     return ExperimentStep(
         f"{RUNS}/{out}.json",
         f"an-control evaluate {model} --episodes {EVALUATED} --seed {EVALUATION_SEED}"
@@ -71,15 +85,28 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 
 
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
-    """Return the steps that imitate a recording, and evaluate the policy, as run `name`."""
+    """Return the steps that train a policy to imitate a recording, and evaluate it.
+
+    Args:
+        name: Name of the run.
+        bag: Name of the recording.
+        options: Options of the training.
+    """
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
     evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
     return [ExperimentStep(model, command), evaluation]
 
 
-def make_watched_steps(name: str, bag: str) -> list[ExperimentStep]:
-    """Return the steps that learn a network in order and its monitor from one recording."""
+def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
+    """Return the steps that train a policy and its monitor from one recording, and evaluate both.
+
+    The policy needs its channels in order.
+
+    Args:
+        name: Name of the run.
+        bag: Name of the recording.
+    """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [
         ExperimentStep(
@@ -97,9 +124,9 @@ def make_watched_steps(name: str, bag: str) -> list[ExperimentStep]:
 WATCHED = f"{RUNS}/watched.safetensors"
 STEPS = (
     make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
-    *make_watched_steps("ordered", "teacher"),
+    *make_policy_and_monitor_steps("ordered", "teacher"),
     make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
-    *make_watched_steps("ordered_pushed", "pushed"),
+    *make_policy_and_monitor_steps("ordered_pushed", "pushed"),
     make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
     ExperimentStep(
         WATCHED,

@@ -41,12 +41,15 @@ JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle
 
 
 def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
-    """Record a number of ticks in a folder, and return what happened meanwhile.
+    """Record a policy node during random troubles.
 
     Args:
-        folder: The folder.
+        folder: The folder of the recording.
         ticks: The number of ticks (control steps).
         seed: The seed of the troubles.
+
+    Returns:
+        By name the recorder's status, the duration in seconds, and how often each trouble happened.
     """
     from rclpy.parameter import Parameter
     from rclpy.serialization import deserialize_message, serialize_message
@@ -69,7 +72,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
             self._models = [str(find_share_path(f"models/{one}.safetensors")) for one in MODELS]
 
         def run_ticks(self, count: int) -> None:
-            """Make this many steps of the robot."""
+            """Run ticks (control steps) of robot and node until there have been `count` of them."""
             self._durations_s: list[float] = []
             while self._ticked < count:
                 self._tick()
@@ -100,15 +103,19 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                     self._executor.spin_once(timeout_sec=0.0)
             self._walk()
 
-        def _set_parameters(self, **values: Any) -> None:
+        def _set_node_parameters(self, **values: Any) -> None:
             changes = [Parameter(name, value=one) for name, one in values.items()]
             self._node.set_parameters_atomically(changes)
 
         def _cause_random_trouble(self, messages: dict[str, Any]) -> bool:
-            """Make one random trouble, and return whether to wait for a message that does not come.
+            """Cause one random trouble, such as a lost message, a rewiring or an e-stop.
 
             Args:
-                messages: The messages of this step by topic, which may be changed.
+                messages: The messages of this step by topic, some of which may be changed or
+                    removed.
+
+            Returns:
+                Whether to wait until the node stops waiting for a message that was removed.
             """
             rng = self._random
             kind = rng.choices(*zip(*TROUBLES, strict=True))[0]
@@ -134,11 +141,11 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                     source, before = rng.choice(list(SOURCES.items()))
                     now = f"{before}_2" if self._topics[before] == before else before
                     self._topics[before] = now
-                    self._set_parameters(**{f"sources.{source}.topic": now})
+                    self._set_node_parameters(**{f"sources.{source}.topic": now})
                 case "rewired channel":
                     joint = rng.choice(JOINTS)
                     field = f"position[{rng.choice(JOINTS)}]"
-                    self._set_parameters(**{f"channels.{joint}.position.field": field})
+                    self._set_node_parameters(**{f"channels.{joint}.position.field": field})
                 case "wiring read again":
                     self._topics = {topic: topic for topic in SOURCES.values()}
                     self._serve("/reload_wiring")
@@ -150,9 +157,9 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                 case "e-stop reset":
                     self._serve("/reset_estop")
                 case "model":
-                    self._set_parameters(model=rng.choice(self._models))
+                    self._set_node_parameters(model=rng.choice(self._models))
                 case "shadow":
-                    self._set_parameters(shadow=rng.random() < 0.3)
+                    self._set_node_parameters(shadow=rng.random() < 0.3)
                 case "reset":
                     self._serve("/reset_state")
                 case _:
@@ -202,11 +209,11 @@ TROUBLES = (
 
 
 def replay_troubled_piece(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process, and return the result of the replay.
+    """Replay a recording in a new process, and return how many commands differ, and its times.
 
     Args:
-        bag: The recording.
-        result: The file for the result.
+        bag: The folder of the recording.
+        result: The JSON file to which the replay writes its result.
     """
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -232,7 +239,14 @@ def record_and_replay_pieces(
 ) -> int:
     """Record and replay the pieces that have no result yet, and return the exit status.
 
-    If a replay differs from its recording, the recording is kept and the run ends.
+    If a replay differs from its recording, the recording is not deleted and the run ends.
+
+    Args:
+        folder: The folder of the recording, which is deleted after each piece.
+        pieces: Number of pieces, which are recordings of a new node each.
+        ticks: Number of ticks (control steps) of a piece.
+        json_path: The file of the results of all pieces.
+        seed: Seed of the first piece; the others have the seeds that follow.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):
@@ -243,16 +257,16 @@ def record_and_replay_pieces(
         row |= replay_troubled_piece(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
-        print(_format_line(number, row), flush=True)
+        print(_format_piece(number, row), flush=True)
         if row["different"]:
             print(f"the recording is kept: {bag}")
             return 1
         shutil.rmtree(folder)
-    print(_format_total(rows))
+    print(_format_all_pieces(rows))
     return int(any(row["different"] for row in rows))
 
 
-def _format_line(number: int, row: dict[str, Any]) -> str:
+def _format_piece(number: int, row: dict[str, Any]) -> str:
     return (
         f"piece {number}: {row['ticks']} ticks, {row['commands']} commands,"
         f" {row['different']} differ; recorded in {row['record_s']:.0f} s ({row['mib']} MiB),"
@@ -261,7 +275,7 @@ def _format_line(number: int, row: dict[str, Any]) -> str:
     )
 
 
-def _format_total(rows: list[dict[str, Any]]) -> str:
+def _format_all_pieces(rows: list[dict[str, Any]]) -> str:
     ticks, cpu_s = sum(row["ticks"] for row in rows), sum(row["replay_cpu_s"] for row in rows)
     troubles: Counter[str] = Counter()
     for row in rows:

@@ -97,13 +97,14 @@ def _estimate_playing_time(costs: GenerationCosts, workers: int) -> tuple[float,
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure what a task costs with the policy of Tang & Ha 2021.
-
-    The result has these costs, and the estimated durations for several numbers of workers.
+    """Measure what a generation of evolution costs with the policy of Tang & Ha 2021.
 
     Args:
         task: The task.
         seconds: Seconds for each measurement.
+
+    Returns:
+        These costs, and the estimated durations for several numbers of workers, by name.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)
@@ -133,16 +134,16 @@ def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
     """
     name, channels, model, starts, disturbance = task.arguments
 
-    def count_steps() -> int:
+    def play_and_count_steps() -> int:
         """Play episodes and return their number of steps."""
         return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
-    count_steps()
-    return limit / measure_median_steps_per_s(count_steps, seconds, time.process_time)
+    play_and_count_steps()
+    return limit / measure_median_steps_per_s(play_and_count_steps, seconds, time.process_time)
 
 
 def _measure_optimiser_s(size: int) -> float:
-    """Return the seconds of a generation that CMA-ES takes for this number of parameters."""
+    """Return the seconds that CMA-ES itself takes in a generation, for `size` parameters."""
     rng = np.random.default_rng(0)
     optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
     begin = time.perf_counter()
@@ -161,14 +162,14 @@ def _measure_message_s(tasks: list[RolloutTask]) -> float:
         distributed.Client(all_) as client,
     ):
 
-        def measure_per_task() -> float:
+        def measure_seconds_per_task() -> float:
             """Send all tasks and return the seconds for each."""
             begin = time.perf_counter()
             client.gather([client.submit(_do_nothing, *one.arguments, pure=False) for one in tasks])
             return (time.perf_counter() - begin) / len(tasks)
 
-        measure_per_task()
-        return statistics.median(measure_per_task() for _ in range(3))
+        measure_seconds_per_task()
+        return statistics.median(measure_seconds_per_task() for _ in range(3))
 
 
 def _do_nothing(*arguments: object) -> None:

@@ -51,7 +51,7 @@ command:
 
 
 class Arm:
-    """A robot without physics, which publishes joint states and records commands."""
+    """A robot without physics, which publishes joint states and stores received commands."""
 
     def __init__(self) -> None:
         import rclpy
@@ -65,11 +65,11 @@ class Arm:
         self._joints = self._node.create_publisher(JointState, "joint_states", 10)
         self.heard: list[tuple[float, list[float]]] = []
         self._node.create_subscription(
-            Float64MultiArray, "commands", self._receive, QoSProfile(depth=1000)
+            Float64MultiArray, "commands", self._store_command, QoSProfile(depth=1000)
         )
 
-    def _receive(self, message: Any) -> None:
-        """Record a command with its time of arrival."""
+    def _store_command(self, message: Any) -> None:
+        """Store a received command with its time of arrival."""
         self.heard.append((time.monotonic(), list(message.data)))
 
     def publish_positions_for(self, hz: float, seconds: float) -> None:
@@ -111,7 +111,7 @@ class Arm:
 def summarise_commands(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
-    """Return rate, gaps and largest change of the recorded commands.
+    """Return the rate of the received commands, the gaps between them and the largest change.
 
     Args:
         hz: The rate of the sensors.

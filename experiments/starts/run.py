@@ -51,12 +51,12 @@ class Ant:
         self.bridge = Bridge(node, robot, policy="", realtime=True)
         self.heard: list[tuple[float, bool]] = []
         """The time of each command, and whether it was the safe command."""
-        node.create_subscription(JointState, "joint_commands", self._receive, RELIABLE)
+        node.create_subscription(JointState, "joint_commands", self._store_command, RELIABLE)
         self.bridge.start()
         self.bridge.reset(1, 0)
 
-    def _receive(self, message: Any) -> None:
-        """Record a command with its time of arrival."""
+    def _store_command(self, message: Any) -> None:
+        """Store a received command with its time of arrival."""
         self.heard.append((time.monotonic(), not any(message.effort)))
 
     def step(self) -> None:
@@ -67,7 +67,7 @@ class Ant:
 
 
 def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it act, end it, and return counts and times.
+    """Start a policy node, let it act, end it, and return by name what was counted and timed.
 
     Args:
         ant: The robot.

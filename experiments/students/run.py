@@ -27,15 +27,15 @@ from experiments.learned_runs import (
     Results,
     Settings,
     SettingsMismatchError,
-    collect_results,
     compute_return_and_error,
     evaluate_run,
     format_parameters_and_seeds,
     list_protocol_results,
     make_markdown_table,
+    prepare_run,
     read_results,
     run_an_control,
-    start_run,
+    update_results_file,
 )
 
 PAGE = ROOT / "experiments/students/report.md"
@@ -78,7 +78,7 @@ class StudentComparison:
 
     @property
     def kept_results_path(self) -> Path:
-        """The file in which the results of all seeds are kept."""
+        """The file in the repository with the results of all seeds."""
         return ROOT / f"experiments/students/{self.task}.json"
 
     @property
@@ -186,7 +186,7 @@ class ComparedStudent:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         what, run = self.comparison, self.runs_folder / str(seed)
-        if not start_run(run, self.make_settings(episodes, teacher)):
+        if not prepare_run(run, self.make_settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
         run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not given.table:
             for seed, student in product(given.seeds or what.seeds, students):
                 student.train_and_evaluate(seed, *how)
-        found = collect_results(what.kept_results_path, settings)
+        found = update_results_file(what.kept_results_path, settings)
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_markdown_tables(PAGE, {what.title: make_table(what, students, found)})

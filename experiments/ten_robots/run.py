@@ -147,9 +147,9 @@ class LearnedRobot:
         ]
 
     def _format_lockstep_comparison(self) -> str:
-        """Compare the returns in lockstep over ROS 2 with the returns offline.
+        """Return whether the returns in lockstep over ROS 2 equal the returns offline, as text.
 
-        The result is "the same" if all bits agree, else "others"; "" if one result is missing.
+        The text is "the same" if all bits agree, else "others"; "" if a result is missing.
         """
         served, offline = self.read_result("lockstep"), self.read_result("offline")
         if served is None or offline is None:
@@ -175,7 +175,7 @@ def _format_score(row: dict[str, Any], span: float) -> str:
 
     Args:
         row: The result of an evaluation.
-        span: The difference in return that stands for a score of 1.
+        span: The difference in return between a score of 0 and a score of 1.
     """
     error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."

@@ -34,7 +34,7 @@ def teacher() -> NetworkTeacher:
 def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teacher, height, seed):
     rng = np.random.default_rng(seed)
     reflex = gets_up.Reflex(rng.standard_normal((8, len(CHANNELS) + 1)))
-    arrays = gets_up.join_networks(teacher.layers, reflex, CHANNELS.index("height"))
+    arrays = gets_up.join_reflex_and_teacher(teacher.layers, reflex, CHANNELS.index("height"))
     both = NetworkTeacher(
         [(arrays[f"head.{n}.weight"], arrays[f"head.{n}.bias"]) for n in range(3)], "tanh"
     )

@@ -19,7 +19,7 @@ from experiments.figures.registry import (
     WITHOUT_FIGURES,
     FigureCommand,
     PageFigure,
-    find_tables,
+    find_page_tables,
     has_numbers,
 )
 
@@ -42,14 +42,14 @@ def test_every_table_with_numbers_and_every_picture_has_its_entry_and_no_entry_i
     for page in PAGES:
         shown |= {
             (page, place)
-            for place, table in find_tables(read(page)).items()
+            for place, table in find_page_tables(read(page)).items()
             if has_numbers(table) and (page, place) not in WITHOUT_FIGURES
         }
         shown |= {(page, path) for path in PICTURE.findall(read(page))}
     assert shown == {(one.page, one.place) for one in FIGURES if not one.table}
     assert len({one.name for one in FIGURES}) == len(FIGURES)
     for page, place in WITHOUT_FIGURES:
-        assert has_numbers(find_tables(read(page))[place]), f"{page}: {place} has no numbers"
+        assert has_numbers(find_page_tables(read(page))[place]), f"{page}: {place} has no numbers"
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_figure_is_stale_once_its_code_or_model_has_changed_and_not_by_a_comme
 
 def test_every_figure_has_a_record_and_stale_ones_are_listed(tree, monkeypatch, capsys):
     """Figures may be stale between releases; that one is not known must not happen."""
-    made = run.read_made_figures()
+    made = run.read_figure_records()
     assert made.keys() == {one.name for one in FIGURES}
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", one["date"]) for one in made.values())
     monkeypatch.setattr(SourceTree, "from_work_tree", lambda: tree)
@@ -163,7 +163,7 @@ def test_an_evaluation_fills_the_rows_of_its_table_and_leaves_the_others(tmp_pat
         return 0
 
     monkeypatch.setattr(run, "ROOT", tmp_path)
-    monkeypatch.setattr(run, "run_command", evaluate)
+    monkeypatch.setattr(run, "run_figure_command", evaluate)
     assert run.make_figure(FIGURE) == 0
     assert page.read_text().splitlines()[-3:] == [
         "| `reset` | 7 +- 2 |",
@@ -174,7 +174,7 @@ def test_an_evaluation_fills_the_rows_of_its_table_and_leaves_the_others(tmp_pat
 
 def test_two_tables_with_numbers_under_one_heading_are_refused():
     with pytest.raises(ValueError, match="two tables under 'A'"):
-        find_tables("# A\n\n| a |\n|---|\n| 1 |\n\n| a |\n|---|\n| 2 |\n")
+        find_page_tables("# A\n\n| a |\n|---|\n| 1 |\n\n| a |\n|---|\n| 2 |\n")
 
 
 EVALUATION = "an-control evaluate models/cartpole.safetensors --monitor off --episodes 100 --seed 1"
@@ -194,29 +194,29 @@ def one_figure(tmp_path, monkeypatch):
     """Let the list be of one figure, whose record is in a temporary file."""
     monkeypatch.setattr(run, "FIGURES", (REPEATED,))
     monkeypatch.setattr(run, "MADE", tmp_path / "made.json")
-    run.record_made_figures([REPEATED], "HEAD", at_commit=False)
+    run.record_figures_as_made([REPEATED], "HEAD", at_commit=False)
     return REPEATED.name
 
 
 def change_record(name, **changed):
-    made = run.read_made_figures()
-    run.write_made({name: {**made[name], **changed}})
+    made = run.read_figure_records()
+    run.write_figure_records({name: {**made[name], **changed}})
 
 
 def test_a_stale_figure_is_fresh_again_if_its_first_episodes_return_the_same(one_figure, capsys):
-    inputs = run.read_made_figures()[one_figure]["inputs"]
+    inputs = run.read_figure_records()[one_figure]["inputs"]
     change_record(one_figure, inputs={**inputs, "code experiments/figures": "older"})
     assert run.main(["--stale"]) == 1
     assert run.main(["--repeat"]) == 0
     assert "same to the last bit" in capsys.readouterr().out
     assert run.main(["--stale"]) == 0
-    record = run.read_made_figures()[one_figure]
+    record = run.read_figure_records()[one_figure]
     assert record["inputs"] == inputs
     assert "repeated" in record
 
 
 def test_a_stale_figure_stays_so_if_a_return_differs_or_is_not_known(one_figure, capsys):
-    record = run.read_made_figures()[one_figure]
+    record = run.read_figure_records()[one_figure]
     older = {**record["inputs"], "code experiments/figures": "older"}
     returns = record["first returns"]
     ((command, rows),) = returns.items()
@@ -225,7 +225,7 @@ def test_a_stale_figure_stays_so_if_a_return_differs_or_is_not_known(one_figure,
     change_record(one_figure, inputs=older, **{"first returns": other})
     assert run.main(["--repeat"]) == 1
     assert f"reset+100: [1.0, 2.0] is now {rows['reset+100']}" in capsys.readouterr().out
-    run.write_made({one_figure: {"date": "2026-11-28", "commit": "abc", "inputs": older}})
+    run.write_figure_records({one_figure: {"date": "2026-11-28", "commit": "abc", "inputs": older}})
     assert run.main(["--repeat"]) == 1
     assert "not recorded; make it again" in capsys.readouterr().out
     assert run.main(["--stale"]) == 1

@@ -28,7 +28,7 @@ def written(policy, seed: int, returns: list[float]) -> None:
 def collected(kept, *policies):
     """With the settings of the table, and a teacher that nobody knows."""
     settings = {one.runs_folder: one.make_settings(Path("none"), 4.0, 3) for one in policies}
-    return parts.collect_results(kept, settings)
+    return parts.update_results_file(kept, settings)
 
 
 def test_all_policies_have_about_as_many_parameters(tmp_path):
@@ -54,7 +54,7 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
     assert learned.sizes.list_array_shapes() == wanted.list_array_shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
     settings = policy.make_settings(teacher, 0.001, 1)
-    found = parts.collect_results(tmp_path / "kept.json", {policy.runs_folder: settings})
+    found = parts.update_results_file(tmp_path / "kept.json", {policy.runs_folder: settings})
     assert (
         policy.make_row(found)[2]
         == str(parts.count_parameters(wanted))
@@ -104,7 +104,7 @@ def test_a_trial_is_not_one_more_seed_of_a_table(tmp_path):
     ):
         collected(kept, policy)
     assert not kept.exists()
-    parts.collect_results(kept, {policy.runs_folder: {"minutes": 0.1, "episodes": 3}})
+    parts.update_results_file(kept, {policy.runs_folder: {"minutes": 0.1, "episodes": 3}})
     elsewhere = parts.ComparedPolicy("PMA", "none", tmp_path / "elsewhere")
     with pytest.raises(
         parts.SettingsMismatchError, match=r"kept.json: PMA_with_none/9: minutes was 0.1"
