@@ -13,10 +13,10 @@ from an_control.disturbance.settings import DisturbanceSettings, Stop
 class DisturbedPatches:
     """A disturber of image patches (N, f, p, p), which are stacks of f frames of p x p pixels.
 
-    If patches change places during the episode, only new frames appear in the new places. So for
-    some ticks an input slot's stack has frames of its old and of its new patch. The stack of a slot
-    that was missing is filled with its newest frame. A stack contains only frames that have
-    arrived.
+    The input slot of a patch has a stack of its newest frames. If patches move to other slots
+    during the episode, their older frames stay behind, so for some ticks a stack has frames of two
+    patches. The stack of a slot that was missing starts with copies of its newest frame. Frames
+    that are still delayed are not in a stack.
 
     Args:
         disturber: The disturber of the patches' channels, which decides the disturbances.

@@ -85,13 +85,13 @@ class Costs:
     ) -> None:
         """Add the costs of T ticks to a cost matrix, in place.
 
-        The costs of channels that read any number follow from `observed`, those of binary channels
-        follow from `readings`.
+        The costs of channels with real values follow from the difference of `observed` and
+        `expected`, those of binary channels from `readings`.
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
-            observed: (T, slots) what is compared with `expected`: either the readings, or their
-                changes from tick to tick; NaN where missing.
+            observed: (T, slots) the readings, or their changes from tick to tick, as the caller
+                chooses; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             readings: (T, slots) the readings.
             prediction: The forward model's prediction (T, channels). Only its scale of the errors

@@ -463,7 +463,8 @@ class AssignmentSearch:
     ) -> Assignment:
         """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
-        If the readings are surprising, two signals may have swapped slots without a jump. Work
+        If the assignment explains the recent readings badly, two channels may have been confused:
+        signals that were nearly equal when they swapped slots make no jump in the readings. Work
         whose result this tick does not need is postponed to `continue_postponed_search`.
 
         Args:

@@ -649,16 +649,17 @@ class Student(nn.Module):
     ) -> tuple[Tensor, Tensor, StudentState]:
         """Compute the attention and the attention message of a student whose head has no memory.
 
-        With pooling (`pma`) the attention is not part of the message: it only teaches the sensory
-        neurons to identify their channels.
+        The attention message is the head's input of size M, in which attention has combined the
+        readings of all channels. With pooling (`pma`), another layer combines them; the attention
+        is then only a training target, which teaches the neurons to identify their channels.
 
         Args:
             batch: T steps of B episodes.
             state: State before the first step.
 
         Returns:
-            Logarithms of the attention weights (T, B, N, n + 1), the attention message (T, B, M),
-            and the state after the last step.
+            Logarithms of the attention weights (T, B, N, n + 1) of N input slots for n channels and
+            for "no channel", the attention message (T, B, M), and the state after the last step.
         """
         encoded, state = self.run_neurons(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)

@@ -215,10 +215,10 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut(self, was_cut: bool) -> None:
-        """Store the time limit if it has cut episodes or updates short.
+        """Store the time limit if it ended a step of the run early, so that a resumed run knows.
 
         Args:
-            was_cut: Whether it has just done so.
+            was_cut: Whether the last step had fewer episodes or updates because of the limit.
         """
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)

@@ -265,10 +265,10 @@ class PlayedEpisode:
         distance_m: Distance covered in metres; None if the environment does not report one.
         wall_s: Wall-clock time in seconds.
         rewards: Reward of each step; empty if compiled code played the episode.
-        rewired: Steps before which signals were permuted.
+        rewired: Numbers of the steps at whose start signals were permuted.
         detected: How often the identity monitor detected a permutation.
-        walked_m: Distance in metres that the robot covered in the 8 s after the safe command had
-            stopped it; None without such a stop, or if the robot fell before the stop ended.
+        walked_m: Distance in metres that the robot covered in the first 8 s after the end of a stop
+            by the safe command; None without such a stop, or if the robot fell during it.
     """
 
     total: float

@@ -460,7 +460,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         return np.where((ends >= 1.0) & space.bounded_above, space.high, action)
 
     def make_numbers(action: Any) -> np.ndarray:
-        """Scale an action of the Box to numbers."""
+        """Return the numbers (A,) from which `make_action` makes this action of the Box."""
         away = np.ravel(action).astype(np.float64) - middle
         return np.divide(away, reach, out=np.zeros_like(away), where=reach > 0.0)
 
