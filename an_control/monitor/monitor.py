@@ -470,7 +470,7 @@ class IdentityMonitor:
     def _revert_if_noise_begins(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
         """Update the estimate of the sensor noise; return the assignment to use from now on.
 
-        If noise has just begun, this is the last settled assignment, because a rewiring that was
+        If noise has just set in, this is the last settled assignment, because a rewiring that was
         detected after it may have been only the noise. Otherwise it is the given assignment.
 
         Args:

@@ -529,7 +529,7 @@ class AssignmentSearch:
     def confirm_initial_assignment(self) -> None:
         """End the verification of the initial assignment, as it is now known to be right.
 
-        A verification of a detected move goes on.
+        A verification of a detected move continues.
         """
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW

@@ -64,7 +64,7 @@ class SensorNoise:
         self._readings.clear()
 
     def update_estimate_and_check_onset(self, readings: np.ndarray) -> bool:
-        """Update the estimate of the noise; return whether noise has just begun.
+        """Update the estimate of the noise; return whether noise has just set in.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

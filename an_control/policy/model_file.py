@@ -413,7 +413,7 @@ def _read_array(
 
 
 def _check_array_names(names: Collection[str], shapes: Shapes) -> None:
-    """Check that the names are exactly those of `shapes`.
+    """Check that the names are exactly the keys of `shapes`.
 
     Args:
         names: The names of the arrays in a file.

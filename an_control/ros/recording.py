@@ -114,7 +114,7 @@ class LoopRecord:
         self._tick, self._noted = (now_ns, stamp_ns), False
 
     def record_tick(self, *, sends: bool) -> None:
-        """Record the tick that was begun with `begin_tick`.
+        """Record the tick that `begin_tick` started.
 
         Args:
             sends: Whether the node is active, so that the tick sends a command.

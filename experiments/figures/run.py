@@ -192,7 +192,7 @@ def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_com
 
 
 def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
-    """Repeat the first episodes of those figures that are stale; return how many remain stale.
+    """Repeat the first episodes of the stale figures; return how many remain stale.
 
     A figure whose returns are as before to the last bit is recorded as fresh.
     """

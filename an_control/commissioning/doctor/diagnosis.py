@@ -1524,7 +1524,7 @@ def _group_by_permutation(
 
     Args:
         slots: For each channel or motor the index of the one whose place it has now.
-        moved: Indices of those that changed places.
+        moved: Indices of the channels or motors that changed places.
         accepted: The accepted hypotheses; members that one of them permuted stay in one group.
         motors: Whether the indices are of motors, else of channels.
 

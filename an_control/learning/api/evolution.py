@@ -189,7 +189,7 @@ class EvolveOptions:
             )
 
     def _list_changed_options(self, *names: str) -> list[str]:
-        """Return those of the given option names whose values differ from the defaults."""
+        """Return the given option names whose values differ from the defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:

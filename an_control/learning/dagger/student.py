@@ -568,7 +568,7 @@ class Student(nn.Module):
 
     @staticmethod
     def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return those of a model's sizes on which the weights that identify channels depend.
+        """Return a model's sizes on which the weights that identify channels depend.
 
         They must be equal for the weights to be copied.
         """

@@ -66,7 +66,7 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
 
 
 def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return those of the given hashes that belong into the settings of a run, by name.
+    """Return the given hashes that belong into the settings of a run, by name.
 
     If the folder holds a run of an older version that did not store a hash of some name, that hash
     is left out. The settings then equal the stored ones, and the run can be continued.
