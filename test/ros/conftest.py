@@ -15,23 +15,29 @@ from stand import Reference, Stand
 class Lines(list[str]):
     """What has been logged to the console by now, without time and name.
 
-    /rosout would not do: a node of an earlier test that still lives takes its name there.
+    /rosout would not do: a node of an earlier test that still lives takes its name there. It reads
+    the file that pytest has put in the console's place: what another thread writes while capfd
+    empties that file is lost.
     """
 
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._capfd = capfd
+        self._read = 0
 
     def __iter__(self) -> Iterator[str]:
-        lines = self._capfd.readouterr().err.splitlines()
-        self.extend(line.rpartition("]: ")[2] for line in lines)
+        with open("/proc/self/fd/2", "rb") as console:
+            console.seek(self._read)
+            whole = console.read().rpartition(b"\n")[0]
+        if whole:
+            self._read += len(whole) + 1
+            self.extend(line.rpartition("]: ")[2] for line in whole.decode().split("\n"))
         return super().__iter__()
 
 
 @pytest.fixture
 def said(capfd: pytest.CaptureFixture[str]) -> list[str]:
     """What the node logs, line by line."""
-    return Lines(capfd)
+    return Lines()
 
 
 @pytest.fixture
