@@ -239,6 +239,21 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
         assert abs(action[0] - wanted) < 0.3
 
 
+def test_a_best_validation_is_confirmed_in_further_episodes(tmp_path, monkeypatch):
+    """A teacher that fell in 2 of 100 episodes had counted as perfect after 8, and stopped."""
+    settings = {"validation_episodes": 2, "confirmation_episodes": 3, "race": 0.0}
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", **settings)) as learner:
+        returns: list[float] = []
+        monkeypatch.setattr(learner, "_play_validation_episode", lambda *_: returns.pop(0))
+        validated = []
+        for of_the_step in ([10, 10, 9, 9, 9], [10, 8], [10, 10, 9, 9, 0], [10, 10, 10, 10, 10]):
+            returns += of_the_step
+            validated.append(learner.step()["validation"])
+            assert not returns
+        assert validated == [9.4, 9.0, 7.6, 10.0]
+        assert learner._newest.best == 10.0
+
+
 def test_a_channel_that_never_varied_does_not_count(tmp_path):
     with closing(learner_in(tmp_path, "Follow-v0", "ppo", iteration=512)) as learner:
         learner.step()

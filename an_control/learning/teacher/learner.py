@@ -230,8 +230,14 @@ class TeacherLearner:
         self._newest = self._contenders[0]
         """The contender that made the newest iteration."""
         rng = np.random.default_rng([seed, 1])
-        seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
-        self._validations = [(seed, draw_one_disturbance(settings.faults, rng)) for seed in seeds]
+        counts = settings.validation_episodes, settings.confirmation_episodes
+        self._validations, self._confirmations = [
+            [
+                (seed, draw_one_disturbance(settings.faults, rng))
+                for seed in rng.integers(*TRAINING_SEEDS, count).tolist()
+            ]
+            for count in counts
+        ]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
         """Number of iterations, and processor time in seconds, at the newest validation that was
@@ -398,13 +404,28 @@ class TeacherLearner:
         """Return the mean return in the validation episodes of the policy as it would be saved.
 
         The policy acts without exploration noise and without bursts of random actions. Every
-        validation has the same episodes with the same disturbances. Episodes that fail are left
-        out. If all fail, the result is NaN.
+        validation has the same episodes with the same disturbances. If their mean return is the
+        best of this contender so far, the episodes of the confirmation are played too. Episodes
+        that fail are left out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
+        totals = self._play_validation_episodes(policy, self._validations)
+        if totals and np.mean(totals) >= self._newest.best:
+            totals += self._play_validation_episodes(policy, self._confirmations)
+        return float(np.mean(totals)) if totals else math.nan
+
+    def _play_validation_episodes(
+        self, policy: Policy, episodes: Sequence[tuple[int, DisturbanceSettings]]
+    ) -> list[float]:
+        """Play validation episodes and return the sum of the rewards of each that did not fail.
+
+        Args:
+            policy: The policy; it is reset before each episode.
+            episodes: Seed and disturbance of each episode.
+        """
         ids, failures = policy.nominal_ids, self._newest.library.failures
         totals = []
-        for seed, fault in self._validations:
+        for seed, fault in episodes:
             policy.reset()
             try:
                 totals.append(self._play_validation_episode(policy, ids, seed, fault))
@@ -412,7 +433,7 @@ class TeacherLearner:
                 failures.count_failure(failure)
             else:
                 failures.count_success()
-        return float(np.mean(totals)) if totals else math.nan
+        return totals
 
     def _play_validation_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
