@@ -7,18 +7,22 @@ the source file and of all files of an_control and an_control_sim that it import
 
 Every compiled function of an_control and an_control_sim is decorated with this module's `njit`,
 which is numba's decorator `njit`. If numba cannot be imported, the decorator returns the function
-unchanged. numba chooses where the cache lies: in NUMBA_CACHE_DIR if that is set, else beside the
-source, else, if that is not writable, in the user's cache folder.
+unchanged. Of several processes that need the same machine code, one compiles it and the others wait
+until it is on disk. numba chooses where the cache lies: in NUMBA_CACHE_DIR if that is set, else
+beside the source, else, if that is not writable, in the user's cache folder.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import importlib.util
 import os
 import re
 import shutil
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,6 +56,11 @@ PACKAGES = ("an_control", "an_control_sim")
 KEPT = 3
 """Number of older cache folders of a source file that are kept, because a return to another git
 branch needs them again."""
+LONGEST_WAIT_S = 180.0
+"""Time (s) for which a process waits for another one that compiles the same function. Then it
+compiles the function itself, as the other process may have been stopped."""
+POLL_S = 0.02
+"""Time (s) between two looks at whether the other process has finished."""
 IMPORTED = re.compile(
     rf"^\s*(?:from|import)\s+((?:{'|'.join(PACKAGES)})(?:\.\w+)*)\b", re.MULTILINE
 )
@@ -153,14 +162,125 @@ class _Reporter(Listener):
             block.record_start()
 
     def on_end(self, compiled: event.Event) -> None:
-        """Report that numba has compiled a function; numba calls this."""
+        """Report that numba has compiled a function, or failed to; numba calls this."""
         block = self._blocks.pop()
         if block is not None:
             block.record_end()
+        # Not `is_failed`, which numba 0.68 returns the other way round.
+        if compiled._exc_details is not None:  # and so it will not be saved
+            _locks.release(compiled.data["dispatcher"]._cache)
+
+
+class _CompilationLocks:
+    """The locks of the functions that this process compiles, each an flock of a file in the cache.
+
+    numba looks for a function's machine code on disk, compiles it, and saves it. If it is not on
+    disk, this process takes the function's lock and looks again; the lock is released when the
+    machine code has been saved. A function never calls one that calls it, so that two processes do
+    not wait for each other. Within a process numba compiles on one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[int]] = {}
+        """For each lock's path, its file descriptor once for each compilation under way: that of a
+        function may need the same function with other types."""
+
+    def take(self, cache: Any) -> None:
+        """Take the lock of a function, if it is ours, and wait while another process has it.
+
+        Args:
+            cache: numba's cache of the function.
+        """
+        if not (path := self._find_path(cache)):
+            return
+        if path in self._held:
+            self._held[path].append(self._held[path][0])
+            return
+        with suppress(OSError):  # a folder that cannot be written holds no machine code either
+            cache._impl.locator.ensure_cache_path()
+            lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            if not _try_lock(lock):
+                _wait_for_lock(lock)
+            self._held[path] = [lock]
+
+    def release(self, cache: Any) -> None:
+        """Release the lock of a function after one compilation of it, if it was taken.
+
+        Args:
+            cache: numba's cache of the function.
+        """
+        held = self._held.get(path := self._find_path(cache))
+        if held:
+            lock = held.pop()
+            if not held:
+                del self._held[path]
+                fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may hold the file open
+                os.close(lock)
+
+    @staticmethod
+    def _find_path(cache: Any) -> str:
+        """Return the path of a function's lock; "" for a function of a foreign package."""
+        locator = getattr(getattr(cache, "_impl", None), "locator", None)
+        if not isinstance(locator, _HashedLocator):
+            return ""
+        return os.path.join(cache.cache_path, f"{cache._impl.filename_base}.lock")
+
+
+def _try_lock(lock: int) -> bool:
+    """Take the flock of an open file if no other process has it, and return whether it is taken."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_for_lock(lock: int) -> None:
+    """Wait until the flock of an open file is taken, and report the wait like a compilation."""
+    block = find_innermost_compilation()
+    if block is not None:
+        block.record_start()
+    end_s = time.monotonic() + LONGEST_WAIT_S
+    while not _try_lock(lock) and time.monotonic() < end_s:
+        time.sleep(POLL_S)
+    if block is not None:
+        block.record_end()
+
+
+_locks = _CompilationLocks()
+
+
+def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return numba's method that loads machine code from disk, with a lock where it is missing."""
+
+    @functools.wraps(load)
+    def load_or_lock(cache: Any, signature: Any, context: Any) -> Any:
+        found = load(cache, signature, context)
+        if found is None:
+            _locks.take(cache)
+            found = load(cache, signature, context)
+            if found is not None:
+                _locks.release(cache)
+        return found
+
+    return load_or_lock
+
+
+def _unlock_when_saved(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Return numba's method that saves machine code to disk, which then releases the lock."""
+
+    @functools.wraps(save)
+    def save_and_unlock(cache: Any, signature: Any, compiled: Any) -> None:
+        try:
+            save(cache, signature, compiled)
+        finally:
+            _locks.release(cache)
+
+    return save_and_unlock
 
 
 def _patch_numba() -> None:
-    """Make numba name its cache folders by hash, and report what it compiles.
+    """Make numba name its cache folders by hash, compile once, and report what it compiles.
 
     Functions of packages other than an_control and an_control_sim are cached as before.
     """
@@ -170,6 +290,9 @@ def _patch_numba() -> None:
         type(f"{locator.__name__}ByHash", (_HashedLocator, locator), {}) for locator in known
     ]
     caching.CacheImpl._locator_classes = [*by_hash, *known]
+    kind: Any = caching.FunctionCache
+    kind.load_overload = _lock_while_missing(kind.load_overload)
+    kind.save_overload = _unlock_when_saved(kind.save_overload)
 
 
 if COMPILES:

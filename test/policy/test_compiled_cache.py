@@ -102,6 +102,56 @@ def test_where_the_package_cannot_be_written_the_users_cache_folder_is_taken(pac
     assert len(folders(tmp_path / "cache")) == 1
 
 
+TOGETHER = f"""
+import sys, time
+from pathlib import Path
+import an_control.caller
+print("ready", flush=True)
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.001)
+{ASK}
+"""
+
+
+def test_of_processes_that_start_together_one_compiles_and_the_others_wait(package, tmp_path):
+    go = tmp_path / "go"
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tmp_path)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOGETHER, str(go)], env=environment, cwd=tmp_path,
+            stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    go.touch()
+    answers = [process.communicate(timeout=120)[0].split() for process in processes]
+    assert sorted(answers) == [["2", "0"], ["2", "1"], ["2", "1"], ["2", "1"]]
+
+
+FAILS = """
+from an_control.system import compiled_cache
+from an_control.failing import fails
+for _ in range(2):
+    try:
+        fails()
+    except Exception:
+        print(len(compiled_cache._locks._held))
+"""
+
+
+def test_a_function_that_cannot_be_compiled_keeps_no_other_process_waiting(package):
+    source = CALLER.replace("times(1)", "times('a') + object()").replace("of_one", "fails")
+    (package / "failing.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS], env={**os.environ, "PYTHONPATH": str(package.parent)},
+        cwd=package.parent, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.split() == ["0", "0"], done.stderr
+    assert list(package.rglob("failing.fails-*.lock")), "it was locked"
+
+
 def test_every_compiled_function_of_the_packages_is_made_here():
     simulators = Path(__file__).parents[2] / "sim"
     for path in [*PACKAGE.rglob("*.py"), *simulators.rglob("*.py")]:
