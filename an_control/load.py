@@ -23,7 +23,7 @@ from an_control.policy.interface import Policy
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
 from an_control.policy.onnx_policy import OnnxPolicy
-from an_control.policy.reference import Reference
+from an_control.policy.reference_engine import Reference
 from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron

@@ -25,7 +25,9 @@ def test_the_list_holds_texts_of_every_kind_sorted_by_file_and_line() -> None:
 
 
 def test_it_prints_one_line_for_each_message_of_the_kinds_and_files_asked_for(capsys) -> None:
-    assert SCRIPT["main"](["--kind", "log", "--", str(ROOT / "an_control/ros/loop.py")]) == 0
+    assert (
+        SCRIPT["main"](["--kind", "log", "--", str(ROOT / "an_control/ros/control_loop.py")]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
-    assert lines and all(line.startswith("an_control/ros/loop.py:") for line in lines)
+    assert lines and all(line.startswith("an_control/ros/control_loop.py:") for line in lines)
     assert all(line.split(": ", 2)[1] == "log" for line in lines)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from an_control.control.bring_up import BringUp, BringUpError
-from an_control.control.gate import SafeCommand, SafetyGate, get_command_limits
+from an_control.control.command_safety import SafeCommand, SafetyGate, get_command_limits
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.control.gate import EStop, SafetyGate, Watchdog
+from an_control.control.command_safety import EStop, SafetyGate, Watchdog
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 
 STEP_S = 0.01

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.control.bring_up import BringUp
-from an_control.control.gate import EStop, SafetyGate
+from an_control.control.command_safety import EStop, SafetyGate
 from an_control.control.wiring_fit import (
     ActionOrder,
     check_channel_kind,

@@ -3,7 +3,7 @@
 A `Policy` turns readings by channel id into an action. `an_control.load_policy` makes one from a
 file; `read_model` and `write_model` convert between a model file and a `Model` in memory. The
 package needs numpy, uses numba if it is installed, and does not import ROS. The plain equations are
-in `an_control.policy.reference`.
+in `an_control.policy.reference_engine`.
 
 Example:
     >>> from an_control.policy import make_paper_sizes, read_model, write_model

@@ -8,180 +8,15 @@ is kept for `keep_ticks` ticks.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from an_control.policy.engine import PolicyEngine
 from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_exact_sum_shift
 from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
-
-JUMP_LIMIT = 0.18
-"""Bound of the mean abrupt change of the readings, above which all neurons are reset (see
-`reference`)."""
-
-
-class PolicyEngine(ABC):
-    """A base class for engines, which compute one tick and keep the states of the neurons.
-
-    The states are an array (N, S) with one row for each channel's neuron. Arguments named `neurons`
-    are indices of such rows. The row of an LSTM neuron holds its d outputs h, its d cells and its
-    previous reading. The row of a neuron on stacked readings holds its d outputs and its k newest
-    readings. With prediction attention the row also holds the evidence for each query, and with
-    reset on jump also twice the reading's usual change (see `reference`). Readings are NaN before
-    the first tick.
-
-    Args:
-        sizes: The policy's sizes.
-        evidence: The number of evidence values per neuron, used only with prediction attention.
-        dtype: The type of the numbers in the array.
-    """
-
-    name: str
-    _attention: np.ndarray
-    """The attention (N, M) of the last tick."""
-    _message: np.ndarray
-
-    def __init__(self, sizes: AttentionSizes, evidence: int, dtype: Any) -> None:
-        d = sizes.neuron
-        self._sizes = sizes
-        self._readings = slice(d, d + sizes.stack) if sizes.stack else slice(2 * d, 2 * d + 1)
-        end = self._readings.stop
-        self._evidence = slice(end, end + (evidence if sizes.prediction_attention else 0))
-        self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, dtype)
-        self._fresh[self._readings] = np.nan
-        self._set_state(np.zeros((0, len(self._fresh)), dtype))
-
-    def _set_state(self, state: np.ndarray) -> None:
-        """Replace the array of the neurons' states.
-
-        Args:
-            state: (N, S) the states, one row for each neuron.
-        """
-        self._state, self._all = state, np.arange(len(state))
-
-    def remove_all_neurons(self) -> None:
-        """Remove the neurons of all channels, but keep the recurrent state.
-
-        A neuron is the small network that reads one channel. The recurrent state belongs to the
-        layers that take the attention's output.
-        """
-        self._set_state(self._state[:0])
-
-    def add_neurons(self, count: int) -> None:
-        """Append neurons with zero state.
-
-        Args:
-            count: The number of neurons.
-        """
-        self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
-
-    def keep_only_neurons(self, neurons: np.ndarray) -> None:
-        """Remove all neurons but those with the given indices, which get the order of the indices.
-
-        Args:
-            neurons: (K,) the indices of the neurons that stay.
-        """
-        self._set_state(self._state[neurons])
-
-    def reset_neurons(self, neurons: np.ndarray) -> None:
-        """Reset some neurons to zero state.
-
-        Args:
-            neurons: (K,) the indices of the neurons.
-        """
-        self._state[neurons] = self._fresh
-
-    def save_state(self) -> np.ndarray:
-        """Return a copy of the neurons' states (N, S), one row for each neuron."""
-        return self._state.copy()
-
-    def restore_state(self, neurons: np.ndarray, states: np.ndarray) -> None:
-        """Replace the states of some neurons.
-
-        Args:
-            neurons: (K,) the indices of the neurons.
-            states: (K, S) their new states.
-        """
-        self._state[neurons] = states
-
-    def get_neuron_outputs(self, neurons: np.ndarray) -> np.ndarray:
-        """Return the outputs h (K, d) float64 of some neurons.
-
-        Args:
-            neurons: (K,) the indices of the neurons.
-        """
-        return self._state[neurons, : self._sizes.neuron].astype(np.float64)
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Remove the neurons of all channels and reset the recurrent state, to start an episode.
-
-        A neuron is the small network that reads one channel. The recurrent state belongs to the
-        layers that take the attention's output.
-        """
-
-    @abstractmethod
-    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence about which channel some neurons read.
-
-        Each query of the attention stands for one channel of the model. A neuron holds one number
-        for each query, the evidence in nats that the neuron reads the query's channel.
-
-        Args:
-            neurons: (K,) the indices of the neurons.
-            queries: (K,) the index of the query whose evidence is raised in each of these neurons.
-            min_nats: The evidence is raised to this value where it is lower.
-        """
-
-    @abstractmethod
-    def advance_neurons(
-        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
-    ) -> None:
-        """Advance some neurons by one tick without computing an action.
-
-        Args:
-            values: (K,) float32 the readings.
-            neurons: (K,) the indices of the neurons.
-            previous: (A,) the action before these readings.
-        """
-
-    @abstractmethod
-    def step(
-        self,
-        values: np.ndarray,
-        neurons: np.ndarray | None,
-        previous: np.ndarray,
-        shift: np.float64,
-    ) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32.
-
-        Args:
-            values: (N,) float32 the readings.
-            neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
-                in order.
-            previous: (A,) float32 the previous action, in [-1, 1].
-            shift: A large number, which is added to each term of the attention's sum and subtracted
-                again. This rounds the terms so that the sum is exact (see `exact_sums`).
-        """
-
-    @property
-    def attention(self) -> np.ndarray:
-        """The attention weights (M, N) of the last tick, queries by channels, a copy.
-
-        The row of softmax attention's last query, which stands for none of the channels, is left
-        out.
-        """
-        rows = self._sizes.queries - (self._sizes.attention == "softmax")
-        return self._attention[:, :rows].T.astype(np.float64)
-
-    @property
-    def message(self) -> np.ndarray:
-        """The attention message of the last tick, which is the head's input, a copy."""
-        return self._message.copy()
 
 
 class AttentionNeuron(PreviousAction, Policy):
@@ -267,8 +102,8 @@ class AttentionNeuron(PreviousAction, Policy):
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
         """Tell the attention which nominal channel's signal arrives under each given id.
 
-        This raises the evidence of prediction attention (see `reference`). For a policy without
-        prediction attention it does nothing. Unknown ids are ignored.
+        This raises the evidence of prediction attention (see `reference_engine`). For a policy
+        without prediction attention it does nothing. Unknown ids are ignored.
 
         Args:
             ids: (N,) channel ids.

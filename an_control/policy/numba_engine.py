@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
+from an_control.policy.engine import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import KernelOptions, copy_aligned, pack_memory, pack_weights
@@ -21,7 +21,7 @@ from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 USUAL = F32(0.1)
-"""Weight of the newest tick in the running mean of a reading's changes; see `reference`."""
+"""Weight of the newest tick in the running mean of a reading's changes; see `reference_engine`."""
 MAX_ERROR = F32(1e30)
 """Bound of the scaled square of an error; an overflow would leave NaN in the evidence for good."""
 VECTOR = 8
@@ -157,7 +157,9 @@ def advance_stacked_neurons(values, neurons, input_weights, state):
 
 @njit(inline="always", error_model="numpy")
 def reset_neurons_on_jump(values, neurons, state, stored_readings):
-    """Reset all neurons if most readings change abruptly, as after a rewiring; see `reference`.
+    """Reset all neurons if most readings change abruptly, as after a rewiring.
+
+    `reference_engine` has the equation.
 
     Args:
         values: (N,) the readings.
@@ -261,7 +263,7 @@ def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
 
     Args:
         memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
-            `reference`), then their readings (x), then the H units of the GRU. The units are
+            `reference_engine`), then their readings (x), then the H units of the GRU. The units are
             changed.
         previous: (A,) the previous action.
         memory_rows: The weights of the GRU, see `packed_weights.pack_memory`.
@@ -293,8 +295,8 @@ def correct_expected_readings(memory, units, sums, mass, expected, outlier_weigh
 
     Args:
         memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
-            `reference`), then their readings (x), then the H units of the GRU. The weights and the
-            readings are changed.
+            `reference_engine`), then their readings (x), then the H units of the GRU. The weights
+            and the readings are changed.
         units: The number H of GRU units.
         sums: (n,) for each query the sum over channels of attention times reading.
         mass: (n,) for each query the sum over channels of attention.
@@ -390,7 +392,7 @@ def update_evidence(prediction, value, expected, evidence, score):
     attention scores.
 
     Args:
-        prediction: (4, n) the weights of prediction attention, see `reference`.
+        prediction: (4, n) the weights of prediction attention, see `reference_engine`.
         value: The channel's reading.
         expected: (n,) the reading that is expected at each query.
         evidence: (n,) the channel's evidence for each query; changed.
@@ -731,7 +733,7 @@ def _compute_tick(
         attention: (N, M) receives the attention weights.
         message: Receives the attention message.
         memory: (2n + H,) for the n queries the weights and then the readings of the previous tick
-            (m and x in `reference`), then the H units of the memory; changed.
+            (m and x in `reference_engine`), then the H units of the memory; changed.
         gate_rows: The neurons' weights, see `PackedWeights`.
         score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
         memory_rows: The memory's weights, see `packed_weights.pack_memory`.

@@ -1,9 +1,9 @@
 """Export a policy of this project as an ONNX network, for use with other tools.
 
 The network has a fixed set of channels in the task's order, and the neurons' state goes in and out.
-It computes the equations of `reference`, in float64, on readings and states in float32. The export
-lacks some features of the policy: results that are the same to the last bit in any order of the
-channels, channels that are added or removed, the attention as an output, and the monitor.
+It computes the equations of `reference_engine`, in float64, on readings and states in float32. The
+export lacks some features of the policy: results that are the same to the last bit in any order of
+the channels, channels that are added or removed, the attention as an output, and the monitor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT
+from an_control.policy.engine import JUMP_LIMIT
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL
 from an_control.policy.onnx_layout import PREVIOUS

@@ -311,8 +311,8 @@ class AttentionSizes:
     other state. The names in `inputs` are ``value``, a reading, and optionally ``change``, its
     change since the last tick.
 
-    The following attributes describe additions to the paper. `an_control.policy.reference` has
-    their equations.
+    The following attributes describe additions to the paper. Their equations are in
+    `an_control.policy.reference_engine`.
 
     Attributes:
         products: Whether the neuron also gets the products of its inputs and the previous action.

@@ -23,8 +23,8 @@ from typing import Any, cast
 import numpy as np
 
 from an_control.control.bring_up import BringUpError
+from an_control.control.command_safety import EStop, LastCommand
 from an_control.control.controller import Controller
-from an_control.control.gate import EStop, LastCommand
 from an_control.load import EngineName, make_policy, warm_up_policy
 from an_control.policy import Monitor, read_model
 from an_control.policy.model_file import ModelError

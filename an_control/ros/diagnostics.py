@@ -23,8 +23,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
+from an_control.control.command_safety import Watchdog
 from an_control.control.controller import Controller
-from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import describe_unread_sources, join_names
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder

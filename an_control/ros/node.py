@@ -34,17 +34,17 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
+from an_control.control.command_safety import EStop
 from an_control.control.controller import Controller
-from an_control.control.gate import EStop
 from an_control.control.wiring_fit import explain_wrong_rate
 from an_control.load import EngineName, make_policy, resolve_monitor_setting, warm_up_policy
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
+from an_control.ros.control_loop import Loop, prepare_first_ticks
 from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
 from an_control.ros.graph import QuietNode, describe_similar_topic
-from an_control.ros.loop import Loop, prepare_first_ticks
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder

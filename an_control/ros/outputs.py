@@ -27,7 +27,7 @@ from an_control.control.attention_view import (
     select_attention_columns,
     select_key_rows,
 )
-from an_control.control.gate import LastCommand
+from an_control.control.command_safety import LastCommand
 from an_control.policy import Policy
 from an_control.record.layout import CommandKind
 from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings

@@ -16,7 +16,7 @@ from an_control.control.controller import Controller
 from an_control.record.layout import CommandKind, Limits
 from an_control.record.recorder import NodeRecorder, RecordOptions, get_needed_install_command
 from an_control.ros.parameter_table import Settings
-from an_control.ros.ticking import LoopClock
+from an_control.ros.tickers import LoopClock
 from an_control.wiring import Readings, Wiring
 
 MB = 1e6

@@ -22,10 +22,10 @@ from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.command import CommandConfig
 from an_control.wiring.compile import Sources, make_readers, resolve_field_path
 from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
-from an_control.wiring.feed import Feed
 from an_control.wiring.messages import Resolver, format_element_path, import_message_class
 from an_control.wiring.missing import MissingReport, Notice, SourceStatus
 from an_control.wiring.readers import GrowingReader, Reader
+from an_control.wiring.source_feed import Feed
 
 
 class _Group(NamedTuple):

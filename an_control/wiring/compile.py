@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from an_control.wiring.camera import CameraReader, has_image_fields, is_opencv_missing
 from an_control.wiring.checked_yaml import Description, WiringError
 from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
-from an_control.wiring.feed import Feed, compute_max_age_ns
 from an_control.wiring.messages import (
     ALL,
     DURATION,
@@ -44,6 +43,7 @@ from an_control.wiring.readers import (
     make_array_getter,
     make_pooling_getter,
 )
+from an_control.wiring.source_feed import Feed, compute_max_age_ns
 
 NAME_LISTS = ("name", "names", "joint_names")
 """Names of message fields that, if they are lists of strings, name the elements of the arrays in

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.feed import Feed
 from an_control.wiring.readers import PROVEN_NS
+from an_control.wiring.source_feed import Feed
 
 _SHOWN_CHANNELS = 5
 _KEPT_NOTICES = 256

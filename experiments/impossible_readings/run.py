@@ -185,7 +185,7 @@ def run_timed_node(file: Path, words: list[str]) -> int:
         The exit status of the node.
     """
     from an_control.ros import node
-    from an_control.ros.loop import Loop
+    from an_control.ros.control_loop import Loop
 
     times_s: list[tuple[float, float]] = []
     tick = Loop._run_tick

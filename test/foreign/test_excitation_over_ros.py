@@ -16,7 +16,7 @@ from an_control import load_policy
 from an_control.monitor.excitation import Excitation, make_motion, write_excitation
 from an_control.policy import read_model, write_model
 from an_control.policy.sizes import ForwardSizes
-from an_control.ros import loop
+from an_control.ros import control_loop
 
 NAMED = {"observation_names": ",".join(IDS), "joint_names": "left,right", "step_s": "0.01"}
 MOTION = make_motion(2, 0.01, 0.5, 0.8)
@@ -50,7 +50,7 @@ def run(seed):
 
 @pytest.fixture
 def stand(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.2)
+    monkeypatch.setattr(control_loop, "DIAGNOSTICS_S", 0.2)
     one = Stand(tmp_path)
     one.model = save(tmp_path, linear(4, 2, NAMED))
     model, forward = read_model(one.model), ForwardSizes([2], 2, [])

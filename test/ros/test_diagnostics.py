@@ -20,7 +20,7 @@ from sensor_msgs.msg import Imu, JointState
 from stand import LATCHED, STEP_NS, Stand
 from std_srvs.srv import Trigger
 
-from an_control.ros import diagnostics, loop
+from an_control.ros import control_loop, diagnostics
 from an_control.ros.diagnostics import TickTimes
 from an_control.ros.graph import get_owner_name
 
@@ -29,7 +29,7 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.2)
+    monkeypatch.setattr(control_loop, "DIAGNOSTICS_S", 0.2)
     monkeypatch.setattr(diagnostics, "SETTLING_REPORTS", 0)
 
 
@@ -215,16 +215,16 @@ def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
 
 def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypatch):
     """Its ticks take longer than a period, so that timers are due while messages are queued."""
-    times, act = [], loop.Loop._run_tick
+    times, act = [], control_loop.Loop._run_tick
     monkeypatch.setattr(
-        loop.Loop, "_publish_diagnostics", lambda self: times.append(time.monotonic())
+        control_loop.Loop, "_publish_diagnostics", lambda self: times.append(time.monotonic())
     )
 
     def slowly(self, stamp_ns):
         time.sleep(0.015)
         act(self, stamp_ns)
 
-    monkeypatch.setattr(loop.Loop, "_run_tick", slowly)
+    monkeypatch.setattr(control_loop.Loop, "_run_tick", slowly)
     with closing(Stand(tmp_path, "events")) as stand:
         stand.start(mode="rate")
         end_s, step = time.monotonic() + 20.0, 0

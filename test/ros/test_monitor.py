@@ -15,7 +15,7 @@ from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import ForwardSizes, MonitorValidation
 from an_control.policy.task import Task
-from an_control.ros import loop
+from an_control.ros import control_loop
 
 SPEEDS = np.array([0.11, 0.17, 0.29, 0.41])
 PASSED = MonitorValidation(6.0, 40.0, slow=0, ticks=1000, false_moves_hour=0.0, found=1.0)
@@ -25,7 +25,7 @@ SEEN = 110
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.2)
+    monkeypatch.setattr(control_loop, "DIAGNOSTICS_S", 0.2)
 
 
 def write_watched(path: Path, **changes: Any) -> None:

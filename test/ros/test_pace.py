@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.ros.ticking import FIRST_SETS, WINDOW, TickSchedule
+from an_control.ros.tickers import FIRST_SETS, WINDOW, TickSchedule
 
 PERIOD_NS = 10_000_000
 Event = tuple[float, str]

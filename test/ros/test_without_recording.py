@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
-from an_control.ros import loop, recording
+from an_control.ros import control_loop, recording
 
 MISSING = "pip install it"
 
@@ -33,7 +33,7 @@ def test_diagnostics_and_log_say_that_there_is_no_black_box(
     stand, monkeypatch, capfd, black_box_s, level, text
 ):
     monkeypatch.setattr(recording, "get_needed_install_command", lambda: MISSING)
-    monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.1)
+    monkeypatch.setattr(control_loop, "DIAGNOSTICS_S", 0.1)
     arrays = []
     stand.peer.create_subscription(DiagnosticArray, "/diagnostics", arrays.append, 10)
     stand.start(black_box_s=black_box_s)

@@ -18,7 +18,7 @@ import rclpy
 from rclpy.node import Node
 
 from an_control.control.bring_up import BringUp
-from an_control.control.gate import SafetyGate
+from an_control.control.command_safety import SafetyGate
 from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import find_share_path

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("geometry_msgs.msg")
 
-from an_control.control.gate import SafetyGate
+from an_control.control.command_safety import SafetyGate
 from an_control.wiring import (
     CommandMessage,
     WiringError,

@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
+from an_control.policy.engine import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights
 from an_control.policy.mlp import Head, get_head_layers
 from an_control.policy.model_file import Model

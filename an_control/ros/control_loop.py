@@ -26,8 +26,8 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
 from an_control.control.bring_up import BringUpError
+from an_control.control.command_safety import EStop, Watchdog
 from an_control.control.controller import Controller
-from an_control.control.gate import EStop, Watchdog
 from an_control.control.wiring_fit import describe_long_ramp
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import NodeRecorder
@@ -36,7 +36,7 @@ from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput, InsightOutput, set_stamp
 from an_control.ros.parameter_table import Trigger
 from an_control.ros.recording import LoopRecord
-from an_control.ros.ticking import (
+from an_control.ros.tickers import (
     LockstepTicker,
     LoopClock,
     RealTimeTicker,
