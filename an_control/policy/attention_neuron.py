@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.engine import PolicyEngine
-from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_exact_sum_shift
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_sum_rounding_number
 from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
@@ -173,7 +173,7 @@ class AttentionNeuron(PreviousAction, Policy):
             self._update_id_mapping(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
-            shift = compute_exact_sum_shift(len(ids), largest)
+            shift = compute_sum_rounding_number(len(ids), largest)
         if self._missing is not None:
             self._count_and_remove_missing_channels()
         self._values[:] = values if self._place is None else values[self._place]
@@ -209,7 +209,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._columns = None if complete else neurons
         self._missing = None if complete else np.setdiff1d(np.arange(len(column)), neurons)
         self._idle[neurons] = 0
-        self._ordinary_shift = compute_exact_sum_shift(max(len(ids), 1), ORDINARY)
+        self._ordinary_shift = compute_sum_rounding_number(max(len(ids), 1), ORDINARY)
 
     def _count_and_remove_missing_channels(self) -> None:
         """Count missing channels' ticks; remove channels missing for over `keep_ticks` ticks."""

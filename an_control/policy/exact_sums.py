@@ -61,7 +61,7 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
-def compute_exact_sum_shift(channels: int, largest: float) -> np.float64:
+def compute_sum_rounding_number(channels: int, largest: float) -> np.float64:
     """Return the rounding number with which a sum over channels becomes exact.
 
     Each term of the sum must be rounded with it before it is added, see `compute_rounding_number`.

@@ -104,9 +104,10 @@ class Policy(Protocol):
 
     @property
     def message_contributions(self) -> np.ndarray | None:
-        """The contribution (N, m) of each image patch to the last attention message, or None.
+        """How much each image patch added to each entry of the last attention message (N, m).
 
-        The rows are in `channel_order`.
+        It has a row for each patch, in `channel_order`, and a column for each of the message's m
+        entries. None if the policy has no image patches.
         """
         return None
 

@@ -299,12 +299,15 @@ class _NeuronWriter:
         self._kept = g("Where", stays, self._started, np.zeros((1, 1)))
 
     def _add_input_sum_nodes(self, inputs: Sequence[str], recurrent: str | None) -> str:
-        """Add the neurons' weighted sums of their inputs; return the name of the sums (N, U).
+        """Add to the ONNX graph the nodes that compute each neuron's weighted sums of its inputs.
 
         Args:
             inputs: The names of the inputs (N, 1) that each neuron gets from its channel.
-            recurrent: The name of the weighted sums (N, U) of the neurons' own outputs; None if
-                there are none.
+            recurrent: The name of the weighted sums (N, U) of the neurons' own outputs, which are
+                added; None if there are none.
+
+        Returns:
+            The name of the result (N, U): U sums for each of N neurons.
         """
         g, array = self._g, self._array
         common = g("MatMul", self._previous, array["neuron.action"].T)

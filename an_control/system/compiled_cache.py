@@ -251,7 +251,11 @@ _locks = _CompilationLocks()
 
 
 def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Return numba's method that loads machine code from disk, with a lock where it is missing."""
+    """Wrap numba's method `load`, so that of several processes only one compiles a function.
+
+    `load` returns a function's machine code from disk. Where the code is missing, the wrapped
+    method takes the function's lock, which other processes then wait for.
+    """
 
     @functools.wraps(load)
     def load_or_lock(cache: Any, signature: Any, context: Any) -> Any:
@@ -267,7 +271,7 @@ def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unlock_when_saved(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Return numba's method that saves machine code to disk, which then releases the lock."""
+    """Wrap numba's method `save`, which saves a function's machine code, to release the lock."""
 
     @functools.wraps(save)
     def save_and_unlock(cache: Any, signature: Any, compiled: Any) -> None:

@@ -152,7 +152,9 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def report_at_end(self) -> Iterator[None]:
-        """Print after this block the notes not printed yet, and how much output is in no file.
+        """When this `with` block ends, print the remaining notes and how much output was dropped.
+
+        Output is dropped where it was neither printed nor saved to a file.
 
         Nothing is printed if the block ends with an error of an environment or a refused
         environment, because the message of that exception says more.

@@ -196,7 +196,7 @@ def make_table(found: dict[str, Any]) -> str:
     """Return the table of the learned models in Markdown.
 
     Args:
-        found: The figures of each evaluation by its name, and by protocol.
+        found: A mapping from the name of each evaluation to the figures of each of its protocols.
     """
     rows = []
     for bar in BARS:

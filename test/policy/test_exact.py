@@ -11,7 +11,7 @@ from an_control.policy.exact_sums import (
     MAX_READING,
     ORDINARY,
     OUTPUT_BITS,
-    compute_exact_sum_shift,
+    compute_sum_rounding_number,
     round_weights,
 )
 
@@ -43,7 +43,7 @@ def test_products_with_neuron_outputs_are_exact(scale, columns, seed):
 @pytest.mark.parametrize("channels", [1, 2, 28, 4096])
 def test_sums_of_rounded_terms_are_exact_in_any_order(channels, largest):
     rng = np.random.default_rng(channels)
-    shift = compute_exact_sum_shift(channels, largest)
+    shift = compute_sum_rounding_number(channels, largest)
     for terms in (rng.uniform(-largest, largest, channels), np.full(channels, largest)):
         rounded = (terms + shift) - shift
         exact = float(sum(Fraction(float(term)) for term in rounded))

@@ -107,8 +107,9 @@ class VisionNeuron(PreviousAction, Policy):
 
     @property
     def message_contributions(self) -> np.ndarray:
-        """The contributions (N, m) of the last step's patches to the attention message.
+        """How much each image patch added to each entry of the last attention message (N, m).
 
-        Rows are in `channel_order`.
+        It has a row for each patch, in `channel_order`, and a column for each of the message's m
+        entries.
         """
         return self._attend.message_contributions[: len(self._ids)]

@@ -24,7 +24,7 @@ from an_control.learning.rollout.compiled.policies import (
     apply_tanh_to_gates,
     compute_attention_in_one_pass,
     compute_common_gates_and_input_weights,
-    compute_exact_sum_shift,
+    compute_sum_rounding_number,
     compute_gates_in_one_pass,
     compute_gates_without_recurrence,
     compute_head_input,
@@ -246,7 +246,7 @@ def run_rollouts(
         for b in range(BATCH):
             grid = max(size[b], ORDINARY) * count[b]
             if grid != grids[b]:
-                grids[b], shift[b] = grid, compute_exact_sum_shift(grid)
+                grids[b], shift[b] = grid, compute_sum_rounding_number(grid)
 
         if attends:
             compute_common_gates_and_input_weights(form, rows, action, common, drive)

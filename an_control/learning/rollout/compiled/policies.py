@@ -371,7 +371,7 @@ def sum_weighted_readings(form, score, readings, present, count, shift, sums, ma
         readings: Readings (N, B); they must be 0 where missing.
         present: 1 for slots with a reading, 0 for missing ones (N, B).
         count: Number of slots with a reading (B,).
-        shift: Rounding shift of each column (B,), see `compute_exact_sum_shift`.
+        shift: Rounding shift of each column (B,), see `compute_sum_rounding_number`.
         sums: Output: the sums (M, B).
         mass: Output: sums of the attention weights, for a softmax (M, B).
     """
@@ -485,10 +485,10 @@ def _count_weights_after_first_layer(widths):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_exact_sum_shift(max_sum):
+def compute_sum_rounding_number(max_sum):
     """Return a number that rounds terms when it is added to them and subtracted again.
 
-    Terms rounded like this sum exactly in any order. The policy's `compute_exact_sum_shift` does
+    Terms rounded like this sum exactly in any order. The policy's `compute_sum_rounding_number` does
     the same.
 
     Args:
