@@ -488,7 +488,7 @@ def _count_weights_after_first_layer(widths):
 def compute_sum_rounding_number(max_sum):
     """Return a number that rounds terms when it is added to them and subtracted again.
 
-    Terms rounded like this sum exactly in any order. The policy's `compute_sum_rounding_number` does
+    Terms rounded like this sum exactly in any order. The policy's function of the same name does
     the same.
 
     Args:
