@@ -1,10 +1,12 @@
 """Learn to estimate missing channels for a policy of another tool, and measure its returns.
 
-    python -m experiments foreign_policies --folder runs/foreign_policies
+    python -m experiments foreign_policies --folder runs/foreign_policies --policy teacher.onnx
+    python -m experiments foreign_policies --policy teacher.onnx --excitation 50
 
 The policy is the Ant's MLP teacher as an ONNX file, behind the monitor of the shipped Ant. Its
 imputation network, which estimates missing channels, is learned again from episodes that the policy
-itself drives. The README reports the results, which are kept in results.json.
+itself drives. With `--excitation`, the policy finds an unknown order of its channels by small
+motions instead. The README reports the results, which are kept in results.json.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from an_control.policy import Model, read_model
 from an_control.system.files import write_file
 from an_control_sim.gym.environments import make_environment
 from an_control_sim.gym.units import Units
+from experiments.foreign_policies.excitation import measure_excitation, summarise_excitation
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parents[1] / "models"
@@ -58,23 +61,38 @@ def main(arguments: Sequence[str]) -> int:
         arguments: The command line.
     """
     parser = argparse.ArgumentParser(prog="python -m experiments foreign_policies")
-    parser.add_argument("--folder", type=Path, required=True, help="the learned networks")
+    parser.add_argument("--folder", type=Path, help="the learned networks")
     parser.add_argument("--policy", type=Path, required=True, help="ONNX file with a monitor")
+    parser.add_argument(
+        "--excitation",
+        type=int,
+        default=0,
+        metavar="N",
+        help="only let N Ants on the ground find the order by the policy's excitation",
+    )
     parser.add_argument("--updates", type=int, default=4000, help="of each of two trainings")
     parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=1000, help="of an episode after an excitation")
     parser.add_argument("--seed", type=int, default=1, help="of the evaluated episodes")
     parser.add_argument("--protocols", nargs="*", default=PROTOCOLS)
     parser.add_argument("--json", type=Path, default=HERE / "results.json")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    if options.json.exists():
+        results = json.loads(options.json.read_text(encoding="utf-8"))
+    if options.excitation:
+        measured = measure_excitation(options.policy, range(options.excitation), options.steps)
+        results["excitation"] = summarise_excitation(measured)
+        write_file(options.json, (json.dumps(results, indent=1) + "\n").encode())
+        return 0
+    if options.folder is None:
+        parser.error("--folder: where the learned networks are kept")
     options.folder.mkdir(parents=True, exist_ok=True)
     task = read_model(MODELS / "ant.safetensors").task
     env = make_environment(task.environment, Units.from_task(task))
     taken = read_model(options.policy)
     models = {"taken": taken, **_train_or_read_models(taken, env, options.folder, options.updates)}
-    results: dict[str, Any] = {}
-    if options.json.exists():
-        results = json.loads(options.json.read_text(encoding="utf-8"))
     for name, model in models.items():
         for protocol in options.protocols:
             key = f"{name}/{protocol}/seed {options.seed}"

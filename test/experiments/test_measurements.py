@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from an_control.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -61,6 +63,26 @@ def test_what_the_doctor_finds_of_a_mistake_is_counted(tmp_path):
     run("doctor", *words, "--json", str(results))
     rows = json.loads(results.read_text())
     assert rows["random/base/1/0"]["mistakes"] and "outcome" in rows["robots/base/none/0"]
+
+
+def test_an_order_that_small_motions_find_is_counted(tmp_path):
+    for package in "onnxruntime", "pybullet":
+        pytest.importorskip(package)
+    policy, results = tmp_path / "teacher.onnx", tmp_path / "e.json"
+    (tmp_path / "teacher.policy.yaml").write_text(
+        "an_control_policy: 1\nexcitation: teacher.excitation.safetensors\n"
+    )
+    assert (
+        main(["export", str(ROOT / "models/ant_teacher.safetensors"), "--onnx", str(policy)]) == 0
+    )
+    assert main(["train-monitor", str(policy), "--take", ant]) == 0
+    asked = ["--amplitude", "0.5", "--disturb", "start=rest", "--runs", "12", "--seconds", "4"]
+    assert main(["record-excitation", str(policy), *asked]) == 0
+    words = "--excitation", "1", "--steps", "60", "--policy", str(policy), "--json", str(results)
+    run("foreign_policies", *words)
+    measured = json.loads(results.read_text())["excitation"]
+    assert measured["order found"] == 1 and measured["wrong but for foot contacts"] == 0
+    assert 0.8 < measured["mean share"] < 1.2
 
 
 @pytest.mark.slow

@@ -1,0 +1,138 @@
+"""Measure whether small motions on the ground find the order of an Ant's channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from an_control import load_policy
+from an_control.monitor.exciting_policy import ExcitingPolicy
+from an_control.policy.interface import Policy
+from an_control_sim.gym.environments import open_environment
+
+ANT = "an_control_sim:an_control/Ant-v0"
+MOST_TICKS = 1600
+"""Ticks after which the order counts as not found: five plays of the motions."""
+
+
+class ExcitedEpisode(NamedTuple):
+    """What the motions on the ground found, and the returns of the episode after them."""
+
+    seed: int
+    found: bool
+    """Whether the policy acted in the end, in the order that it had found."""
+    ticks: int
+    """The number of ticks until it acted."""
+    wrong: list[str]
+    """Channels for which it read another channel's slot when it began to act."""
+    total: float
+    """Return of the next episode, in the order that was found."""
+    clean: float
+    """Return of the same episode in the known order, without a monitor."""
+    wrong_at_end: list[str]
+    """Channels for which it read another channel's slot at the end of the next episode."""
+
+
+def measure_excitation(path: Path, seeds: Sequence[int], steps: int = 1000) -> list[ExcitedEpisode]:
+    """Let a policy find the order of an Ant's channels on the ground, then play an episode.
+
+    The order of the channels is another one for each seed.
+
+    Args:
+        path: An ONNX policy with a monitor, whose settings name an excitation.
+        seeds: The seeds.
+        steps: The largest number of steps of the episode.
+
+    Raises:
+        ValueError: The policy has no excitation.
+    """
+    env = open_environment(ANT)
+    policy, alone = load_policy(path), load_policy(path, "off")
+    if not isinstance(policy, ExcitingPolicy):
+        raise ValueError(f"{path}: names no excitation")
+    ids = policy.nominal_ids
+    measured = []
+    for seed in seeds:
+        order = np.random.default_rng(seed).permutation(len(ids))
+        policy.order_known = False
+        policy.reset()
+        readings, _ = env.reset(seed=1000 + seed, options={"start": "rest"})
+        ticks = 0
+        while ticks < MOST_TICKS:
+            action = policy.step_array(np.asarray(readings, np.float32)[order], ids)
+            if policy.order_known:
+                break
+            readings, *_ = env.step(action)
+            ticks += 1
+        wrong, found = _list_wrong_channels(policy, order), policy.order_known
+        policy.reset()
+        total = _play_episode(policy, env, 2000 + seed, order, steps) if found else 0.0
+        wrong_at_end = _list_wrong_channels(policy, order)
+        clean = _play_episode(alone, env, 2000 + seed, np.arange(len(ids)), steps)
+        measured.append(ExcitedEpisode(seed, found, ticks, wrong, total, clean, wrong_at_end))
+        print(measured[-1], flush=True)
+    env.close()
+    return measured
+
+
+def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
+    """Return the figures of the README from the measured episodes."""
+    totals, clean = (
+        np.array([getattr(one, name) for one in measured]) for name in ("total", "clean")
+    )
+    shares = totals / clean
+    return {
+        "episodes": len(measured),
+        "order found": sum(one.found for one in measured),
+        "ticks": max(one.ticks for one in measured),
+        "wrong but for foot contacts": sum(
+            any("contact" not in name for name in one.wrong) for one in measured
+        ),
+        "mean return": round(float(totals.mean()), 1),
+        "mean clean return": round(float(clean.mean()), 1),
+        "mean share": round(float(shares.mean()), 4),
+        "standard error": round(float(shares.std(ddof=1) / len(shares) ** 0.5), 4)
+        if len(shares) > 1
+        else 0.0,
+        "lowest share": round(float(shares.min()), 4),
+        "wrong at the end": sum(bool(one.wrong_at_end) for one in measured),
+        "returns": [[round(one.total, 1), round(one.clean, 1)] for one in measured],
+    }
+
+
+def _list_wrong_channels(policy: ExcitingPolicy, order: np.ndarray) -> list[str]:
+    """Return the channels for which a policy reads the slot of another channel.
+
+    Args:
+        policy: The policy.
+        order: (N,) the channel that feeds each slot.
+    """
+    slots = policy.policy.monitor.slots
+    return [name for k, name in enumerate(policy.nominal_ids) if order[slots[k]] != k]
+
+
+def _play_episode(
+    policy: Policy, env: gymnasium.Env[Any, Any], seed: int, order: np.ndarray, steps: int
+) -> float:
+    """Play an episode in an order of the channels, and return the sum of its rewards.
+
+    Args:
+        policy: The policy, in its reset state.
+        env: The environment.
+        seed: The seed of the episode.
+        order: (N,) the channel that feeds each slot.
+        steps: The largest number of steps.
+    """
+    readings, _ = env.reset(seed=seed)
+    total = 0.0
+    for _ in range(steps):
+        action = policy.step_array(np.asarray(readings, np.float32)[order], policy.nominal_ids)
+        readings, reward, terminated, truncated, _ = env.step(action)
+        total += float(reward)
+        if terminated or truncated:
+            break
+    return total
