@@ -72,9 +72,8 @@ def test_an_order_that_small_motions_find_is_counted(tmp_path):
     (tmp_path / "teacher.policy.yaml").write_text(
         "an_control_policy: 1\nexcitation: teacher.excitation.safetensors\n"
     )
-    assert (
-        main(["export", str(ROOT / "models/ant_teacher.safetensors"), "--onnx", str(policy)]) == 0
-    )
+    teacher, ant = (str(ROOT / f"models/{name}.safetensors") for name in ("ant_teacher", "ant"))
+    assert main(["export", teacher, "--onnx", str(policy)]) == 0
     assert main(["train-monitor", str(policy), "--take", ant]) == 0
     asked = ["--amplitude", "0.5", "--disturb", "start=rest", "--runs", "12", "--seconds", "4"]
     assert main(["record-excitation", str(policy), *asked]) == 0
