@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import chain, count, takewhile
 
 from an_control.commissioning.model_names import (
     HeardField,
@@ -135,7 +135,7 @@ def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
 def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
     """Choose a short name for each topic, from the last parts of the topic's name.
 
-    More parts are used if another topic has the name already.
+    More parts are used if another topic has the name already, and a number if no parts are left.
 
     Returns:
         The short names, by the topics' full names.
@@ -144,11 +144,10 @@ def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
     for topic in topics:
         parts = [re.sub(r"\W", "_", part) for part in topic.name.strip("/").split("/")]
         first = 2 if parts[-1] in VAGUE_NAMES else 1
-        short = next(
-            name for n in range(min(first, len(parts)), len(parts) + 1)
-            if (name := "_".join(parts[-n:])) not in names.values() or n == len(parts)
-        )  # fmt: skip
-        names[topic.name] = short if short[0].isalpha() else f"s{short}"
+        joined = ["_".join(parts[-n:]) for n in range(min(first, len(parts)), len(parts) + 1)]
+        numbered = (f"{joined[-1]}_{number}" for number in count(2))
+        spelled = (name if name[0].isalpha() else f"s{name}" for name in chain(joined, numbered))
+        names[topic.name] = next(name for name in spelled if name not in names.values())
     return names
 
 

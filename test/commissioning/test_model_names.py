@@ -116,3 +116,11 @@ def test_values_far_outside_of_the_training_make_a_match_doubtful_and_say_both_r
 def test_a_model_of_another_robot_is_refused():
     with pytest.raises(ValueError, match="nothing that was heard is like a channel of the model"):
         draft_robot("bot", base(), "/bot", model(("xyzzy",)))
+
+
+def test_topics_whose_names_spell_the_same_get_sources_of_their_own():
+    names = "/a/b", "/c/b", "/c_b"
+    topics = tuple(topic(name, IMU, {"angular_velocity.z": (-1.0, 1.0)}) for name in names)
+    draft = draft_robot("walker", Survey(topics, base().subscribed), "/")
+    sources = {source.topic: source.name for source, _ in draft.sources}
+    assert sources == {"/a/b": "b", "/c/b": "c_b", "/c_b": "c_b_2"}

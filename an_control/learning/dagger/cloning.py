@@ -178,17 +178,14 @@ class CommandCloning:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network, and return as "action_loss" its mean absolute error on one episode.
-
-        The episode is the last recorded one.
-        """
+        """Fit the network, and return its mean absolute error as "action_loss"."""
         self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = NetworkTeacher(self._layers, "tanh")
-        some = self._episodes[-1]
         errors = [
             np.abs(clone(readings) - action).mean()
+            for episode in self._episodes
             for readings, action in zip(
-                fill_missing_readings(some.observations), some.labels, strict=True
+                fill_missing_readings(episode.observations), episode.labels, strict=True
             )
         ]
         return {"action_loss": float(np.mean(errors))}
