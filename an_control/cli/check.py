@@ -14,7 +14,7 @@ from rich.table import Table
 
 from an_control.cli.common import InputError, ModelFile, OutputFile, require_packages, write_json
 from an_control.control.controller import Controller
-from an_control.control.wiring_fit import (
+from an_control.control.model_wiring_check import (
     ActionOrder,
     compare_channels,
     describe_channel_differences,

@@ -17,7 +17,7 @@ import numpy as np
 
 from an_control.control.bring_up import BringUp
 from an_control.control.command_safety import EStop, SafetyGate
-from an_control.control.wiring_fit import (
+from an_control.control.model_wiring_check import (
     ActionOrder,
     check_channel_kind,
     check_channels,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.control.wiring_fit import ActionOrder
+from an_control.control.model_wiring_check import ActionOrder
 from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.rollout.episode import NewestReadings
 from an_control.policy import Model

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from an_control.record.flat import FlatMessage, Flattener
+from an_control.record.flat_messages import FlatMessage, Flattener
 from an_control.record.layout import (
     ACTION,
     ATTACHMENT,
@@ -92,8 +92,8 @@ Note = tuple[Any, ...]
 """The kind of what is recorded, and the values of which `NodeRecorder._make_entry` makes a message.
 
 The black box keeps notes as plain tuples, which are not a burden for the garbage collector: a
-message as its content (see `flat`), and numbers with the name of their topic instead of the object
-that writes them."""
+message as its content (see `flat_messages`), and numbers with the name of their topic instead of
+the object that writes them."""
 
 
 class _Batch(NamedTuple):

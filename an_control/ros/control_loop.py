@@ -28,7 +28,7 @@ from rclpy.node import Node
 from an_control.control.bring_up import BringUpError
 from an_control.control.command_safety import EStop, Watchdog
 from an_control.control.controller import Controller
-from an_control.control.wiring_fit import describe_long_ramp
+from an_control.control.model_wiring_check import describe_long_ramp
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes

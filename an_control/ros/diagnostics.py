@@ -25,7 +25,7 @@ from rclpy.node import Node
 
 from an_control.control.command_safety import Watchdog
 from an_control.control.controller import Controller
-from an_control.control.wiring_fit import describe_unread_sources, join_names
+from an_control.control.model_wiring_check import describe_unread_sources, join_names
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (

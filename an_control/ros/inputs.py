@@ -34,9 +34,9 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
 from an_control.record.recorder import NodeRecorder
+from an_control.ros.competing_publishers import TopicSenders
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
 from an_control.ros.graph import get_owner_name
-from an_control.ros.rivals import TopicSenders
 from an_control.wiring import (
     ChannelTable,
     SourceConfig,

@@ -36,7 +36,7 @@ from std_srvs.srv import Trigger
 
 from an_control.control.command_safety import EStop
 from an_control.control.controller import Controller
-from an_control.control.wiring_fit import explain_wrong_rate
+from an_control.control.model_wiring_check import explain_wrong_rate
 from an_control.load import EngineName, make_policy, resolve_monitor_setting, warm_up_policy
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model

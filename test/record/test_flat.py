@@ -12,7 +12,7 @@ import sensor_msgs.msg
 import std_msgs.msg
 from rclpy.serialization import deserialize_message, serialize_message
 
-from an_control.record.flat import Flattener
+from an_control.record.flat_messages import Flattener
 
 
 def classes():

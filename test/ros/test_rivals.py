@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sensor_msgs.msg import JointState
 from stand import stamp_of
 
+from an_control.ros.competing_publishers import TURN_NS, TopicSenders
 from an_control.ros.distributions import has_publisher_ids
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
-from an_control.ros.rivals import TURN_NS, TopicSenders
 
 MS = 1_000_000
 A, B, C = b"a", b"b", b"c"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from an_control.commissioning.doctor.recorder import ReadingsRecorder
-from an_control.control.wiring_fit import ActionOrder
+from an_control.control.model_wiring_check import ActionOrder
 from an_control.policy import Model
 from an_control.wiring import Wiring, make_command_messages
 
