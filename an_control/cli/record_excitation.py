@@ -22,9 +22,10 @@ from an_control.system.files import WriteError
 class RecordExcitationCommand(ExcitationOptions):
     """Record how a robot answers small motions, so that a policy can find its channels' order.
 
-    The motions are played in the simulator, in the known order of the channels. If the order is
-    unknown at the start, they are played on the robot, and the policy acts once their effects have
-    shown which channel is which. It needs a monitor (an-control train-monitor).
+    The motions are played in the simulator, in the known order of the channels, or taken from the
+    beginning of recorded episodes. If the order is unknown at the start, they are played on the
+    robot, and the policy acts once their effects have shown which channel is which. It needs a
+    monitor (an-control train-monitor).
     """
 
     model: tyro.conf.Positional[Path]
@@ -33,7 +34,8 @@ class RecordExcitationCommand(ExcitationOptions):
 
     def run(self) -> int:
         """Record the motions, write the file, print what it tells apart, and return the status."""
-        require_packages("sim", "gymnasium")
+        if not self.bag:
+            require_packages("sim", "gymnasium")
         if not is_onnx(self.model):
             raise InputError(
                 f"{self.model}: must end in {SUFFIX} (an-control export MODEL --onnx POLICY.onnx)"
@@ -43,7 +45,8 @@ class RecordExcitationCommand(ExcitationOptions):
             raise InputError(f"--out {out}: must end in .safetensors")
         model = read_model(self.model, monitor=False)
         with RunAtTerminal(ProgressLine(None)) as terminal:
-            terminal.report_progress(RunProgress("begin", unit="run", steps=self.runs))
+            if not self.bag:
+                terminal.report_progress(RunProgress("begin", unit="run", steps=self.runs))
             excitation = record_excitation(
                 self, model, lambda done: self._show_played_runs(terminal, done)
             )

@@ -1,5 +1,6 @@
-"""Record an excitation: small motions of a simulated robot, and the readings that they cause.
+"""Record an excitation: motions of a robot, and the readings that they cause.
 
+They are small motions of a simulated robot, or the way in which recorded episodes of a robot begin.
 From them a policy that needs its channels in order finds this order on the robot, before it acts
 (`an_control.monitor.exciting_policy`).
 """
@@ -16,7 +17,7 @@ import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.command_line import format_flag
-from an_control.monitor.excitation import Excitation, make_motion
+from an_control.monitor.excitation import MIN_TICKS, Excitation, make_motion
 from an_control.policy import Model
 from an_control.policy.task import Task
 
@@ -24,21 +25,29 @@ if TYPE_CHECKING:
     import gymnasium
 
 NOMINAL = DisturbanceSettings()
+SECONDS, BAG_SECONDS = 4.95, 0.33
+"""Default duration of small motions in a simulator, and of the beginning of recorded episodes."""
+MIN_RUNS = 10
+"""Least number of runs, or of recorded episodes, of which statistics are made."""
 
 
 @dataclass(frozen=True)
 class ExcitationOptions:
-    """Options of `record_excitation`, which records what small motions of a robot cause."""
+    """Options of `record_excitation`, which records what motions of a robot cause."""
 
     model: Path
     """A policy of another tool: an .onnx file."""
-    amplitude: float
+    amplitude: float | None = None
     """Largest action of the motions, from 0.01 to 1: large enough for every channel to change, and
-    small enough for the robot to stay as it stands or lies."""
+    small enough for the robot to stay as it stands or lies. Needed unless --bag is given."""
+    bag: tuple[Path, ...] = ()
+    """Take the mean of the actions with which the episodes of these recordings begin as the motion,
+    and their readings, instead of a simulator. The robot must then start as in the recordings."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
-    seconds: float = 4.95
-    """Duration of the motions in seconds, from 1 to 10."""
+    seconds: float | None = None
+    """Duration of the motions in seconds, from 1 to 10, by default 4.95; with --bag from 0.1 to 10,
+    by default 0.33."""
     runs: int = 100
     """Number of times that the motions are played."""
     disturb: tuple[str, ...] = ()
@@ -48,25 +57,33 @@ class ExcitationOptions:
     """Seed of everything random."""
 
     def check_options(self) -> None:
-        """Check that all numbers are within their bounds.
+        """Check that all numbers are within their bounds, and that the options fit each other.
 
         Raises:
-            ValueError: A number is out of bounds.
+            ValueError: A number is out of bounds, or an option does not go with --bag.
         """
+        if self.bag and (self.amplitude is not None or self.task is not None or self.disturb):
+            raise ValueError("--bag: not with --amplitude, --task or --disturb")
+        if not self.bag and self.amplitude is None:
+            raise ValueError("--amplitude: is needed, from 0.01 to 1.0 (or recordings: --bag)")
         for name, least, most in (
             ("amplitude", 0.01, 1.0),
-            ("seconds", 1.0, 10.0),
-            ("runs", 10, 1000),
+            ("seconds", 0.1 if self.bag else 1.0, 10.0),
+            ("runs", MIN_RUNS, 1000),
             ("seed", 0, 2**32),
         ):
-            if not least <= (number := getattr(self, name)) <= most:
+            number = getattr(self, name)
+            if number is not None and not least <= number <= most:
                 raise ValueError(f"{format_flag(name)} {number}: must be from {least} to {most}")
 
 
 def record_excitation(
     options: ExcitationOptions, model: Model, report: Callable[[int], object] = lambda done: None
 ) -> Excitation:
-    """Play small motions in a simulator, and return them with the readings that they caused.
+    """Return motions of a robot with the readings that they caused, for a policy's excitation.
+
+    They are small motions that are played in a simulator, or the mean beginning of recorded
+    episodes if the option `bag` is set.
 
     Args:
         options: The task and the settings of the motions.
@@ -75,7 +92,7 @@ def record_excitation(
 
     Raises:
         ValueError: Options are out of bounds or do not fit the task or the model, or the robot
-            falls during the motions.
+            falls during the motions; or a recording cannot be read, or holds too few episodes.
         BrokenEnvironmentError: The environment fails.
     """
     from an_control.learning.training_disturbances import Fault
@@ -89,6 +106,8 @@ def record_excitation(
     from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
+    if options.bag:
+        return _average_recorded_beginnings(options, model)
     name = options.task or model.task.name
     try:
         robots = [Fault.parse(text).settings for text in options.disturb] or [NOMINAL]
@@ -106,9 +125,49 @@ def record_excitation(
         except ValueError as error:
             raise ValueError(f"--disturb: {error}") from error
         step_s = model.task.step_s or get_step_length_s(env)
-        motion = make_motion(model.sizes.actions, step_s, options.amplitude, options.seconds)
+        assert options.amplitude is not None
+        seconds = SECONDS if options.seconds is None else options.seconds
+        motion = make_motion(model.sizes.actions, step_s, options.amplitude, seconds)
         runs = _play_motion_repeatedly(env, motion, robots, options, report)
     return Excitation(model.task.channels, model.task.actuators, step_s, motion, runs)
+
+
+def _average_recorded_beginnings(options: ExcitationOptions, model: Model) -> Excitation:
+    """Return the mean of the actions with which recorded episodes begin, with their readings.
+
+    Args:
+        options: The recordings, and the duration of the beginning.
+        model: The policy, whose channels are read.
+
+    Raises:
+        ValueError: A recording cannot be read or does not fit the model, or too few episodes are
+            long enough.
+    """
+    from an_control.learning.recordings import read_recorded_traces
+
+    if not (step_s := model.task.step_s):
+        raise ValueError(f"{options.model}: names no period of its ticks (step_s)")
+    seconds = BAG_SECONDS if options.seconds is None else options.seconds
+    ticks = max(MIN_TICKS, round(seconds / step_s))
+    traces = read_recorded_traces(options.bag, options.model, model)
+    long = [one for one in traces if len(one.actions) >= ticks]
+    if len(long) < MIN_RUNS:
+        raise ValueError(
+            f"--bag: {len(long)} episodes of {seconds:g} s or more; at least {MIN_RUNS} are needed"
+        )
+    motion = np.mean([one.actions[:ticks] for one in long], axis=0).clip(-1.0, 1.0)
+    runs = np.array([one.readings[: ticks + 1] for one in long])
+    if np.isnan(runs).any():
+        missing = np.isnan(runs).any((0, 1))
+        names = ", ".join(np.array(model.task.channels)[missing])
+        raise ValueError(f"--bag: channels are missing at the beginning of episodes: {names}")
+    return Excitation(
+        model.task.channels,
+        model.task.actuators,
+        step_s,
+        motion.astype(np.float32),
+        runs.astype(np.float32),
+    )
 
 
 def _check_policy_fits_task(

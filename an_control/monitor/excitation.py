@@ -29,6 +29,8 @@ FORMAT = 1
 KEY = "an_control_excitation"
 """The key of the header in the file's metadata."""
 MAX_FILE_BYTES = 256 * 2**20
+MIN_TICKS = 10
+"""Least number of ticks of a motion."""
 MAX_READING = 1e6
 LOW_HZ, HIGH_HZ = 1.0, 4.0
 """Frequencies of the slowest and the fastest sine of a motion."""
@@ -71,7 +73,7 @@ class Excitation:
             ValueError: A part does not fit; the message names the part.
         """
         ticks, channels = len(self.motion), len(self.channels)
-        if self.motion.ndim != 2 or not 10 <= ticks <= 100_000 or not self.motion.shape[1]:
+        if self.motion.ndim != 2 or not MIN_TICKS <= ticks <= 100_000 or not self.motion.shape[1]:
             raise ValueError(f"motion: of shape {self.motion.shape}, not (ticks, actuators)")
         if self.actuators and len(self.actuators) != self.motion.shape[1]:
             raise ValueError(f"motion: of {self.motion.shape[1]} actuators, not those of its names")

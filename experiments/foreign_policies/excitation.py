@@ -1,4 +1,4 @@
-"""Measure whether small motions on the ground find the order of an Ant's channels."""
+"""Measure whether motions of an Ant find the order of its channels: on the ground, or walking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TICKS = 1600
 
 
 class ExcitedEpisode(NamedTuple):
-    """What the motions on the ground found, and the returns of the episode after them."""
+    """What the motions found, and the returns of the episode with or after them."""
 
     seed: int
     found: bool
@@ -30,15 +30,17 @@ class ExcitedEpisode(NamedTuple):
     wrong: list[str]
     """Channels for which it read another channel's slot when it began to act."""
     total: float
-    """Return of the next episode, in the order that was found."""
+    """Return of the episode, in the order that was found."""
     clean: float
     """Return of the same episode in the known order, without a monitor."""
     wrong_at_end: list[str]
-    """Channels for which it read another channel's slot at the end of the next episode."""
+    """Channels for which it read another channel's slot at the end of the episode."""
 
 
-def measure_excitation(path: Path, seeds: Sequence[int], steps: int = 1000) -> list[ExcitedEpisode]:
-    """Let a policy find the order of an Ant's channels on the ground, then play an episode.
+def measure_excitation(
+    path: Path, seeds: Sequence[int], steps: int = 1000, *, on_ground: bool = True
+) -> list[ExcitedEpisode]:
+    """Let a policy find the order of an Ant's channels by its excitation, and play an episode.
 
     The order of the channels is another one for each seed.
 
@@ -46,6 +48,8 @@ def measure_excitation(path: Path, seeds: Sequence[int], steps: int = 1000) -> l
         path: An ONNX policy with a monitor, whose settings name an excitation.
         seeds: The seeds.
         steps: The largest number of steps of the episode.
+        on_ground: Whether the motions are played on the ground before the episode; otherwise the
+            episode begins with them.
 
     Raises:
         ValueError: The policy has no excitation.
@@ -60,19 +64,33 @@ def measure_excitation(path: Path, seeds: Sequence[int], steps: int = 1000) -> l
         order = np.random.default_rng(seed).permutation(len(ids))
         policy.order_known = False
         policy.reset()
-        readings, _ = env.reset(seed=1000 + seed, options={"start": "rest"})
-        ticks = 0
-        while ticks < MOST_TICKS:
+        if on_ground:
+            readings, _ = env.reset(seed=1000 + seed, options={"start": "rest"})
+        else:
+            readings, _ = env.reset(seed=2000 + seed)
+        ticks, total = 0, 0.0
+        while ticks < (MOST_TICKS if on_ground else steps):
             action = policy.step_array(np.asarray(readings, np.float32)[order], ids)
             if policy.order_known:
                 break
-            readings, *_ = env.step(action)
+            readings, reward, terminated, *_ = env.step(action)
+            total += float(reward)
             ticks += 1
+            if terminated:
+                break
         wrong, found = _list_wrong_channels(policy, order), policy.order_known
-        policy.reset()
-        total = _play_episode(policy, env, 2000 + seed, order, steps) if found else 0.0
+        if on_ground:
+            policy.reset()
+            readings, _ = env.reset(seed=2000 + seed)
+            total = _play_on(policy, env, readings, order, steps) if found else 0.0
+        elif found:
+            readings, reward, *_ = env.step(action)
+            total += float(reward)
+            total += _play_on(policy, env, readings, order, steps - ticks - 1)
         wrong_at_end = _list_wrong_channels(policy, order)
-        clean = _play_episode(alone, env, 2000 + seed, np.arange(len(ids)), steps)
+        alone.reset()
+        readings, _ = env.reset(seed=2000 + seed)
+        clean = _play_on(alone, env, readings, np.arange(len(ids)), steps)
         measured.append(ExcitedEpisode(seed, found, ticks, wrong, total, clean, wrong_at_end))
         print(measured[-1], flush=True)
     env.close()
@@ -115,19 +133,22 @@ def _list_wrong_channels(policy: ExcitingPolicy, order: np.ndarray) -> list[str]
     return [name for k, name in enumerate(policy.nominal_ids) if order[slots[k]] != k]
 
 
-def _play_episode(
-    policy: Policy, env: gymnasium.Env[Any, Any], seed: int, order: np.ndarray, steps: int
+def _play_on(
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    readings: np.ndarray,
+    order: np.ndarray,
+    steps: int,
 ) -> float:
-    """Play an episode in an order of the channels, and return the sum of its rewards.
+    """Play an episode on to its end, in an order of the channels; return the sum of its rewards.
 
     Args:
-        policy: The policy, in its reset state.
+        policy: The policy.
         env: The environment.
-        seed: The seed of the episode.
+        readings: (N,) the newest readings.
         order: (N,) the channel that feeds each slot.
         steps: The largest number of steps.
     """
-    readings, _ = env.reset(seed=seed)
     total = 0.0
     for _ in range(steps):
         action = policy.step_array(np.asarray(readings, np.float32)[order], policy.nominal_ids)

@@ -70,6 +70,11 @@ def main(arguments: Sequence[str]) -> int:
         metavar="N",
         help="only let N Ants on the ground find the order by the policy's excitation",
     )
+    parser.add_argument(
+        "--walking",
+        action="store_true",
+        help="the episodes of --excitation begin with the motions, as recorded ones began",
+    )
     parser.add_argument("--updates", type=int, default=4000, help="of each of two trainings")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1000, help="of an episode after an excitation")
@@ -82,8 +87,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.json.exists():
         results = json.loads(options.json.read_text(encoding="utf-8"))
     if options.excitation:
-        measured = measure_excitation(options.policy, range(options.excitation), options.steps)
-        results["excitation"] = summarise_excitation(measured)
+        measured = measure_excitation(
+            options.policy, range(options.excitation), options.steps, on_ground=not options.walking
+        )
+        key = "excitation, walking" if options.walking else "excitation"
+        results[key] = summarise_excitation(measured)
         write_file(options.json, (json.dumps(results, indent=1) + "\n").encode())
         return 0
     if options.folder is None:
