@@ -45,6 +45,7 @@ class RecordExcitationCommand(ExcitationOptions):
             raise InputError(f"--out {out}: must end in .safetensors")
         model = read_model(self.model, monitor=False)
         with RunAtTerminal(ProgressLine(None)) as terminal:
+            self.check_options()
             if not self.bag:
                 terminal.report_progress(RunProgress("begin", unit="run", steps=self.runs))
             excitation = record_excitation(

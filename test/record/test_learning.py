@@ -18,6 +18,7 @@ from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.recordings import read_recorded_traces, read_task_and_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
 from an_control.learning.teacher.teachers import NetworkTeacher
+from an_control.monitor.excitation import read_excitation
 from an_control.policy import read_model, write_model
 from an_control.policy.task import Task
 
@@ -113,6 +114,34 @@ def test_the_verb_clones_recordings_into_a_network_in_order(
     assert "--recipe: not with --ordered" in capsys.readouterr().err
     assert main(["distill", "tiny", "--out", str(tmp_path / "other"), "--ordered"]) == 2
     assert "only with --bag" in capsys.readouterr().err
+
+
+def test_an_excitation_is_the_mean_beginning_of_recorded_episodes(
+    walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    out, policy = tmp_path / "run", tmp_path / "policy.onnx"
+    clone = ["distill", "tiny", "--bag", str(walked), "--out", str(out), "--ordered", "--smoke"]
+    assert main(clone) == 0
+    assert main(["export", str(out / "model.safetensors"), "--onnx", str(policy)]) == 0
+    words = ["record-excitation", str(policy), "--seconds", "0.2", "--bag"]
+    assert main([*words, *[str(walked)] * 5]) == 0
+    excitation = read_excitation(tmp_path / "policy.excitation.safetensors")
+    traces = read_recorded_traces([walked], policy, read_model(policy))
+    assert excitation.motion.shape == (20, 2) and excitation.runs.shape == (10, 21, 4)
+    mean = np.mean([one.actions[:20] for one in traces], axis=0)
+    np.testing.assert_allclose(excitation.motion, mean, rtol=1e-5)
+    np.testing.assert_array_equal(excitation.runs[0], traces[0].readings[:21].astype(np.float32))
+    for refused, reason in (
+        ([*words, str(walked)], "--bag: 2 episodes of 0.2 s or more; at least 10 are needed"),
+        ([*words, str(walked), "--amplitude", "0.3"], "--bag: not with --amplitude"),
+        ([*words, str(walked), "--seconds", "0.05"], "--seconds 0.05: must be from 0.1 to 10.0"),
+        (words[:2], "--amplitude: is needed"),
+    ):
+        capsys.readouterr()
+        assert main(refused) == 2
+        error = capsys.readouterr().err.strip()
+        assert reason in error and "\n" not in error
 
 
 def test_a_recording_of_another_robot_is_refused(
