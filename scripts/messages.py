@@ -299,7 +299,7 @@ def _is_docstring(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the messages that the command line asks for, and return the exit status."""
+    """Print the texts for users that the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -273,7 +273,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
 
 def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """Check that a model that needs a fixed order of channels gets those of its training.
+    """Check that the wiring has exactly the channels of a model that needs a fixed order.
+
+    The order in which the wiring lists them does not matter.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.

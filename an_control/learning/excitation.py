@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 NOMINAL = DisturbanceSettings()
-SECONDS, BAG_SECONDS = 4.95, 0.33
+SECONDS, BAG_SECONDS = 4.95, 0.25
 """Default duration of small motions in a simulator, and of the beginning of recorded episodes."""
 MIN_RUNS = 10
 """Least number of runs, or of recorded episodes, of which statistics are made."""
@@ -47,7 +47,7 @@ class ExcitationOptions:
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     seconds: float | None = None
     """Duration of the motions in seconds, from 1 to 10, by default 4.95; with --bag from 0.1 to 10,
-    by default 0.33."""
+    by default 0.25."""
     runs: int = 100
     """Number of times that the motions are played."""
     disturb: tuple[str, ...] = ()

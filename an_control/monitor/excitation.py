@@ -224,8 +224,8 @@ class ResponseMatcher:
         self._settings, self._solve = settings, solve_assignment
         self._channels = excitation.channels
         ticks = len(excitation.motion)
-        pooled = round(settings.pool_s / excitation.step_s), -(-ticks // settings.max_pools)
-        self._pooled = max(1, *pooled)
+        short = min(round(settings.pool_s / excitation.step_s), ticks // settings.min_pools)
+        self._pooled = max(1, short, -(-ticks // settings.max_pools))
         """The number of ticks over which a feature is a mean."""
         runs = excitation.runs.astype(np.float64)
         self._units = [_compute_typical_magnitude(one) for one in (runs, np.diff(runs, axis=1))]

@@ -495,6 +495,8 @@ class ExcitationSettings:
 
     pool_s: float = 0.08
     """Seconds over which readings and changes are averaged, a third of the fastest swing."""
+    min_pools: int = 10
+    """Least such means of a motion: of a short one they are taken over shorter times."""
     max_pools: int = 62
     """Most such means of a motion, which bounds the computing time."""
     common_share: float = 0.3

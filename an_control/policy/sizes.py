@@ -607,7 +607,7 @@ class VisionSizes(ABC):
 
     @abstractmethod
     def list_head_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays between attention message and action."""
+        """Return the shapes, by name, of the weights from the attention message to the action."""
 
     def check_consistency(self) -> None:
         """Check that the sizes are consistent with each other.
@@ -641,7 +641,7 @@ class TopPatchesSizes(VisionSizes):
     hidden: int
 
     def list_head_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays between attention message and action."""
+        """Return the shapes, by name, of the weights from the attention message to the action."""
         hidden, actions = self.hidden, self.actions
         return {
             "self_attention.query": (self.self_attention, self.message),
@@ -718,7 +718,7 @@ class ConvolutionSizes(VisionSizes):
         return first, first - 2
 
     def list_head_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays between attention message and action."""
+        """Return the shapes, by name, of the weights from the attention message to the action."""
         filters = self.filters
         inputs = filters * self.plane_sides[1] ** 2
         shapes: Shapes = {

@@ -256,7 +256,9 @@ def encode_event(kind: str, values: dict[str, Any]) -> bytes:
 
 
 def decode_event(data: bytes) -> dict[str, Any]:
-    """Return the values of a change of state from a serialised message, with its kind as "event".
+    """Return the values, by name, in the serialised record of an event such as an e-stop.
+
+    The value under "event" is the kind of event.
 
     Raises:
         BagError: The data is not such a message.

@@ -219,7 +219,7 @@ class _Mapping:
 
 
 def _read_scalar(event: yaml.ScalarEvent) -> object:
-    """Return the value of a YAML scalar without quotes, by the core schema of YAML 1.2.
+    """Return the value of an unquoted YAML scalar, by the core schema of YAML 1.2.
 
     Returns:
         A number, a bool, None or text.

@@ -58,10 +58,11 @@ def measure_excitation(
     policy, alone = load_policy(path), load_policy(path, "off")
     if not isinstance(policy, ExcitingPolicy):
         raise ValueError(f"{path}: names no excitation")
-    ids = policy.nominal_ids
+    ids, sent = policy.nominal_ids, tuple(env.get_wrapper_attr("channels"))
+    nominal = np.array([sent.index(name) for name in ids])
     measured = []
     for seed in seeds:
-        order = np.random.default_rng(seed).permutation(len(ids))
+        order = nominal[np.random.default_rng(seed).permutation(len(ids))]
         policy.order_known = False
         policy.reset()
         if on_ground:
@@ -78,7 +79,7 @@ def measure_excitation(
             ticks += 1
             if terminated:
                 break
-        wrong, found = _list_wrong_channels(policy, order), policy.order_known
+        wrong, found = _list_wrong_channels(policy, order, sent), policy.order_known
         if on_ground:
             policy.reset()
             readings, _ = env.reset(seed=2000 + seed)
@@ -87,10 +88,10 @@ def measure_excitation(
             readings, reward, *_ = env.step(action)
             total += float(reward)
             total += _play_on(policy, env, readings, order, steps - ticks - 1)
-        wrong_at_end = _list_wrong_channels(policy, order)
+        wrong_at_end = _list_wrong_channels(policy, order, sent)
         alone.reset()
         readings, _ = env.reset(seed=2000 + seed)
-        clean = _play_on(alone, env, readings, np.arange(len(ids)), steps)
+        clean = _play_on(alone, env, readings, nominal, steps)
         measured.append(ExcitedEpisode(seed, found, ticks, wrong, total, clean, wrong_at_end))
         print(measured[-1], flush=True)
     env.close()
@@ -122,15 +123,18 @@ def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
     }
 
 
-def _list_wrong_channels(policy: ExcitingPolicy, order: np.ndarray) -> list[str]:
+def _list_wrong_channels(
+    policy: ExcitingPolicy, order: np.ndarray, sent: Sequence[str]
+) -> list[str]:
     """Return the channels for which a policy reads the slot of another channel.
 
     Args:
         policy: The policy.
-        order: (N,) the channel that feeds each slot.
+        order: (N,) the place in the observation that feeds each slot.
+        sent: The channels of the observation.
     """
     slots = policy.policy.monitor.slots
-    return [name for k, name in enumerate(policy.nominal_ids) if order[slots[k]] != k]
+    return [name for k, name in enumerate(policy.nominal_ids) if sent[order[slots[k]]] != name]
 
 
 def _play_on(
@@ -146,7 +150,7 @@ def _play_on(
         policy: The policy.
         env: The environment.
         readings: (N,) the newest readings.
-        order: (N,) the channel that feeds each slot.
+        order: (N,) the place in the observation that feeds each slot.
         steps: The largest number of steps.
     """
     total = 0.0

@@ -122,9 +122,17 @@ def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
 
 
 WATCHED = f"{RUNS}/watched.safetensors"
+BEGUN = 100
+"""Number of episodes that begin in an unknown order."""
 STEPS = (
     make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
     *make_policy_and_monitor_steps("ordered", "teacher"),
+    ExperimentStep(
+        f"{RUNS}/beginning_returns.json",
+        f"python -m experiments recordings beginning --model {RUNS}/ordered_watched.safetensors"
+        f" --bag {RUNS}/teacher --folder {RUNS}/beginning --episodes {BEGUN}"
+        f" --json {RUNS}/beginning_returns.json",
+    ),
     make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
     *make_policy_and_monitor_steps("ordered_pushed", "pushed"),
     make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
@@ -137,6 +145,13 @@ STEPS = (
     *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
 )
 BARS = (
+    Bar(
+        "network in order, monitor and recorded beginning, of the teacher, shuffled",
+        "beginning",
+        "reset",
+        "teacher",
+        0.9,
+    ),
     Bar("monitor, all signals moved every 100 steps", "watched", "reset+100", "watched", 0.95),
     Bar("monitor, all signals moved every 25 steps", "watched", "reset+25", "watched", 0.9),
     *(

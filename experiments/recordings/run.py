@@ -40,6 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drive.add_argument("--episodes", type=int, required=True)
     drive.add_argument("--seed", type=int, default=0, help="of the first episode")
     drive.add_argument("--push", type=float, default=0.0, help="largest noise on the actions")
+    beginning = parts.add_parser("beginning", help="start a learned policy in an unknown order")
+    beginning.add_argument("--model", type=Path, required=True, help="in order, with its monitor")
+    beginning.add_argument("--bag", type=Path, required=True, help="of which it was learned")
+    beginning.add_argument("--folder", type=Path, required=True, help="is replaced")
+    beginning.add_argument("--episodes", type=int, default=100)
+    beginning.add_argument("--steps", type=int, default=1000)
+    beginning.add_argument("--json", type=Path, required=True)
     learned = parts.add_parser("learned", help="learn from recordings alone, and evaluate")
     add_step_options(learned)
     learned.add_argument("--table", action="store_true", help="only write the finished results")
@@ -49,6 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         record_driving(options.folder, options.model, options.episodes, options.seed, options.push)
         return 0
+    if options.part == "beginning":
+        from experiments.recordings.beginning import measure_recorded_beginning
+
+        return measure_recorded_beginning(
+            options.model,
+            options.bag,
+            options.folder,
+            options.episodes,
+            options.json,
+            options.steps,
+        )
     if options.part == "learned":
         from experiments.recordings.learned import run_learning_steps
 

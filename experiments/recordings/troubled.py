@@ -60,7 +60,10 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
     from campaign.soak import SPIN_EVERY, STEP_NS, Soak
 
     class TroubledAnt(Soak):
-        """The robot of the endurance test `Soak`, to which random troubles are added."""
+        """A simulated Ant with random troubles, such as lost messages and changes of its wiring.
+
+        It extends the simulated Ant of the endurance test.
+        """
 
         def __init__(self, node: PolicyNode) -> None:
             super().__init__(node, seed)

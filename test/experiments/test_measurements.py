@@ -82,6 +82,8 @@ def test_an_order_that_small_motions_find_is_counted(tmp_path):
     measured = json.loads(results.read_text())["excitation"]
     assert measured["order found"] == 1 and measured["wrong but for foot contacts"] == 0
     assert 0.8 < measured["mean share"] < 1.2
+    run("foreign_policies", *words, "--walking")
+    assert json.loads(results.read_text())["excitation, walking"]["episodes"] == 1
 
 
 @pytest.mark.slow

@@ -260,7 +260,9 @@ def measure_fit_limits(
     Args:
         model: A policy with a forward model.
         trained_traces: Episodes on the robot and with the disturbances of the training.
-        other_traces: Episodes on other robots; only those that the forward model fits are used.
+        other_traces: Episodes on other robots. Those whose readings the forward model predicts
+            poorly are left out; the others show by how much a wrong move of signals may seem to
+            explain the readings.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)

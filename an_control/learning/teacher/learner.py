@@ -128,9 +128,9 @@ class Contender:
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Store a validation if it is the best so far, or clearly better than all before it.
+        """Update the best validation so far, and the newest one that was a clear improvement.
 
-        Training counts as stalled too many steps after the newest clear improvement.
+        Training counts as stalled if the newest clear improvement is too many steps ago.
 
         Args:
             validation: Mean return of the validation's episodes.

@@ -452,7 +452,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
     middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
     def make_action(numbers: np.ndarray) -> np.ndarray:
-        """Scale numbers to the bounds of the Box."""
+        """Return the action of the Box for numbers in [-1, 1], scaled to its bounds and clipped."""
         numbers = np.asarray(numbers, np.float64)
         action = clip_to_box(space, middle + reach * numbers)
         ends = numbers.reshape(space.shape)  # where both bounds are nearly one number

@@ -1,0 +1,57 @@
+"""Start a policy that was learned from recordings in an unknown order of its channels.
+
+Its first motion is the mean beginning of the recorded episodes, by which the order is found.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from an_control.cli import main as run_verb
+from an_control.system.files import write_file
+from experiments.foreign_policies.excitation import measure_excitation
+
+
+def measure_recorded_beginning(
+    model: Path, bag: Path, folder: Path, episodes: int, results: Path, steps: int = 1000
+) -> int:
+    """Play episodes of an Ant, each in an unknown order of the channels, and write their returns.
+
+    Args:
+        model: A model in order with its monitor, both learned from the recording.
+        bag: The recording.
+        folder: For the policy as an ONNX file with its monitor and excitation; is replaced.
+        episodes: The number of episodes.
+        results: The JSON file to write, in the form of `an-control evaluate --json`.
+        steps: The largest number of steps of an episode.
+
+    Returns:
+        The exit status: that of the first command that failed, or 0.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    policy = folder / "policy.onnx"
+    (folder / "policy.policy.yaml").write_text(
+        "an_control_policy: 1\nexcitation: policy.excitation.safetensors\n", encoding="utf-8"
+    )
+    for command in (
+        ["export", str(model), "--onnx", str(policy)],
+        ["train-monitor", str(policy), "--take", str(model)],
+        ["record-excitation", str(policy), "--bag", str(bag)],
+    ):
+        if status := run_verb(command):
+            return status
+    measured = measure_excitation(policy, range(episodes), steps, on_ground=False)
+    returns = [one.total for one in measured]
+    row = {
+        "protocol": "reset",
+        "mean": float(np.mean(returns)),
+        "sd": float(np.std(returns)),
+        "episodes": [{"return": one.total, "found": one.found} for one in measured],
+    }
+    write_file(results, json.dumps({"protocols": [row]}, indent=1) + "\n")
+    return 0
