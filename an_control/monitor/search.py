@@ -222,9 +222,10 @@ class AssignmentSearch:
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start_verification(self, assignment: Assignment) -> Assignment:
-        """Start to verify an assignment; return the best assignment so far.
+        """Start to verify an assignment by the next ticks; return the best assignment so far.
 
-        The records are removed. Until there are new ones, a prior favours the given assignment.
+        What was recorded of earlier ticks is removed. Until enough new ticks are recorded, a prior
+        favours the given assignment.
 
         Args:
             assignment: Which input slot feeds which channel.

@@ -82,7 +82,7 @@ class CameraReader(Reader):
         """Discard all frames for a new episode; the next image then starts a new stack."""
         self._stamp_ns: int | None = None
 
-    def copy_state(self, other: Reader) -> None:
+    def copy_state_from(self, other: Reader) -> None:
         """Copy the frames of another reader if it has the same image settings."""
         if isinstance(other, CameraReader) and other.image == self.image:
             self.frames, self.patches = other.frames.copy(), other.patches.copy()

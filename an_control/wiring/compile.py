@@ -94,9 +94,9 @@ class NumberField:
 
     @property
     def can_be_pooled(self) -> bool:
-        """Whether it stands for a whole array without element names.
+        """Whether the elements of this field can be pooled: combined with their neighbours.
 
-        Only the elements of such an array can be pooled: combined with their neighbours.
+        They can if the field stands for a whole array whose elements have no names.
         """
         return (
             self.accesses[-1].key == ALL
@@ -364,7 +364,7 @@ class Sources:
             ]
             feed = Feed(source, *make_readers(found, self._taken))
         if old is not None and old.config.type == source.type:
-            feed.copy_state(old)
+            feed.copy_state_from(old)
         return feed
 
     def _resolve_channel_fields(

@@ -384,7 +384,7 @@ class Reader(ABC):
         """Discard camera frames of earlier messages, because a new episode starts."""
         return
 
-    def copy_state(self, other: Reader) -> None:
+    def copy_state_from(self, other: Reader) -> None:
         """Copy the state that another reader of the same channels has from earlier messages."""
         return
 
@@ -608,7 +608,7 @@ class GrowingReader(Reader):
             mine and theirs and (mine.config, mine.prefix) == (theirs.config, theirs.prefix)
         )
 
-    def copy_state(self, other: Reader) -> None:
+    def copy_state_from(self, other: Reader) -> None:
         """Copy from another reader which elements there are and when they were present."""
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return

@@ -315,17 +315,17 @@ class Feed:
         feed._kept, feed.received = self._kept.copy(), self.received.copy()
         return feed
 
-    def copy_state(self, old: Feed) -> None:
+    def copy_state_from(self, old: Feed) -> None:
         """Copy messages and state from the object of another source with the same message type."""
         self.fresh = old.fresh
         self.received = old.received.copy(self._kept.max_unread)
         self.received.put_back_unread(old._kept.messages)
         for mine, theirs in zip(self.readers, old.readers, strict=False):
             if mine not in self.growing:
-                mine.copy_state(theirs)
+                mine.copy_state_from(theirs)
         for mine, theirs in itertools.product(self.growing, old.growing):
             if mine.has_same_wildcard(theirs):
-                mine.copy_state(theirs)
+                mine.copy_state_from(theirs)
 
     def reset(self) -> None:
         """Discard the camera frames of earlier messages, because a new episode starts."""

@@ -83,8 +83,9 @@ def describe_figure(
 def fill_table_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
     """Return a table's lines with new results of an evaluation in place of the old ones.
 
-    Each row names the protocol (disturbance) whose results it gets. The number of decimals is that
-    of the old result. The columns with the titles `episodes` and `successes` are filled, too.
+    Each row names the protocol (disturbance) whose results it gets, with or without a leading
+    "none,". A return is written as the mean +- its standard error, with the number of decimals of
+    the old result. The columns with the titles `episodes` and `successes` are filled, too.
 
     Args:
         rows: The lines of the table.

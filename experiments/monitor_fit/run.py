@@ -340,7 +340,10 @@ def list_table_cells(
 def measure_missing_cells(
     options: argparse.Namespace, report: Callable[[str], None] = print
 ) -> None:
-    """Play the missing ticks (control steps) of all cells of the table, some of each in turn.
+    """Play a robot with a monitor for each cell of the results table that lacks control steps.
+
+    The cells are played in turn, a part of the steps at a time, and the results are saved after
+    each part.
 
     Args:
         options: The command line.
