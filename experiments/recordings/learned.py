@@ -152,8 +152,20 @@ BARS = (
         "teacher",
         0.9,
     ),
-    Bar("monitor, all signals moved every 100 steps", "watched", "reset+100", "watched", 0.95),
-    Bar("monitor, all signals moved every 25 steps", "watched", "reset+25", "watched", 0.9),
+    Bar(
+        "monitor of ant_quick, all signals moved every 100 steps",
+        "watched",
+        "reset+100",
+        "watched",
+        0.95,
+    ),
+    Bar(
+        "monitor of ant_quick, all signals moved every 25 steps",
+        "watched",
+        "reset+25",
+        "watched",
+        0.9,
+    ),
     *(
         Bar(f"policy, recipe `quick`, {order}", "imitated_quick", protocol, "teacher", 0.9)
         for protocol, order in (("reset", "shuffled"), ("none", "in order"))
