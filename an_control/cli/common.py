@@ -45,7 +45,7 @@ class Output(Enum):
 
 
 class Input(Enum):
-    """Marker in the type of an option that names the path of something that a verb reads."""
+    """Marker in an option's type: the option is a path that the verb reads, and does not write."""
 
     MODEL = "model file"
 

@@ -459,7 +459,7 @@ class Disturber:
 
     @property
     def is_message_new(self) -> bool:
-        """Whether a message arrived in the newest tick that does not repeat an earlier one."""
+        """Whether the newest tick brought a message that is no repeat of an earlier message."""
         return self._delivery.new
 
     def draw_stop(self, step_s: float) -> Stop | None:

@@ -73,7 +73,7 @@ class PartialSearch:
             self._restart_search()
 
     def start_with_known_assignment(self) -> None:
-        """Restart the search with an assignment that is known to be right."""
+        """Restart the search; the caller knows that the present assignment is right."""
         self._restart_search()
         self._known = True
 

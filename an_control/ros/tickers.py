@@ -139,7 +139,7 @@ class LockstepTicker(Ticker):
         self._stamps, self._repeat = Lockstep(sources, int(wait_s * 1e9)), repeat
 
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Record a message; tick as soon as every source has sent its stamp."""
+        """Record a message; tick as soon as every source has sent one with the same stamp."""
         ready_ns = self._stamps.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._tick(ready_ns)

@@ -116,7 +116,10 @@ class _HashedLocator:
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> Any:
-        """Return the locator of a function, or None for a function of a foreign package."""
+        """Return the object that tells numba where to cache a function in the source file `path`.
+
+        None for a function of a foreign package.
+        """
         if function.__module__.partition(".")[0] not in PACKAGES:
             return None
         return super().from_function(function, path)  # type: ignore[misc]

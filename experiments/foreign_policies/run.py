@@ -145,7 +145,7 @@ def _summarise_returns(returns: Sequence[float]) -> dict[str, Any]:
 def _train_or_read_models(
     taken: Model, env: gymnasium.Env[Any, Any], folder: Path, updates: int
 ) -> dict[str, Model]:
-    """Train the network that estimates missing channels twice, and return the model after each.
+    """Train the network for missing channels twice in a row; return the model after each time.
 
     Recorded episodes and trained networks that exist in the folder are read instead.
 

@@ -49,7 +49,7 @@ class ReplayFile:
         self._kept = 0
 
     def append_new_transitions(self, total: int) -> None:
-        """Append the transitions that are new in the buffer since the last call to the file.
+        """Append to the file the transitions that the buffer has gained since the last call.
 
         Args:
             total: Number of transitions that were ever added to the buffer.

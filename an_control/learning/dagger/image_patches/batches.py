@@ -216,7 +216,7 @@ def compress_still_patches(
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch: Side of a patch in pixels.
-        missing: True for patches to leave out (B, N).
+        missing: True for those of the N patches of a view that are left out (B, N).
         max_patches: Maximum number of changing patches to keep of a view, drawn at random.
         rng: Source of the random numbers that choose the patches to keep.
     """
@@ -241,12 +241,12 @@ def compress_still_patches(
 def compress_equal_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress camera views by listing equal patches only once, with their number.
+    """Compress camera views: list equal patches only once, with how often they occur.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch: Side of a patch in pixels.
-        missing: True for patches to leave out (B, N).
+        missing: True for those of the N patches of a view that are left out (B, N).
         max_patches: Maximum number of different patches to keep of a view, drawn at random.
         rng: Source of the random numbers that choose the patches to keep.
     """
