@@ -11,7 +11,7 @@ from contextlib import suppress
 from an_control.view import schema
 from an_control.view.clients import ServiceCalls, UnansweredCallError
 from an_control.view.graph import SCRAMBLED, RobotGraph
-from an_control.view.listener import Listener
+from an_control.view.listener import LOOK_S, Listener
 from an_control.view.rewiring_panel import (
     NO_SCRAMBLER,
     RefusedChangeError,
@@ -28,6 +28,8 @@ UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
 """Maximum time that a change of the wiring waits for a tick, because it should be made just after
 one."""
+REPORT_S = 0.5
+"""Maximum time that a change of the wiring waits until the scrambler reports it."""
 
 
 class CommandHandlers:
@@ -62,6 +64,15 @@ class CommandHandlers:
         async with self._turn:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
+
+    def read_reported_order(self) -> None:
+        """Read which signal each of the scrambler's slots carries, if it has reported that anew.
+
+        While a change of the wiring is under way nothing is read, because the panel would show half
+        of the change. The change itself waits for the report.
+        """
+        if not self._turn.locked() and (order := self._take_reported_order()) is not None:
+            self.panel.set_signal_order(order)
 
     async def read_robot_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
         """Read and store the parameters of a robot's nodes; return whether they could be read.
@@ -237,6 +248,31 @@ class CommandHandlers:
             if pause:
                 await self._set_paused(False)
         self.panel.record_change(change, None if undone else back)
+        await self._wait_for_reported_order(change.order)
+
+    async def _wait_for_reported_order(self, order: Mapping[str, str]) -> None:
+        """Wait until the scrambler reports a change, or for 0.5 s (REPORT_S).
+
+        Otherwise an earlier report that arrives late would hide the change, and the next change
+        would be planned from a wiring that is no longer the present one.
+
+        Args:
+            order: The new signal of each slot that has changed.
+        """
+        reported, until_s = None, time.monotonic() + REPORT_S
+        while order and time.monotonic() < until_s:
+            if (new := self._take_reported_order()) is not None:
+                reported = new
+                if order.items() <= new.items():
+                    break
+            await asyncio.sleep(LOOK_S)
+        if reported is not None:
+            self.panel.set_signal_order(reported)
+
+    def _take_reported_order(self) -> dict[str, str] | None:
+        """Return the signal of each slot as the scrambler reports it; None without a new report."""
+        message = self._listener.take_newest_message("order")
+        return None if message is None else {pair.key: pair.value for pair in message.values}
 
     async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
         """Change the wiring in the scrambler and in the policy node at the same time.

@@ -56,9 +56,7 @@ class LiveRobot:
             now_s = time.monotonic()
             for update in self.watch.iterate_new_updates():
                 self.clients.publish(update)
-            if self.watch.order is not None:
-                self.handlers.panel.set_signal_order(self.watch.order)
-                self.watch.order = None
+            self.handlers.read_reported_order()
             self._publish_if_changed(self._make_robot_update())
             self._publish_if_changed(self._make_wiring_update())
             if now_s >= health_s:

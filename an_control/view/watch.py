@@ -55,9 +55,6 @@ class RobotWatch:
         """Forget everything about the robot, because another one or none is watched."""
         self.found = RobotGraph()
         self.parts: dict[str, schema.DiagnosticsPart] = {}
-        self.order: dict[str, str] | None = None
-        """A mapping from each of the scrambler's input slots to its newest signal. Code that reads
-        it sets it to None."""
         self.changed: set[str] = set()
         """The nodes whose parameters have changed; code that reads this set clears it."""
         self._wiring = ""
@@ -121,7 +118,6 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
         self._read_parameter_events()
-        self._read_new_signal_order()
         attention = self._listener.take_newest_message("attention")
         values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
@@ -169,12 +165,6 @@ class RobotWatch:
         """Add to `changed` the nodes whose parameters changed, by the topic /parameter_events."""
         for message in self._listener.take_new_messages("events"):
             self.changed.add(message.node)
-
-    def _read_new_signal_order(self) -> None:
-        """Read the scrambler's newest message on which signal each of its input slots carries."""
-        message = self._listener.take_newest_message("order")
-        if message is not None:
-            self.order = {pair.key: pair.value for pair in message.values}
 
     def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
         """Read the newest joint positions, pose and image; yield drawing and image if new."""

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("msgspec")
 import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.context import Context
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -18,14 +19,14 @@ from sensor_msgs.msg import JointState
 from an_control.view.clients import ServiceCalls, UnansweredCallError
 from an_control.view.command_handlers import CommandHandlers
 from an_control.view.graph import SCRAMBLED, RobotGraph
-from an_control.view.listener import NEWEST, Listener, TopicSubscription
+from an_control.view.listener import NEWEST, SEVERAL, Listener, TopicSubscription
 from an_control.view.schema import ConnectCommand
 
 POLICY, SCRAMBLER = "/r/policy", "/r/scrambler"
 STRAIGHT = {"a": "a", "b": "b"}
 SWAPPED = {"a": "b", "b": "a"}
 DRAG = ConnectCommand(id=1, signal="a", slot="b", announced=True)
-TICK_TOPIC = "/r/policy/channels"
+TICK_TOPIC, ORDER_TOPIC = "/r/policy/channels", f"{SCRAMBLER}/order"
 
 
 class Nodes(ServiceCalls):
@@ -102,6 +103,68 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         assert listener.take_newest_message("channels").name == ["tick"], (
             "whoever shows the tick gets it too"
         )
+
+    asyncio.run(run())
+
+
+def report_of(order: Mapping[str, str]) -> DiagnosticStatus:
+    return DiagnosticStatus(values=[KeyValue(key=k, value=v) for k, v in order.items()])
+
+
+def test_an_earlier_report_of_the_scrambler_that_arrives_late_does_not_hide_a_change(heard):
+    speaker, listener = heard
+    listener.subscribe_to_topics(
+        {"order": TopicSubscription(ORDER_TOPIC, DiagnosticStatus, SEVERAL)}
+    )
+    reports = speaker.create_publisher(DiagnosticStatus, ORDER_TOPIC, SEVERAL)
+    handlers = deeds_of(Nodes(), listener)
+
+    async def run() -> None:
+        while not reports.get_subscription_count():
+            await asyncio.sleep(0.01)
+        drag = asyncio.create_task(handlers.carry_out(DRAG))
+        await asyncio.sleep(0.0)
+        reports.publish(report_of(STRAIGHT))
+        while handlers.panel.order != SWAPPED:  # recorded, not yet reported
+            await asyncio.sleep(0.0)
+        await asyncio.sleep(0.05)
+        handlers.read_reported_order()
+        assert handlers.panel.order == SWAPPED
+        reports.publish(report_of(SWAPPED))
+        assert (await asyncio.wait_for(drag, 60.0)).ok
+        handlers.read_reported_order()
+        assert handlers.panel.order == SWAPPED
+
+    asyncio.run(run())
+
+
+def test_half_of_a_change_is_never_shown(heard, monkeypatch):
+    speaker, listener = heard
+    listener.subscribe_to_topics(
+        {
+            "channels": TopicSubscription(TICK_TOPIC, JointState, NEWEST),
+            "order": TopicSubscription(ORDER_TOPIC, DiagnosticStatus, SEVERAL),
+        }
+    )
+    reports = speaker.create_publisher(DiagnosticStatus, ORDER_TOPIC, SEVERAL)
+    ticks = speaker.create_publisher(JointState, TICK_TOPIC, NEWEST)
+    monkeypatch.setattr("an_control.view.command_handlers.TICK_S", 60.0)
+    handlers = deeds_of(Nodes(), listener)
+
+    async def run() -> None:
+        while not (reports.get_subscription_count() and ticks.get_subscription_count()):
+            await asyncio.sleep(0.01)
+        drag = asyncio.create_task(handlers.carry_out(DRAG))
+        await asyncio.sleep(0.01)
+        reports.publish(report_of(SWAPPED))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            handlers.read_reported_order()
+            assert handlers.panel.order == STRAIGHT, "the policy node has not been asked yet"
+        ticks.publish(JointState(name=["tick"]))
+        assert (await asyncio.wait_for(drag, 60.0)).ok
+        assert handlers.panel.order == SWAPPED
+        assert all(one.signal == one.channel for one in handlers.panel.slot_wirings)
 
     asyncio.run(run())
 

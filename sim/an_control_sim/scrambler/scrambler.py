@@ -292,6 +292,12 @@ class Scrambler:
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
         self._check_order_changes(changes)
         self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
+        self._report_order()
+
+    def _report_order(self) -> None:
+        """Publish which sensor signal each channel carries, if that has changed."""
+        version = self._episode, self._disturber.shuffle_count, self._routing.version
+        self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def _check_order_changes(self, changes: Mapping[str, str]) -> None:
         """Check that the signals of channels can be changed like this.
@@ -365,8 +371,7 @@ class Scrambler:
             if readings.ids is not self._ids:
                 self._add_channels(readings.ids)
             self._output.fill_message(readings, self, stamp_ns)
-        version = self._episode, self._disturber.shuffle_count, self._routing.version
-        self._order_topic.publish_if_changed(version, lambda: self.order)
+        self._report_order()
 
     def publish_disturbed_messages(self) -> None:
         """Publish the message that `disturb_messages_of_step` has filled, unless it is dropped.
