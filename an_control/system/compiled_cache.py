@@ -202,8 +202,12 @@ class _CompilationLocks:
         with suppress(OSError):  # a folder that cannot be written holds no machine code either
             cache._impl.locator.ensure_cache_path()
             lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-            if not _try_lock(lock):
-                _wait_for_lock(lock)
+            try:
+                if not _try_lock(lock):
+                    _wait_for_lock(lock)
+            except OSError:  # a file system without locks
+                os.close(lock)
+                raise
             self._held[path] = [lock]
 
     def release(self, cache: Any) -> None:
