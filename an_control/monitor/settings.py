@@ -300,7 +300,7 @@ class FitSettings:
     remaining: float = 0.5
     """Share of all channels' excess. If no more than this remains after a move, `start_nats` and
     `tick_nats` do not apply."""
-    channel_gain: float = 9.0
+    channel_gain: float = 7.0
     """Nats that a move must explain for each of its channels, because among the many assignments of
     several channels one always explains the readings a little better."""
     gain_channels: int = 12

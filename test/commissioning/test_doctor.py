@@ -153,6 +153,54 @@ def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
     assert "exchanges of some of these" in " ".join(report.list_notes(diagnosis, None))
 
 
+def test_a_robot_that_drives_backwards_is_not_also_given_exchanged_rays(robot):
+    for seed in (2332, 2336):
+        recording, _ = robot.record_run(
+            [Mistake("motor reversed", ("forward",), -1.0)], seed=seed, ticks=TICKS
+        )
+        (found,) = diagnose(recording, robot.forward).findings
+        assert (found.kind, found.members) == ("motor reversed", ("forward",))
+
+
+def test_the_sign_of_a_ray_is_not_taken_for_an_order_of_all_rays(robot):
+    recording, _ = robot.record_run([Mistake("sign", ("scan.right.0",))], seed=2348, ticks=TICKS)
+    (found,) = diagnose(recording, robot.forward).findings
+    assert (found.kind, found.members) == ("sign", ("scan.right.0",))
+
+
+def test_a_factor_that_looks_like_an_offset_is_named_with_the_offset_as_an_alternative(robot):
+    recording, _ = robot.record_run(
+        [Mistake("scale", ("scan.left.4",), 2.0)], seed=2309, ticks=TICKS
+    )
+    diagnosis = diagnose(recording, robot.forward)
+    (found,) = diagnosis.findings
+    assert found.members == ("scan.left.4",) and "2 times" in found.text
+    assert diagnosis.alternatives == ("offset: scan.left.4",)
+
+
+def test_what_did_not_change_may_be_stuck_and_is_listed(robot):
+    recording, _ = robot.record_run([Mistake("stuck", ("scan.left.2",))], seed=2316, ticks=TICKS)
+    diagnosis = diagnose(recording, robot.forward)
+    assert diagnosis.findings == ()
+    assert ("scan.left.2",) in {one.members for one in diagnosis.unseen if one.kind == "stuck"}
+
+
+@pytest.mark.parametrize(
+    ("motors", "seed"), [(("ankle_1", "hip_1"), 2362), (("hip_4", "ankle_4"), 2363)]
+)
+def test_two_motors_of_a_fallen_robot_that_are_exchanged_are_not_called_dead(ant, motors, seed):
+    mistake = Mistake("motors swapped", motors, 0.0, motors[::-1])
+    recording, _ = ant.record_run([mistake], seed=seed, ticks=600)
+    (found,) = diagnose(recording, ant.forward).findings
+    assert found.kind == "motors swapped" and set(found.members) == set(motors)
+
+
+def test_a_contact_that_is_one_tick_late_is_named_on_a_robot_that_walks(ant):
+    recording, _ = ant.record_run([Mistake("delay", ("foot_3.contact",), 1)], seed=2359, ticks=600)
+    (found,) = diagnose(recording, ant.forward).findings
+    assert (found.kind, found.members, found.delay) == ("delay", ("foot_3.contact",), 1)
+
+
 def test_a_stuck_sensor_of_a_fallen_robot_is_not_taken_for_late_readings(ant):
     recording, _ = ant.record_run([Mistake("stuck", ("ankle_4.position",))], seed=2108, ticks=TICKS)
     diagnosis = diagnose(recording, ant.forward)

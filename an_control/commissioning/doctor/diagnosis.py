@@ -87,7 +87,11 @@ class DoctorSettings:
     """Mean nats a tick that a mistake with a fitted number must explain; also one of a sensor that
     is found after another mistake.
     """
-    min_fitted_share: float = 0.18
+    min_delay_gain: float = 0.3
+    """The same for a delay, where the model explains the readings as well as in its validation, so
+    that nothing else is left to explain.
+    """
+    min_fitted_share: float = 0.15
     """Minimum share of the excess for a mistake with a fitted number, which always explains a
     little.
     """
@@ -95,8 +99,7 @@ class DoctorSettings:
     """Correlation of successive readings below which a channel carries noise: a sensor of a robot
     that moves changes less from tick to tick than in all."""
     min_later_share: float = 0.25
-    """Minimum share of the excess for a mistake with a fitted number that is found after another
-    mistake.
+    """Minimum share of the excess for a mistake of a channel that is found after another mistake.
     """
     min_motor_share: float = 0.03
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
@@ -155,6 +158,9 @@ class DoctorSettings:
     """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
+    least_gain: float = 1.5
+    """Factor from which on a motor's gain counts as wrong. A robot that is heavier or lighter than
+    in training seems to have weaker or stronger motors."""
     misfit: float = 0.35
     """Excess in nats a tick and channel from which on a difference of physics is noted."""
 
@@ -172,6 +178,7 @@ OFFSET = 1.5
 """Offset that is made on purpose to see whether it would show, in standard deviations."""
 STILL = 1e-6
 """Standard deviation of readings below which a channel did not change."""
+STILL_HINT = "it did not change: move the robot so that it does"
 
 
 @dataclass(frozen=True)
@@ -574,7 +581,8 @@ class _Search:
             for number in map(int, order)
             if self._is_acceptable(refined[number], evidence[number])
         ]
-        accepted = self._put_most_restoring_first(accepted, refined, restored)
+        if self._is_behaviour_unexpected(float(now.surprise.mean())):
+            accepted = self._put_most_restoring_first(accepted, refined, restored)
         driven = [
             number
             for number in accepted
@@ -606,12 +614,16 @@ class _Search:
         half = 0.5 * restored[agreeing[0]]
         sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
         best = (sound or agreeing)[0]
+        named = self._find_named_scale(refined, agreeing, scores, best, candidate)
+        if named is not None:
+            return refined[named], [refined[best]]
         first = refined[best]
-        if first.kind == "motor dead" and len(first.members) == 1:
-            crossed = self._find_motor_exchange(first.members[0], candidate, ticks)
-            if crossed is not None:
-                return crossed, []
-            return self._decide_dead_or_reversed_motor(first.members[0], candidate)
+        if first.kind == "motor dead":
+            for motor in first.members:
+                if (crossed := self._find_motor_exchange(motor, candidate, ticks)) is not None:
+                    return crossed, []
+            if len(first.members) == 1:
+                return self._decide_dead_or_reversed_motor(first.members[0], candidate)
         rivals = []
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
@@ -649,6 +661,43 @@ class _Search:
             if len(chosen) == self._settings.finalists:
                 break
         return list(chosen.values())
+
+    def _find_named_scale(
+        self,
+        hypotheses: Sequence[Hypothesis],
+        agreeing: Sequence[int],
+        scores: Sequence[float],
+        best: int,
+        candidate: CandidateWiring,
+    ) -> int | None:
+        """Find a confused unit or round factor that explains a channel about as well as an offset.
+
+        Readings that hardly change do not tell the two apart. An offset can then have any value, so
+        that it fits a little better even if the factor is the mistake.
+
+        Args:
+            hypotheses: The compared hypotheses.
+            agreeing: Indices of those that were accepted.
+            scores: Score of each hypothesis in nats.
+            best: Index of the best hypothesis.
+            candidate: The wiring without the hypotheses' corrections.
+
+        Returns:
+            The index of the scale, or None if there is none, or if the best hypothesis is no
+            offset.
+        """
+        if hypotheses[best].kind != "offset":
+            return None
+        (channel,) = hypotheses[best].members
+        for number in agreeing:
+            one = hypotheses[number]
+            if one.kind != "scale" or one.members != (channel,):
+                continue
+            factor = candidate.scale[channel] / one.candidate.scale[channel]
+            named = np.isclose(abs(factor), (*UNITS, *ROUND)).any()
+            if named and scores[number] > self._settings.near_gain * scores[best]:
+                return number
+        return None
 
     def _is_overlapping(self, first: Hypothesis, second: Hypothesis) -> bool:
         """Return whether two hypotheses share a channel or a motor."""
@@ -691,13 +740,14 @@ class _Search:
             evidence: How the costs of the ticks change with it.
         """
         least, restored = self._settings.min_restored, evidence.restored
-        later = (
+        if self._is_number_nearly_right(hypothesis):
+            return False
+        if (
             self._found
             and not hypothesis.is_motor
-            and not self._is_behaviour_unexpected(evidence.excess)
-        )
-        if later and evidence.gain.mean() < self._settings.plain:
-            return False  # a mistake leaves a robot in states that the model does not know
+            and not self._explains_enough_after_another(hypothesis, evidence)
+        ):
+            return False
         if hypothesis.kind != "unusable" and not hypothesis.is_motor and restored < -least:
             return False
         if self._is_significant(evidence.gain, hypothesis, max(0.0, evidence.excess)):
@@ -707,8 +757,55 @@ class _Search:
             and hypothesis.kind not in FITTED
             and not hypothesis.is_motor
         ):
-            return restored >= least + hypothesis.penalty
+            share = self._settings.min_certain_share
+            explained = evidence.gain.mean() >= share * evidence.excess
+            return explained and restored >= least + hypothesis.penalty
         return self._restores_usual_costs(hypothesis, evidence)
+
+    def _explains_enough_after_another(
+        self, hypothesis: Hypothesis, evidence: CostEvidence
+    ) -> bool:
+        """Return whether a channel's mistake explains enough, although another mistake was found.
+
+        A mistake leaves a robot in states that the model does not know. Exchanged readings that are
+        alike, such as a scanner's, then explain a little, although they are right. More is required
+        if a motor is wrong, and if the model explains the robot otherwise well.
+
+        Args:
+            hypothesis: The hypothesis.
+            evidence: How the costs of the ticks change with it.
+        """
+        settings, explained = self._settings, float(evidence.gain.mean())
+        if explained < settings.min_later_share * evidence.excess:
+            return False
+        if self._is_behaviour_unexpected(evidence.excess) or explained >= settings.plain:
+            return True
+        corrected = hypothesis.candidate
+        motors_are_right = np.allclose(corrected.gain, 1.0) and np.array_equal(
+            corrected.motors, self._configured.motors
+        )
+        return (
+            motors_are_right
+            and explained >= settings.min_fitted_gain
+            and self._are_gains_consistent(evidence.gain, hypothesis.penalty)
+        )
+
+    def _is_number_nearly_right(self, hypothesis: Hypothesis) -> bool:
+        """Return whether a scale or a motor's gain is so near the one of the file that it is right.
+
+        Args:
+            hypothesis: The hypothesis.
+        """
+        first, wrong = hypothesis.members[0], hypothesis.candidate
+        if hypothesis.kind == "scale":
+            factor = float(wrong.scale[first] / self._configured.scale[first])
+            return (
+                bool(abs(np.log(abs(factor))) < np.log(self._settings.least_factor)) and factor > 0
+            )
+        if hypothesis.kind == "motor gain":
+            gain = float(wrong.gain[first])
+            return gain > 0 and bool(abs(np.log(gain)) < np.log(self._settings.least_gain))
+        return False
 
     def _restores_usual_costs(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
         """Return whether with a hypothesis many ticks cost what is usual, and no others cost more.
@@ -772,6 +869,10 @@ class _Search:
             return False
         share = settings.min_motor_share if hypothesis.is_motor else settings.min_share
         weak = hypothesis.kind in FITTED or (self._found and not hypothesis.is_motor)
+        if hypothesis.kind == "delay" and mean_excess <= 0.0 and not self._found:
+            return mean >= settings.min_delay_gain and self._are_gains_consistent(
+                gains, hypothesis.penalty
+            )
         if weak and mean < settings.min_fitted_gain:
             return False
         left = mean_excess - mean
@@ -948,7 +1049,7 @@ class _Search:
             return None, []
         usual = float(np.median(effects[alive]))
         idle = np.flatnonzero(alive & (effects < settings.idle_effect * max(usual, 0.0)))
-        for motor in map(int, idle[:-1]):
+        for motor in map(int, idle):
             if (crossed := self._find_motor_exchange(motor, candidate, ticks)) is not None:
                 return crossed, []
         motor = int(np.where(alive, effects, np.inf).argmin())
@@ -1196,8 +1297,8 @@ class _Search:
         settings = self._settings
         costs = self._compute_tick_costs(candidate, ticks)
         for one in changes:
-            if one.what == "gain":
-                continue  # judged by its effect
+            if one.what in ("gain", "motors"):
+                continue  # judged by their effects
             members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
             for some in members:
                 without = self._revert_change(candidate, one, some)
@@ -1366,6 +1467,12 @@ class _Search:
         """
         never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
         found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
+        still = self._heard & (self._moving == 0.0) & ~candidate.unusable
+        found += [
+            Unseen("stuck", (id_,), STILL_HINT)
+            for id_, is_still in zip(self._recording.ids, still, strict=True)
+            if is_still
+        ]
         tests = self._list_deliberate_mistakes(candidate)
         few = self._likelihood.select_evenly_spread_ticks(self._settings.screened)
         costs = self._likelihood.compute_total_costs(
@@ -1395,10 +1502,11 @@ class _Search:
             shift = OFFSET * (spread or 0.1)
             hint = "move the robot further and faster in it"
             if spread < STILL:
-                hint = "it did not change: move the robot so that it does"
+                hint = STILL_HINT
             changed = [
                 ("sign", candidate.with_scale_factor([k], -1.0)),
                 ("scale", candidate.with_scale_factor([k], 0.5)),
+                ("scale", candidate.with_scale_factor([k], 2.0)),
                 ("offset", candidate.with_offset(k, float(candidate.offset[k]) + shift)),
                 ("offset", candidate.with_offset(k, float(candidate.offset[k]) - shift)),
                 ("delay", candidate.with_delay(k, 1)),
