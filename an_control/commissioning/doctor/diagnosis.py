@@ -74,6 +74,8 @@ class DoctorSettings:
     """Nats beyond the penalty that a mistake without a fitted number must gain in restored ticks,
     to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
     ticks that the model can explain, but those decide."""
+    min_restored_share: float = 0.05
+    """Share of the present excess that such a mistake must explain."""
     max_lost_share: float = 0.05
     """Share of its gain that a mistake may lose in other blocks of ticks, to be accepted because
     its gains do not contradict each other."""
@@ -757,7 +759,7 @@ class _Search:
             and hypothesis.kind not in FITTED
             and not hypothesis.is_motor
         ):
-            share = self._settings.min_certain_share
+            share = self._settings.min_restored_share
             explained = evidence.gain.mean() >= share * evidence.excess
             return explained and restored >= least + hypothesis.penalty
         return self._restores_usual_costs(hypothesis, evidence)
