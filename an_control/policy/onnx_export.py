@@ -399,9 +399,14 @@ class _NeuronWriter:
         return g("Mul", shares, shares) if sizes.memory else shares
 
     def _add_evidence_nodes(self) -> str:
-        """Add the evidence about which query's channel each channel is; return its name.
+        """Add the nodes that compute which channel's signal each reading is likely to be.
 
-        The evidence is a matrix (N, n). Each of the n queries stands for one channel of the model.
+        Each of the n queries stands for one channel of the model. The evidence for a reading and a
+        query grows with each tick in which the reading is near to what was expected of the query's
+        channel, and fades slowly.
+
+        Returns:
+            The name of the output, a matrix (N, n) of the evidence for N readings and n queries.
         """
         g, n = self._g, self._sizes.queries - 1
         width, loss, gain, keep = (one[None] for one in self._array["attention.prediction"])
