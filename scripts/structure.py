@@ -1,13 +1,13 @@
 """Draws the structure of the code: folders of modules as boxes, and imports as arrows.
 
-    python scripts/structure.py docs/explanation/architecture/rooms.png  this work tree
+    python scripts/structure.py docs/explanation/architecture/folders.png  this work tree
     python scripts/structure.py before.png REVISION  a commit of it
 
-A room is a folder of modules. The modules that lie directly in a folder of `OPEN` are single rooms,
-because some of them import the other rooms in the folder and some are imported by them. A floor is
-a level of the picture. A room stands one floor above the highest room that it imports, so every
-arrow points down; an arrow that would close a cycle is red. Imports inside functions count too. The
-table of rooms is printed, and how much code the policy node imports, directly or not.
+The modules that lie directly in a folder of `OPEN` are drawn one by one, because some of them
+import the folders inside it and some are imported by these. In this file "folder" means such a
+module, too. A folder stands one level above the highest folder that it imports, so every arrow
+points down; an arrow that would close a cycle is red. Imports inside functions count too. The table
+of folders is printed, and how much code the policy node imports, directly or not.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NODE = "an_control.ros.node"
 
 
 @dataclass
-class Room:
-    """One folder of modules ("room"): number of files and lines, and the rooms it imports."""
+class CodeFolder:
+    """One folder of modules: number of files and lines, and the folders it imports."""
 
     files: int = 0
     lines: int = 0
@@ -125,10 +125,10 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
 
-def find_room(module: str, modules: Mapping[str, object]) -> str:
-    """Return the room (folder) of a module, or the module's own name if its folder is in `OPEN`.
+def find_folder(module: str, modules: Mapping[str, object]) -> str:
+    """Return the folder of a module, or the module's own name if its folder is in `OPEN`.
 
-    If folders are nested, the outermost folder below the package is the room.
+    Of nested folders it is the outermost one below the package.
 
     Args:
         module: Dotted name of the module.
@@ -140,37 +140,37 @@ def find_room(module: str, modules: Mapping[str, object]) -> str:
     return module if folder in OPEN else ".".join(folder.split(".")[:depth])
 
 
-def collect_rooms(revision: str | None = None) -> dict[str, Room]:
-    """Return all rooms (folders of modules) by name.
+def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
+    """Return all folders of modules by name.
 
     Args:
         revision: A git commit; None reads this work tree.
     """
     texts, imports = read_sources(revision), collect_file_imports(revision)
-    found: dict[str, Room] = defaultdict(Room)
+    found: dict[str, CodeFolder] = defaultdict(CodeFolder)
     for module, text in texts.items():
         if not text.strip():
             continue
-        name = find_room(module, texts)
-        room = found[name]
-        room.files += 1
-        room.lines += text.count("\n")
-        others = {find_room(one, texts) for one in imports[module]}
-        room.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
+        name = find_folder(module, texts)
+        folder = found[name]
+        folder.files += 1
+        folder.lines += text.count("\n")
+        others = {find_folder(one, texts) for one in imports[module]}
+        folder.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
     return dict(found)
 
 
-def compute_room_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor (level in the picture) of each room, a folder of modules.
+def compute_folder_levels(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the level of each folder in the picture.
 
-    A room that imports nothing is on floor 0. Any other room is one floor above the highest room
-    that it imports.
+    A folder that imports nothing is on level 0. Any other folder is one level above the highest
+    folder that it imports.
 
     Args:
-        graph: Names of the imported rooms, by room.
+        graph: Names of the imported folders, by folder.
 
     Raises:
-        CycleError: Rooms import each other in a cycle.
+        CycleError: Folders import each other in a cycle.
     """
     found: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
@@ -178,28 +178,28 @@ def compute_room_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
     return found
 
 
-def format_table(rooms: Mapping[str, Room]) -> str:
-    """Return a markdown table of the rooms (folders of modules).
+def format_table(folders: Mapping[str, CodeFolder]) -> str:
+    """Return a markdown table of the folders.
 
     Args:
-        rooms: The rooms, by name.
+        folders: The folders, by name.
     """
-    lines = ["| room | files | lines | imports |", "|---|---|---|---|"]
-    for name, room in sorted(rooms.items()):
+    lines = ["| folder | files | lines | imports |", "|---|---|---|---|"]
+    for name, folder in sorted(folders.items()):
         lines.append(
-            f"| `{_format_room_name(name)}` | {room.files} | {room.lines} |"
-            f" {', '.join(sorted(_format_room_name(one) for one in room.imports))} |"
+            f"| `{_format_folder_name(name)}` | {folder.files} | {folder.lines} |"
+            f" {', '.join(sorted(_format_folder_name(one) for one in folder.imports))} |"
         )
     return "\n".join(lines)
 
 
-def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
-    """Draw each folder of modules ("room") as a box, and the imports between rooms as arrows.
+def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> None:
+    """Draw each folder as a box, and the imports between folders as arrows.
 
-    A room stands one floor above the rooms that it imports, and is wider with more lines.
+    A folder stands one level above the folders that it imports, and is wider with more lines.
 
     Args:
-        rooms: The rooms, by name.
+        folders: The folders, by name.
         path: The picture to write.
         title: Title of the picture.
     """
@@ -208,27 +208,29 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    graph = {name: room.imports for name, room in rooms.items()}
+    graph = {name: folder.imports for name, folder in folders.items()}
     try:
-        floor = compute_room_floors(graph)
+        level_of = compute_folder_levels(graph)
     except CycleError as error:
-        floor = _compute_room_floors_without_cycles(graph)
-        title += f" (a cycle: {' -> '.join(_format_room_name(str(one)) for one in error.args[1])})"
+        level_of = _compute_folder_levels_without_cycles(graph)
+        title += (
+            f" (a cycle: {' -> '.join(_format_folder_name(str(one)) for one in error.args[1])})"
+        )
     levels: dict[int, list[str]] = defaultdict(list)
-    for name in sorted(rooms):
-        levels[floor[name]].append(name)
+    for name in sorted(folders):
+        levels[level_of[name]].append(name)
     figure, axes = pyplot.subplots(figsize=(16, len(levels) + 1), layout="constrained")
     place: dict[str, tuple[float, float]] = {}
     right = 0.0
     for level, names in levels.items():
-        widths = [1.1 + rooms[name].lines ** 0.5 / 30 for name in names]
+        widths = [1.1 + folders[name].lines ** 0.5 / 30 for name in names]
         left, gap = 0.0, max(0.1, (16 - sum(widths)) / (len(names) + 1))
         for name, width in zip(names, widths, strict=True):
             left += gap
             box = pyplot.Rectangle((left, level), width, 0.5, facecolor="#dce9f5", edgecolor="#456")
             axes.add_patch(box)
-            folder = _format_room_name(name).removeprefix("an_control/")
-            label = f"{folder}\n{rooms[name].files} files, {rooms[name].lines} lines"
+            folder = _format_folder_name(name).removeprefix("an_control/")
+            label = f"{folder}\n{folders[name].files} files, {folders[name].lines} lines"
             axes.text(left + width / 2, level + 0.25, label, ha="center", va="center", fontsize=7)
             place[name] = left + width / 2, level
             left += width
@@ -236,7 +238,7 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
     for name, others in select_direct_imports(graph).items():
         for other in others:
             (x, y), (to_x, to_y) = place[name], place[other]
-            up = floor[other] >= floor[name]
+            up = level_of[other] >= level_of[name]
             axes.annotate(
                 "",
                 (to_x, to_y + 0.5),
@@ -250,38 +252,38 @@ def draw_rooms(rooms: Mapping[str, Room], path: Path, title: str) -> None:
 
 
 def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports between rooms without those that other imports imply.
+    """Return the imports between folders without those that other imports imply.
 
     For example, if a imports b, and b imports c, then the import of c by a is left out.
 
     Args:
-        graph: Names of the imported rooms, by room; it is returned unchanged if it has a cycle.
+        graph: Names of the imported folders, by folder; it is returned unchanged if it has a cycle.
     """
 
     @cache
-    def collect_imported_rooms(name: str) -> frozenset[str]:
-        """Return all rooms that a room imports, directly or through other rooms."""
-        return frozenset(graph[name]).union(*map(collect_imported_rooms, graph[name]))
+    def collect_imported_folders(name: str) -> frozenset[str]:
+        """Return all folders that a folder imports, directly or through other folders."""
+        return frozenset(graph[name]).union(*map(collect_imported_folders, graph[name]))
 
     try:
-        compute_room_floors(graph)
+        compute_folder_levels(graph)
     except CycleError:
         return dict(graph)
     return {
         name: {
             one
             for one in others
-            if not any(one in collect_imported_rooms(other) for other in others)
+            if not any(one in collect_imported_folders(other) for other in others)
         }
         for name, others in graph.items()
     }
 
 
-def _compute_room_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor (level in the picture) of each room, leaving out imports in a cycle.
+def _compute_folder_levels_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the level of each folder in the picture, without the imports that are part of a cycle.
 
     Args:
-        graph: Names of the imported rooms, by room.
+        graph: Names of the imported folders, by folder.
     """
     kept: dict[str, set[str]] = {name: set() for name in graph}
     for name in sorted(graph):
@@ -291,11 +293,11 @@ def _compute_room_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[s
                 tuple(TopologicalSorter(kept).static_order())
             except CycleError:
                 kept[name].remove(other)
-    return compute_room_floors(kept)
+    return compute_folder_levels(kept)
 
 
-def _format_room_name(name: str) -> str:
-    """Return a room's dotted name as its path in the repository."""
+def _format_folder_name(name: str) -> str:
+    """Return a folder's dotted name as its path in the repository."""
     return ("sim/" if name.startswith("an_control_sim") else "") + name.replace(".", "/")
 
 
@@ -314,9 +316,9 @@ def _run_git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Draw the rooms of this work tree or of a commit, and print what they import.
+    """Draw the folders of this work tree or of a commit, and print what they import.
 
-    The table of rooms is printed, and how much code the policy node imports.
+    The table of folders is printed, and how much code the policy node imports.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -324,8 +326,8 @@ def main() -> None:
     parser.add_argument("picture", type=Path, help="the picture's file")
     parser.add_argument("revision", nargs="?", help="a commit; without it the work tree")
     given = parser.parse_args()
-    shown = collect_rooms(*filter(None, [given.revision]))
-    draw_rooms(shown, given.picture, given.revision or "an_control")
+    shown = collect_folders(*filter(None, [given.revision]))
+    draw_folders(shown, given.picture, given.revision or "an_control")
     print(format_table(shown))
     print(f"\n{describe_imported_modules(NODE, given.revision)}")
 

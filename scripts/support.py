@@ -104,20 +104,20 @@ def list_ci_systems():
                 yield " ".join((version, ros, LEGS[cell]))
 
 
-def main(words):
+def main(arguments):
     """Print what the command line asks for, and return the exit status.
 
     Args:
-        words: The command line: "matrix", "legs" or "pybullet"; or "fits" and a value of ROS=.
+        arguments: The command line: "matrix", "legs" or "pybullet"; or "fits" and a value of ROS=.
     """
-    if words[0] == "fits":
-        reason = describe_why_unsupported(words[1])
+    if arguments[0] == "fits":
+        reason = describe_why_unsupported(arguments[1])
         print(reason)
         return int(bool(reason))
     print(
         "\n".join(
             {"matrix": format_matrix, "legs": list_ci_systems, "pybullet": list_pybullet_origin}[
-                words[0]
+                arguments[0]
             ]()
         )
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = (
+LEVELS = (
     {"system"},
     {"policy", "wiring"},
     {"disturbance", "monitor"},
@@ -26,7 +26,7 @@ FLOORS = (
     {"cli"},
     {"entry_points", "__main__"},
 )
-"""What stands on which floor; each imports only from its own and from below."""
+"""What stands on which level; each imports only from its own and from below."""
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +39,19 @@ def structure():
     del sys.modules["structure"]
 
 
-def floor_of(module):
+def level_of(module):
     parts = module.split(".")
     name = parts[0] if parts[0] == "an_control_sim" else parts[1] if len(parts) > 1 else None
     if name is None:
         return None  # an_control itself: the version, and the policy on first use
-    return next(number for number, names in enumerate(FLOORS) if name in names)
+    return next(number for number, names in enumerate(LEVELS) if name in names)
 
 
 def test_no_file_imports_from_a_higher_floor(structure):
     for module, imports in structure.collect_file_imports().items():
         for other in imports:
-            floors = floor_of(module), floor_of(other)
-            assert None in floors or floors[0] >= floors[1], f"{module} imports {other}"
+            levels = level_of(module), level_of(other)
+            assert None in levels or levels[0] >= levels[1], f"{module} imports {other}"
 
 
 def test_the_product_never_imports_the_laboratory():
@@ -65,7 +65,7 @@ def test_the_product_never_imports_the_laboratory():
 
 
 ROBOT = {"control", "load", "monitor", "policy", "record", "ros", "system", "wiring"}
-"""The rooms of what a robot runs."""
+"""The folders of what a robot runs."""
 ROBOT_HAS = {
     "builtin_interfaces", "cv2", "diagnostic_msgs", "lifecycle_msgs", "mcap", "numba",
     "numpy", "onnx", "onnxruntime", "rcl_interfaces", "rclpy", "safetensors", "sensor_msgs",
@@ -81,8 +81,8 @@ COMPUTED = {
 
 def test_the_node_reaches_only_what_a_robot_has(structure):
     texts, reached = structure.read_sources(), structure.collect_imported_modules(structure.NODE)
-    rooms = {module.split(".")[1] for module in reached if "." in module}
-    assert rooms == ROBOT
+    folders = {module.split(".")[1] for module in reached if "." in module}
+    assert folders == ROBOT
     others = {
         name.split(".")[0]
         for module in reached
@@ -118,13 +118,13 @@ def test_no_files_import_each_other_in_a_cycle(structure):
 
 
 def test_no_rooms_import_each_other_in_a_cycle(structure):
-    rooms = structure.collect_rooms()
-    structure.compute_room_floors({name: room.imports for name, room in rooms.items()})
+    folders = structure.collect_folders()
+    structure.compute_folder_levels({name: folder.imports for name, folder in folders.items()})
 
 
 def test_a_cycle_and_its_rooms_are_found(structure):
     with pytest.raises(CycleError):
-        structure.compute_room_floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+        structure.compute_folder_levels({"a": {"b"}, "b": {"c"}, "c": {"a"}})
 
 
 def test_a_class_name_has_one_meaning():
@@ -147,7 +147,7 @@ def test_lines_of_code_are_counted_without_docstrings(structure):
 
 def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):
     pytest.importorskip("matplotlib")
-    structure.draw_rooms(structure.collect_rooms(), tmp_path / "structure.png", "an_control")
+    structure.draw_folders(structure.collect_folders(), tmp_path / "structure.png", "an_control")
     assert (tmp_path / "structure.png").stat().st_size > 10_000
 
 

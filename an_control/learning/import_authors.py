@@ -204,10 +204,10 @@ class _TopPatchesLayout:
 
 @dataclass(frozen=True)
 class _ConvolutionLayout:
-    """Layout of the parameter vector of the policy for PuzzlePong.
+    """Layout of the authors' flat parameter vector of their convolutional policy for PuzzlePong.
 
     Attributes:
-        task: The policy's task.
+        task: PuzzlePong as the model file describes it, with its number of actions.
     """
 
     task: Task

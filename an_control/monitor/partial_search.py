@@ -114,15 +114,15 @@ class PartialSearch:
         assignment: Assignment,
         continuation: Continuation | None,
     ) -> Assignment:
-        """Return the assignment after a tick in which slots are missing.
+        """Return which input slot feeds which channel, after a tick without some slots' readings.
 
-        If the assignment was known before slots were missing, it does not change until signals
-        move.
+        An assignment that was known before readings were missing is kept until the readings show
+        that a signal has moved to another slot.
 
         Args:
             readings: (N,) by input slot, NaN where missing.
-            action: (A,) the action before them.
-            assignment: The present assignment (which input slot feeds which channel).
+            action: (A,) the action that was sent before these readings.
+            assignment: The present assignment.
             continuation: How well the readings continue those of the tick before; None if unknown.
         """
         last, self._last = self._last, readings

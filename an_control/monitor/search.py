@@ -332,7 +332,11 @@ class AssignmentSearch:
         return self._ticks % self._settings.review_ticks == 0
 
     def _add_record(self, record: TickRecord) -> None:
-        """Store a tick's record as evidence; after a move also compare it with dead reckoning."""
+        """Store a tick's record as evidence for or against assignments.
+
+        For some ticks after signals have moved, the record's readings are also compared with those
+        that the forward model predicts, tick after tick, from the last readings before the move.
+        """
         self._evidence.add_record(record)
         self._newest.add_record(record)
         if self._uses_dead_reckoning:
@@ -340,7 +344,7 @@ class AssignmentSearch:
 
     @property
     def _uses_dead_reckoning(self) -> bool:
-        """Whether readings are still compared with predictions from before the signals moved."""
+        """Whether readings are compared with predictions that start before the signals moved."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
     def _verify_assignment(self, assignment: Assignment) -> Assignment:

@@ -150,7 +150,8 @@ class Numbers:
     """Encoder and decoder of Int64MultiArray messages that hold a fixed list of named numbers.
 
     Args:
-        names: Names of the numbers, which the message holds as the label of its layout.
+        names: Names of the numbers, in their order. They are written into the message, separated by
+            spaces, as the label of its one dimension.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

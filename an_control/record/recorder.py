@@ -487,7 +487,7 @@ class NodeRecorder:
     def _flush_notes(self) -> None:
         """Pass all notes to the writer, or to the black box if there is no writer."""
         if self._writer is None:
-            self._move_to_black_box()
+            self._move_notes_to_black_box()
             return
         entries = []
         size = 0
@@ -501,7 +501,7 @@ class NodeRecorder:
             entries.append(entry)
         self._writer.enqueue(entries, size)
 
-    def _move_to_black_box(self) -> None:
+    def _move_notes_to_black_box(self) -> None:
         """Move all notes into the black box. Drop the oldest that exceed its duration or memory."""
         box = self._box
         while self._notes:

@@ -45,12 +45,14 @@ class PrintedOutput(NamedTuple):
 
 
 class EnvironmentOutput(io.TextIOBase):
-    """A stream that replaces standard output and error while an environment's code runs.
+    """A stream that collects what an environment's code prints, for the file `environment.log`.
+
+    In a block of this module's `OUTPUT` it replaces standard output and standard error:
 
         with OUTPUT:
             env.step(action)
 
-    Use it on one thread only. Such blocks may be nested.
+    Such blocks may be nested, on one thread only.
     """
 
     def __init__(self) -> None:

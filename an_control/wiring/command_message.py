@@ -456,11 +456,14 @@ def make_command_messages(
 def compute_sendable_limits(
     command: CommandConfig, messages: Sequence[CommandMessage]
 ) -> tuple[Values, Values]:
-    """Return the lowest and highest values (A,) within the limits that can be sent exactly.
+    """Return each actuator's lowest and highest value (A,) that is allowed and sent unrounded.
+
+    A message field rounds a number to its own type, such as float32, so that a limit itself may
+    become a value beyond it.
 
     Args:
         command: The wiring's command, which has the limits.
-        messages: The message objects of the command, whose fields round.
+        messages: The message objects of the command, whose field types round.
 
     Raises:
         WiringError: No allowed value of an actuator can be sent.

@@ -306,7 +306,7 @@ def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float)
 
 
 def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes, and return a row with what the doctor finds.
+    """Run a robot with random mistakes in its wiring, and return a row with what the doctor finds.
 
     Args:
         robot: The robot.

@@ -363,8 +363,8 @@ FIGURES: tuple[PageFigure, ...] = (
     ),
     make_picture_entry(
         "docs/explanation/architecture.md",
-        "architecture/rooms.png",
-        "python scripts/structure.py docs/explanation/architecture/rooms.png",
+        "architecture/folders.png",
+        "python scripts/structure.py docs/explanation/architecture/folders.png",
         ("scripts/structure.py", "imports of an_control"),
     ),
     *map(make_table_entry, (*ANT_TABLES, *CAMERA_TABLES)),

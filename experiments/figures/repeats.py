@@ -36,8 +36,8 @@ Returns = dict[str, list[float]]
 def list_evaluations(figure: PageFigure) -> list[str]:
     """Return the command lines of the evaluations that make a figure.
 
-    The list is empty if any other command makes the figure, too. Then the figure cannot be checked
-    by repeating its first episodes.
+    The list is empty if the figure also needs a command that is no evaluation, because only
+    evaluations can be checked by repeating their first episodes.
     """
     found: list[str] = []
     for one in figure.commands:
@@ -79,11 +79,14 @@ def evaluate_first_episodes(command: str) -> Returns:
 
 
 def list_differences(then: Mapping[str, Returns], now: Mapping[str, Returns]) -> list[str]:
-    """Return a line for each disturbance whose first episodes have other returns than before.
+    """Compare the returns of a figure's first episodes with those of the present code.
 
     Args:
         then: The returns when the figure was made, by command line and disturbance.
-        now: The returns of the present code.
+        now: The returns of the present code, in the same form.
+
+    Returns:
+        A line of text for each disturbance under which the returns differ.
     """
     return [
         f"{protocol}: {then.get(command, {}).get(protocol, 'not known')} is now {returns}"

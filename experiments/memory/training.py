@@ -117,7 +117,14 @@ class MemoryNetwork(nn.Module):
         return every
 
     def predict_answers(self, seen: np.ndarray) -> np.ndarray:
-        """Return the likeliest answers, (B, T) or (B,), for inputs (T, B, F)."""
+        """Return the likeliest answers to B sequences of T steps with F inputs each.
+
+        Args:
+            seen: (T, B, F) the inputs.
+
+        Returns:
+            (B, T) if the task asks at every step, (B,) if it asks only after the final step.
+        """
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
         return found

@@ -129,9 +129,10 @@ class ComparedPolicy:
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
     def make_settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """Return the settings that are the same for all seeds.
+        """Return what must be the same in all seeds' results, so that they can be compared.
 
-        A teacher that does not exist yet is stored as None.
+        It is stored with each result: minutes, episodes, teacher, and options of the training. A
+        teacher that does not exist yet is stored as None.
 
         Args:
             teacher: The teacher's model file.

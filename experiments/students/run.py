@@ -165,7 +165,9 @@ class ComparedStudent:
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
     def make_settings(self, episodes: int, teacher: str | None) -> Settings:
-        """Return the settings that are the same for all seeds.
+        """Return what must be the same in all seeds' results, so that they can be compared.
+
+        It is stored with each result: episodes, teacher, and options of the training.
 
         Args:
             episodes: The number of episodes of the evaluation.

@@ -131,6 +131,11 @@ class DoctorSettings:
     """Share of the best hypothesis's gain from which on another one counts as equally likely,
     unless their difference is significant over the blocks.
     """
+    near_named_gain: float = 0.9
+    """Share of the gain of an offset, or of an unusable channel, from which on a scale is preferred
+    to it that is wrong by a unit or a round factor."""
+    near_offset_gain: float = 0.8
+    """Share of the gain of any other scale from which on an offset is preferred to it."""
     near_unit: float = 0.3
     """Maximum distance, as a logarithm, between a fitted scale and a unit or round number that
     replaces it. It is wide because a fallen robot moves as the model does not expect, which
@@ -144,7 +149,7 @@ class DoctorSettings:
     """The same where the fitted scale leaves an excess above `poor_fit`, so that it is biased."""
     poor_fit: float = 1.0
     """Excess in nats a tick and channel above which the model explains the robot poorly."""
-    dead_share: float = 0.85
+    dead_share: float = 0.93
     """Minimum share of a fitted motor gain's gain in nats that a gain of 0 must reach to replace
     it.
     """
@@ -178,6 +183,8 @@ NUMBERS = ("offset", "scale", "delay")
 MAX_LOG_FACTOR = float(np.log(3e4))
 OFFSET = 1.5
 """Offset that is made on purpose to see whether it would show, in standard deviations."""
+OFFSETS = 24
+"""Number of offsets that are tried before one is refined."""
 STILL = 1e-6
 """Standard deviation of readings below which a channel did not change."""
 STILL_HINT = "it did not change: move the robot so that it does"
@@ -397,7 +404,8 @@ class _Search:
 
         Returns:
             `stuck`, or a candidate in which these channels are usable if a dead motor, or a group
-            of dead motors, explains the recording better. The dead motor itself is found later.
+            of dead motors, explains the recording better. A channel is usable, too, if a wrong sign
+            explains it better. The dead motor or the sign itself is found later.
         """
         moving = replace(stuck, unusable=~self._heard)
         singles = [(m,) for m in range(len(stuck.motors))]
@@ -406,7 +414,16 @@ class _Search:
             for members in [*singles, *self._motor_groups.values()]
         ]
         as_stuck, *as_dead = self._likelihood.compute_total_costs([stuck, *dead], ticks)
-        return moving if min(as_dead, default=np.inf) < as_stuck else stuck
+        if min(as_dead, default=np.inf) < as_stuck:
+            return moving
+        for k in np.flatnonzero(stuck.unusable & self._heard):
+            usable = stuck.unusable.copy()
+            usable[k] = False
+            turned = replace(stuck, unusable=usable).with_scale_factor([k], -1.0)
+            as_stuck, as_turned = self._likelihood.compute_total_costs([stuck, turned], ticks)
+            if as_turned < as_stuck - self._settings.min_gain:
+                stuck = replace(stuck, unusable=usable)  # its sign is found later
+        return stuck
 
     # Faults
 
@@ -616,9 +633,12 @@ class _Search:
         half = 0.5 * restored[agreeing[0]]
         sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
         best = (sound or agreeing)[0]
-        named = self._find_named_scale(refined, agreeing, scores, best, candidate)
-        if named is not None:
-            return refined[named], [refined[best]]
+        likelier = self._find_likelier_kind(refined, accepted, scores, best, candidate)
+        if likelier is not None:
+            return refined[likelier], [refined[best]] * (refined[best].kind != "unusable")
+        idle = [n for n in driven if refined[n].kind in ("motor dead", "motor reversed")]
+        if idle and refined[best].kind == "unusable":
+            best = idle[0]  # a joint that its motor does not move reads what no command explains
         first = refined[best]
         if first.kind == "motor dead":
             for motor in first.members:
@@ -664,42 +684,59 @@ class _Search:
                 break
         return list(chosen.values())
 
-    def _find_named_scale(
+    def _find_likelier_kind(
         self,
         hypotheses: Sequence[Hypothesis],
-        agreeing: Sequence[int],
+        accepted: Sequence[int],
         scores: Sequence[float],
         best: int,
         candidate: CandidateWiring,
     ) -> int | None:
-        """Find a confused unit or round factor that explains a channel about as well as an offset.
+        """Find a mistake of a likelier kind that explains the same channel about as well.
 
-        Readings that hardly change do not tell the two apart. An offset can then have any value, so
-        that it fits a little better even if the factor is the mistake.
+        A confused unit or a round factor is likelier than an offset or an unusable sensor, and an
+        offset is likelier than any other factor. Readings that hardly change, and those of a robot
+        that does what the model does not know, do not tell these apart.
 
         Args:
             hypotheses: The compared hypotheses.
-            agreeing: Indices of those that were accepted.
+            accepted: Indices of those that explain enough.
             scores: Score of each hypothesis in nats.
             best: Index of the best hypothesis.
             candidate: The wiring without the hypotheses' corrections.
 
         Returns:
-            The index of the scale, or None if there is none, or if the best hypothesis is no
-            offset.
+            The index of the other hypothesis, or None if there is none.
         """
-        if hypotheses[best].kind != "offset":
+        first = hypotheses[best]
+        if first.kind not in ("scale", "offset", "unusable") or len(first.members) > 1:
             return None
-        (channel,) = hypotheses[best].members
-        for number in agreeing:
+        if first.kind == "scale" and self._is_factor_named(first, candidate):
+            return None
+        for number in accepted:
             one = hypotheses[number]
-            if one.kind != "scale" or one.members != (channel,):
+            if one.members != first.members:
                 continue
-            factor = candidate.scale[channel] / one.candidate.scale[channel]
-            named = np.isclose(abs(factor), (*UNITS, *ROUND)).any()
-            if named and scores[number] > self._settings.near_gain * scores[best]:
+            if first.kind == "scale":
+                likelier, share = one.kind == "offset", self._settings.near_offset_gain
+            else:
+                likelier = one.kind == "scale" and self._is_factor_named(one, candidate)
+                share = self._settings.near_named_gain
+            if likelier and scores[number] > share * scores[best]:
                 return number
         return None
+
+    @staticmethod
+    def _is_factor_named(hypothesis: Hypothesis, candidate: CandidateWiring) -> bool:
+        """Return whether the factor of a wrong scale is that of a confused unit, or a round one.
+
+        Args:
+            hypothesis: The hypothesis of a wrong scale.
+            candidate: The wiring without its correction.
+        """
+        first = hypothesis.members[0]
+        factor = candidate.scale[first] / hypothesis.candidate.scale[first]
+        return bool(np.isclose(abs(factor), (*UNITS, *ROUND)).any())
 
     def _is_overlapping(self, first: Hypothesis, second: Hypothesis) -> bool:
         """Return whether two hypotheses share a channel or a motor."""
@@ -1160,10 +1197,9 @@ class _Search:
             return self._refine_scale(hypothesis, candidate, ticks)
         if hypothesis.kind == "offset":
             (k,) = hypothesis.members
+            start, step = self._find_offset_to_refine(hypothesis, candidate)
             offset = self._find_cheapest_value(
-                lambda value: candidate.with_offset(k, value),
-                float(hypothesis.candidate.offset[k]),
-                0.5 * abs(float(hypothesis.candidate.offset[k] - candidate.offset[k])) + 1e-3,
+                lambda value: candidate.with_offset(k, value), start, step
             )
             for known in {*self._configured.offset, *-self._configured.offset}:
                 if (
@@ -1199,6 +1235,31 @@ class _Search:
                     return hypothesis._replace(kind="motor dead", candidate=still)
             return hypothesis._replace(candidate=fitted)
         return hypothesis
+
+    def _find_offset_to_refine(
+        self, hypothesis: Hypothesis, candidate: CandidateWiring
+    ) -> tuple[float, float]:
+        """Return the best of many offsets, from which on the lowest cost is searched, and a step.
+
+        The cost may have several minima, so a local search from the first guess is not enough.
+
+        Args:
+            hypothesis: The hypothesis of a wrong offset, with a first guess.
+            candidate: The wiring without its correction.
+        """
+        (k,) = hypothesis.members
+        guess, now = float(hypothesis.candidate.offset[k]), float(candidate.offset[k])
+        span = float(self._span[candidate.slots[k]] * abs(candidate.scale[k]))
+        grid = now + span * np.linspace(-1.5, 1.5, OFFSETS)
+        few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
+        values = [guess, *grid.tolist()]
+        costs = self._likelihood.compute_total_costs(
+            [candidate.with_offset(k, value) for value in values], few
+        )
+        best = int(costs.argmin())
+        if best == 0:
+            return guess, 0.5 * abs(guess - now) + 1e-3
+        return values[best], span * 3.0 / (OFFSETS - 1)
 
     def _refine_scale(
         self, hypothesis: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray

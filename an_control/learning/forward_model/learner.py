@@ -110,7 +110,7 @@ class ForwardModelLearner:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for its `config.json`.
 
-        The networks of a monitor that the model already has are not part of them.
+        If the model already has a monitor, that monitor's networks are not among them.
         """
         model = self._known
         return {

@@ -172,7 +172,8 @@ class FunctionTeacher:
     Args:
         function: The function.
         digest: Short hash of the weights that the function uses; None if they are not known.
-        units: Offsets and scales by which the readings that the function takes are normalised.
+        units: Offsets and scales of the normalised readings that the function expects. The caller
+            normalises them.
     """
 
     layers: Layers | None = None

@@ -249,10 +249,9 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return reward
 
     def _send_zeros_during_stop(self) -> None:
-        """Send zero actions until the robot's stop or the episode ends.
+        """Send zero actions while the robot is stopped, or until the episode ends.
 
-        A stop is a period of the episode in which the robot gets the safe command instead of the
-        actions.
+        While it is stopped the robot gets the safe command, whatever action is sent.
         """
         while self._is_robot_stopped and not self._episode.done:
             self._send_action(np.zeros(self._actions, np.float32))

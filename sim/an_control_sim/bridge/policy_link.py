@@ -415,7 +415,7 @@ class ProgressTopic:
         self._steps = 0
 
     def start_episode(self, episode: int) -> None:
-        """Set step and return to 0 for a new episode.
+        """Start a new episode: set its number of steps and its sum of rewards to 0.
 
         Args:
             episode: The index of the episode.

@@ -61,10 +61,10 @@ def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
 
 
 class MessageTap(Protocol):
-    """The interface of an object that gets the robot's messages in this process (the scrambler).
+    """The interface of a scrambler that runs in the simulator's own process.
 
-    The object disturbs the readings in these messages, and publishes the result on a topic of its
-    own.
+    The simulator hands it each message of the robot. The scrambler disturbs the readings in these
+    messages and publishes the result on a topic of its own.
 
     Attributes:
         topic: The full name of the topic with the result.

@@ -83,7 +83,9 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return the number of steps between two pictures whose rate is nearest to the wanted one.
+    """Return how many steps to take for each picture so that pictures come at about a wanted rate.
+
+    The number is at least 1.
 
     Args:
         rate_hz: The wanted number of pictures per simulated second.
@@ -93,7 +95,7 @@ def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
 
 
 class CameraTopic:
-    """The publisher of a picture of the robot every n steps.
+    """A publisher that publishes a picture of the robot at a fixed rate.
 
     Args:
         node: The node that owns the publisher.

@@ -357,9 +357,9 @@ class Scrambler:
 
         Args:
             stamp_ns: The stamp of the tick.
-            now_ns: The current time, if readings are selected by their age, as on a real robot.
-                Then nothing is sent if no message has arrived since the previous tick. None selects
-                readings by stamp.
+            now_ns: None to select readings by their stamp. A time selects them by their age at that
+                time, as on a real robot; then this tick has nothing to publish if no message has
+                arrived since the previous tick.
         """
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)

@@ -273,15 +273,16 @@ def apply_tanh_to_gates(z):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_lstm_cells(gates, outputs, cells):
-    """Update the cells and outputs of the LSTMs in place.
+    """Compute the next cells and outputs of the LSTMs.
 
-    There are N input slots, d LSTM units, K units of a neuron (padded) and B episodes
-    (columns).
+    There are N input slots, each with an LSTM of d units, and B episodes.
 
     Args:
-        gates: Values of the gates after tanh (N, 4d, B).
-        outputs: Outputs of the LSTMs (N, K, B).
-        cells: Cells of the LSTMs (N, d, B).
+        gates: (N, 4d, B) the sums of the input, forget and output gate and of the candidate, in
+            this order, after tanh. A gate is (1 + t) / 2 of such a value t, which is the sigmoid of
+            twice the sum.
+        outputs: (N, K, B) overwritten in its first d rows with the outputs; the other rows pad it.
+        cells: (N, d, B) overwritten with the next cells.
     """
     d = cells.shape[1]
     for i in range(cells.shape[0]):
