@@ -421,7 +421,11 @@ class _Search:
             usable[k] = False
             turned = replace(stuck, unusable=usable).with_scale_factor([k], -1.0)
             as_stuck, as_turned = self._likelihood.compute_total_costs([stuck, turned], ticks)
-            if as_turned < as_stuck - self._settings.min_gain:
+            prior = (
+                Hypothesis("unusable", (k,), stuck).penalty
+                - Hypothesis("sign", (k,), turned).penalty
+            )
+            if as_turned < as_stuck + prior:
                 stuck = replace(stuck, unusable=usable)  # its sign is found later
         return stuck
 
@@ -1016,6 +1020,8 @@ class _Search:
             evidence: How the costs of the ticks change with the correction.
         """
         settings, members = self._settings, list(hypothesis.members)
+        if evidence.left <= 0.0 and self._is_behaviour_unexpected(evidence.excess):
+            return True  # nothing is left to explain
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
         usual = _compute_median_effect(np.delete(before, members))
         members = [m for m in members if not np.isnan(before[m])]
