@@ -136,6 +136,8 @@ class DoctorSettings:
     to it that is wrong by a unit or a round factor."""
     near_offset_gain: float = 0.8
     """Share of the gain of any other scale from which on an offset is preferred to it."""
+    near_reversed: float = 0.8
+    """Maximum distance, as a logarithm, between a fitted motor gain and -1 that replaces it."""
     near_unit: float = 0.3
     """Maximum distance, as a logarithm, between a fitted scale and a unit or round number that
     replaces it. It is wide because a fallen robot moves as the model does not expect, which
@@ -165,6 +167,8 @@ class DoctorSettings:
     """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
+    least_offset: float = 0.3
+    """Difference from which on an offset counts as wrong, in standard deviations of the channel."""
     least_gain: float = 1.5
     """Factor from which on a motor's gain counts as wrong. A robot that is heavier or lighter than
     in training seems to have weaker or stronger motors."""
@@ -185,8 +189,6 @@ OFFSET = 1.5
 """Offset that is made on purpose to see whether it would show, in standard deviations."""
 OFFSETS = 24
 """Number of offsets that are tried before one is refined."""
-STILL = 1e-6
-"""Standard deviation of readings below which a channel did not change."""
 STILL_HINT = "it did not change: move the robot so that it does"
 
 
@@ -416,6 +418,11 @@ class _Search:
         as_stuck, *as_dead = self._likelihood.compute_total_costs([stuck, *dead], ticks)
         if min(as_dead, default=np.inf) < as_stuck:
             return moving
+        if np.count_nonzero(stuck.unusable & self._heard) > 1:
+            likeliest = dead[int(np.argmin(as_dead))]
+            left = float(self._likelihood.compute_mean_excess_costs(likeliest, ticks).sum())
+            if not self._is_behaviour_unexpected(left):
+                return moving  # one dead motor is likelier than several stuck sensors
         for k in np.flatnonzero(stuck.unusable & self._heard):
             usable = stuck.unusable.copy()
             usable[k] = False
@@ -492,8 +499,7 @@ class _Search:
         raw = self._recording.raw[:, candidate.slots[channel]]
         middle = float(np.nanmedian(raw)) * candidate.scale[channel]
         shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
-        signals = raw * candidate.scale[channel]
-        spread = float(np.nanstd(signals)) or 0.1
+        spread = self._compute_spread(candidate, channel)
         offsets = [candidate.offset[channel] + sign * shift for shift in shifts for sign in (-1, 1)]
         offsets += [
             candidate.offset[channel] + sign * shift * spread
@@ -506,6 +512,11 @@ class _Search:
             expected = float(np.median(self._likelihood.imputed[:, channel]))
             offsets.append(expected - middle)
         return [one for one in offsets if one != candidate.offset[channel]]
+
+    def _compute_spread(self, candidate: CandidateWiring, channel: int) -> float:
+        """Return the standard deviation of a channel's readings, or 0.1 if it did not change."""
+        raw = self._recording.raw[:, candidate.slots[channel]]
+        return float(np.nanstd(raw * candidate.scale[channel])) or 0.1
 
     def _list_group_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
         """Return hypotheses of one mistake in a group of channels, and of exchanged groups."""
@@ -698,9 +709,9 @@ class _Search:
     ) -> int | None:
         """Find a mistake of a likelier kind that explains the same channel about as well.
 
-        A confused unit or a round factor is likelier than an offset or an unusable sensor, and an
-        offset is likelier than any other factor. Readings that hardly change, and those of a robot
-        that does what the model does not know, do not tell these apart.
+        A wrong sign, a confused unit or a round factor is likelier than an offset or an unusable
+        sensor, and an offset is likelier than any other factor. The readings may not tell these
+        kinds apart: if they hardly change, or if the robot does what the model does not know.
 
         Args:
             hypotheses: The compared hypotheses.
@@ -724,7 +735,9 @@ class _Search:
             if first.kind == "scale":
                 likelier, share = one.kind == "offset", self._settings.near_offset_gain
             else:
-                likelier = one.kind == "scale" and self._is_factor_named(one, candidate)
+                likelier = one.kind == "sign" or (
+                    one.kind == "scale" and self._is_factor_named(one, candidate)
+                )
                 share = self._settings.near_named_gain
             if likelier and scores[number] > share * scores[best]:
                 return number
@@ -834,7 +847,9 @@ class _Search:
         )
 
     def _is_number_nearly_right(self, hypothesis: Hypothesis) -> bool:
-        """Return whether a scale or a motor's gain is so near the one of the file that it is right.
+        """Return whether a number is so near the one of the wiring file that the file is right.
+
+        The number is a scale, an offset or a motor's gain. Other hypotheses have none.
 
         Args:
             hypothesis: The hypothesis.
@@ -845,6 +860,9 @@ class _Search:
             return (
                 bool(abs(np.log(abs(factor))) < np.log(self._settings.least_factor)) and factor > 0
             )
+        if hypothesis.kind == "offset":
+            shift = float(abs(wrong.offset[first] - self._configured.offset[first]))
+            return shift < self._settings.least_offset * self._compute_spread(wrong, first)
         if hypothesis.kind == "motor gain":
             gain = float(wrong.gain[first])
             return gain > 0 and bool(abs(np.log(gain)) < np.log(self._settings.least_gain))
@@ -1225,7 +1243,7 @@ class _Search:
                 (-3.0, 3.0),
             )
             fitted = candidate.with_motor_gain(members, float(sign * np.exp(log)))
-            if sign < 0 and abs(log) < self._settings.near_unit:
+            if sign < 0 and abs(log) < self._settings.near_reversed:
                 turned = candidate.with_motor_gain(members, -1.0)
                 now, as_turned, as_fitted = self._likelihood.compute_total_costs(
                     [candidate, turned, fitted], ticks
@@ -1566,11 +1584,9 @@ class _Search:
         tests = []
         usable = np.flatnonzero(self._heard & ~candidate.unusable).tolist()
         for k in usable:
-            values = self._recording.raw[:, candidate.slots[k]] * candidate.scale[k]
-            spread = float(np.nanstd(values))
-            shift = OFFSET * (spread or 0.1)
+            shift = OFFSET * self._compute_spread(candidate, k)
             hint = "move the robot further and faster in it"
-            if spread < STILL:
+            if self._moving[candidate.slots[k]] == 0.0:
                 hint = STILL_HINT
             changed = [
                 ("sign", candidate.with_scale_factor([k], -1.0)),
