@@ -224,10 +224,9 @@ class Setting:
         return str(self.default) if self.is_given_as_text else self.default
 
     def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return the value of the setting as JSON can hold it.
+        """Return the value of the setting as a number, a bool or a text, for JSON.
 
-        A shuffle, a word, and a range from which no number has been drawn become text; other values
-        are numbers or bools.
+        Text are shuffles, words, and ranges from which no number has been drawn yet.
 
         Args:
             settings: The settings that have the value.

@@ -242,7 +242,7 @@ class IdentityMonitor:
             self._search.is_verifying_move and may_follow
         )
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
-        signals = self._search.blend_signals(assignment, readings)
+        signals = self._search.blend_likely_readings(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
             given = imputation.store_and_impute_tick(
                 readings, tick.action, assignment, signals, likeliest

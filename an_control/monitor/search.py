@@ -560,7 +560,7 @@ class AssignmentSearch:
         sure: np.ndarray = self._compute_swap_costs(assignment).min(1) >= min_nats
         return sure
 
-    def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
+    def blend_likely_readings(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
         """Return signals (N,) by channel, from readings by input slot.
 
         While an assignment is being verified, each signal is the mean of its two likeliest slots'

@@ -256,7 +256,7 @@ class _NeuronWriter:
         x = message
         if sizes.memory:
             assert mass is not None
-            x = self._add_correction_nodes(message, mass)
+            x = self._add_expectation_correction_nodes(message, mass)
         elif mass is not None:
             x = g("Concat", message, g("Sub", mass, 1.0), axis=1)
         g.add_output("actions", _add_head_nodes(g, self._model, x), (1, sizes.actions))
@@ -444,10 +444,10 @@ class _NeuronWriter:
             total, mass = g("Div", total, g("Max", mass, 1.0)), g("Min", mass, 1.0)
         return total, mass
 
-    def _add_correction_nodes(self, total: str, mass: str) -> str:
-        """Add the correction of the expected readings by the present ones; return its name.
+    def _add_expectation_correction_nodes(self, total: str, mass: str) -> str:
+        """Add the nodes that correct what was expected of each query by the present readings.
 
-        The result is the head's input.
+        They compute the head's input, and the name of their output is returned.
 
         Args:
             total: The name of the attention-weighted sums of readings.

@@ -113,12 +113,15 @@ class Ticker(ABC):
 
 
 class LockstepTicker(Ticker):
-    """A caller of one tick for each stamp, once all sources have sent it or the wait is over.
+    """A ticker that makes one tick for each stamp of the messages.
+
+    The tick comes as soon as all sources have sent a message with the stamp, or `wait_s` after the
+    first of them.
 
     Args:
         node: Owns the timer.
         sources: Names of the sources.
-        wait_s: Seconds to wait, after the first message with a stamp, for all sources to send it.
+        wait_s: Seconds to wait for the other sources after the first message with a stamp.
         tick: Makes the tick.
         repeat: Called when a stamp that has been acted on comes again, because the command for it
             was lost.

@@ -456,14 +456,17 @@ def make_command_messages(
 def compute_sendable_limits(
     command: CommandConfig, messages: Sequence[CommandMessage]
 ) -> tuple[Values, Values]:
-    """Return each actuator's lowest and highest value (A,) that is allowed and sent unrounded.
+    """Return each actuator's limits, moved inwards to values that its message field can hold.
 
-    A message field rounds a number to its own type, such as float32, so that a limit itself may
-    become a value beyond it.
+    A field of another type than float64 rounds what is written to it, so that a limit such as 0.1
+    could become a value just beyond the limit.
 
     Args:
         command: The wiring's command, which has the limits.
         messages: The message objects of the command, whose field types round.
+
+    Returns:
+        The lower limits (A,) and the upper limits (A,).
 
     Raises:
         WiringError: No allowed value of an actuator can be sent.

@@ -304,7 +304,7 @@ def load_wiring(path: str | Path) -> Wiring:
         for id_, e in top["channels"].iterate_items("at least one channel")
     )
     _check_images(top["channels"], channels)
-    _check_weights(top["channels"], sources, channels)
+    _check_source_and_channel_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].read_number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
     check_no_topic_loops(str(path), sources, command.topic_keys)
@@ -479,7 +479,7 @@ def _read_pool(entry: Entry) -> PoolConfig:
     return PoolConfig(int(size), "min" if fields["by"].value == "min" else "mean", elements)
 
 
-def _check_weights(
+def _check_source_and_channel_weights(
     entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
 ) -> None:
     """Check that a channel whose source has a weight does not have a weight of its own.

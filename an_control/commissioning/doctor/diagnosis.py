@@ -328,7 +328,7 @@ class _Search:
         candidate = self._decide_stuck_sensors_or_dead_motor(stuck, ticks) if still.any() else stuck
         self._lost = candidate.unusable
         self._likelihood.impute_channels(candidate)
-        before = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
+        before = float(self._likelihood.compute_mean_costs_above_usual(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
         while len(taken) < settings.max_mistakes:
@@ -341,7 +341,7 @@ class _Search:
             self._found = True
             candidate = found.candidate
             self._likelihood.impute_channels(candidate)
-            excess = self._likelihood.compute_mean_excess_costs(candidate, ticks)
+            excess = self._likelihood.compute_mean_costs_above_usual(candidate, ticks)
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
         candidate = self._drop_unneeded_changes(
@@ -355,7 +355,7 @@ class _Search:
             for one, cost in zip(changes, costs[1:], strict=True)
         ]
         findings.sort(key=lambda one: -one.log_odds)
-        after = float(self._likelihood.compute_mean_excess_costs(candidate, ticks).sum())
+        after = float(self._likelihood.compute_mean_costs_above_usual(candidate, ticks).sum())
         return Diagnosis(
             tuple(findings),
             candidate,
@@ -420,7 +420,7 @@ class _Search:
             return moving
         if np.count_nonzero(stuck.unusable & self._heard) > 1:
             likeliest = dead[int(np.argmin(as_dead))]
-            left = float(self._likelihood.compute_mean_excess_costs(likeliest, ticks).sum())
+            left = float(self._likelihood.compute_mean_costs_above_usual(likeliest, ticks).sum())
             if not self._is_behaviour_unexpected(left):
                 return moving  # one dead motor is likelier than several stuck sensors
         for k in np.flatnonzero(stuck.unusable & self._heard):
@@ -1312,7 +1312,7 @@ class _Search:
         fitted = make_scaled_candidate(log)
         share = self._settings.unit_share
         if (
-            self._likelihood.compute_mean_excess_costs(fitted, ticks).mean()
+            self._likelihood.compute_mean_costs_above_usual(fitted, ticks).mean()
             > self._settings.poor_fit
         ):
             share = self._settings.poor_unit_share

@@ -223,7 +223,7 @@ class Likelihood:
         widening = np.repeat(best, lengths, axis=1)
         return widening
 
-    def compute_mean_excess_costs(
+    def compute_mean_costs_above_usual(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
         """Return by how much each channel's mean cost exceeds its usual cost.

@@ -39,7 +39,13 @@ class Repair:
         """Corrections that the text cannot express, one sentence each."""
 
     def write_corrections(self, candidate: CandidateWiring) -> None:
-        """Write those values of a candidate wiring into the text that differ from the file's."""
+        """Correct `text`, a copy of the wiring file's text, in each value that a candidate changes.
+
+        The file itself is not written.
+
+        Args:
+            candidate: The corrected wiring.
+        """
         self._write_channel_corrections(candidate)
         self._write_actuator_corrections(candidate)
 

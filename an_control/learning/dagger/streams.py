@@ -142,7 +142,13 @@ class NoisyTeacher:
         self._sd = max_sd * rng.random()
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the teacher's action `label` with noise."""
+        """Return the teacher's action with noise.
+
+        Args:
+            tick: The present tick, which is not used.
+            label: (A,) the teacher's action.
+            previous: (A,) the action of the tick before, which is not used.
+        """
         return self.add_noise(label)
 
     def add_noise(self, label: np.ndarray) -> np.ndarray:

@@ -185,7 +185,7 @@ def _draw_marble() -> np.ndarray:
     return _blend_colours(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
 
 
-def _draw_waves() -> np.ndarray:
+def _draw_woodcut_waves() -> np.ndarray:
     """Draw rows of waves, as in a woodcut (96, 96, 3)."""
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     crest = np.sin(2 * np.pi * (7.0 * down + 0.35 * np.sin(2 * np.pi * 3.0 * across)))
@@ -204,7 +204,7 @@ def _draw_city() -> np.ndarray:
 _PICTURES: dict[str, Callable[[], np.ndarray]] = {
     "mountain": _draw_mountain,
     "marble": _draw_marble,
-    "waves": _draw_waves,
+    "waves": _draw_woodcut_waves,
     "city": _draw_city,
 }
 BACKGROUNDS = (GRASS, *_PICTURES)

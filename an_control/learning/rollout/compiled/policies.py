@@ -116,17 +116,19 @@ def add_matrix_products(out, rows, x):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_gates_without_recurrence(readings, last_readings, z, common, input_weights):
-    """Compute the part of the LSTMs' gates that comes from readings, actions and biases.
+    """Compute the sums that enter the LSTMs' gates, without the recurrent part.
 
-    There are N input slots, F inputs of a neuron, d LSTM units and B episodes (columns).
+    The sums come from readings, actions and biases; the LSTMs' previous outputs are added later.
+    There are N input slots, each with an LSTM of d units, and B episodes. A neuron has F inputs:
+    the reading alone (1), or the reading and its change (2).
 
     Args:
-        readings: Readings of the input slots (N, B).
-        last_readings: Readings of the step before, NaN for none (N, B); this updates them.
-        z: Output: the gates without the part of the LSTMs' own outputs (N, 4d, B).
-        common: Part of the gates that all channels share (4d, B), which comes from actions and
-            biases.
-        input_weights: Weights of the reading and, if F is 2, of its change (F, 4d, B).
+        readings: (N, B) the readings of the input slots.
+        last_readings: (N, B) the readings of the step before, NaN for none; overwritten with
+            `readings` if F is 2.
+        z: (N, 4d, B) overwritten with the sums.
+        common: (4d, B) the part of the sums that all channels share, from actions and biases.
+        input_weights: (F, 4d, B) the weights of the inputs.
     """
     channels, gates, _ = z.shape
     for i in range(channels):
