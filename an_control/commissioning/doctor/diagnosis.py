@@ -136,7 +136,7 @@ class DoctorSettings:
     to it that is wrong by a unit or a round factor."""
     near_offset_gain: float = 0.8
     """Share of the gain of any other scale from which on an offset is preferred to it."""
-    near_reversed: float = 0.8
+    near_reversed: float = 1.0
     """Maximum distance, as a logarithm, between a fitted motor gain and -1 that replaces it."""
     near_unit: float = 0.3
     """Maximum distance, as a logarithm, between a fitted scale and a unit or round number that
@@ -648,12 +648,14 @@ class _Search:
         half = 0.5 * restored[agreeing[0]]
         sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
         best = (sound or agreeing)[0]
+        idle = None
+        if self._is_behaviour_unexpected(float(now.surprise.mean())):
+            idle = self._find_idle_driven_motor(refined, driven, best, candidate, ticks)
         likelier = self._find_likelier_kind(refined, accepted, scores, best, candidate)
-        if likelier is not None:
+        if idle is not None:
+            best = idle
+        elif likelier is not None:
             return refined[likelier], [refined[best]] * (refined[best].kind != "unusable")
-        idle = [n for n in driven if refined[n].kind in ("motor dead", "motor reversed")]
-        if idle and refined[best].kind == "unusable":
-            best = idle[0]  # a joint that its motor does not move reads what no command explains
         first = refined[best]
         if first.kind == "motor dead":
             for motor in first.members:
@@ -661,6 +663,8 @@ class _Search:
                     return crossed, []
             if len(first.members) == 1:
                 return self._decide_dead_or_reversed_motor(first.members[0], candidate)
+        if idle is not None:
+            return first, []
         rivals = []
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
@@ -740,6 +744,44 @@ class _Search:
                 )
                 share = self._settings.near_named_gain
             if likelier and scores[number] > share * scores[best]:
+                return number
+        return None
+
+    def _find_idle_driven_motor(
+        self,
+        hypotheses: Sequence[Hypothesis],
+        driven: Sequence[int],
+        best: int,
+        candidate: CandidateWiring,
+        ticks: np.ndarray,
+    ) -> int | None:
+        """Find a motor's mistake that comes before a channel's that explains more.
+
+        A robot may have fallen because a motor is wrong. What its channels then read is explained
+        badly, and many mistakes of them would explain a little. So a motor that has no effect, or
+        the opposite one, comes first, unless the channel's correction gives it its usual effect.
+
+        Args:
+            hypotheses: The compared hypotheses.
+            driven: Indices of those about motors that agree with the motors' effects.
+            best: Index of the most likely hypothesis.
+            candidate: The wiring without the hypotheses' corrections.
+            ticks: (K,) indices of the ticks that are compared.
+
+        Returns:
+            The index of the motor's hypothesis; None if there is none, or if the most likely
+            hypothesis is about a motor itself.
+        """
+        if not driven or hypotheses[best].is_motor:
+            return None
+        settings, estimate = self._settings, self._likelihood.estimate_motor_effects
+        before, after = estimate(candidate, ticks), estimate(hypotheses[best].candidate, ticks)
+        idle = settings.idle_effect * _compute_median_effect(before)
+        usual = settings.crossed_effect * _compute_median_effect(after)
+        for number in driven:
+            motor = hypotheses[number].members[0]
+            alone = len(hypotheses[number].members) == 1
+            if alone and before[motor] < idle and not after[motor] >= usual:
                 return number
         return None
 
@@ -1248,7 +1290,11 @@ class _Search:
                 now, as_turned, as_fitted = self._likelihood.compute_total_costs(
                     [candidate, turned, fitted], ticks
                 )
-                if now - as_turned > self._settings.unit_share * (now - as_fitted):
+                left = float(self._likelihood.compute_mean_costs_above_usual(turned, ticks).sum())
+                share = self._settings.unit_share
+                if self._is_behaviour_unexpected(left):
+                    share = self._settings.poor_unit_share
+                if now - as_turned > share * (now - as_fitted):
                     return hypothesis._replace(kind="motor reversed", candidate=turned)
             if abs(np.exp(log)) < self._settings.idle_effect:
                 still = candidate.with_motor_gain(members, 0.0)
