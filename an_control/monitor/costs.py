@@ -175,7 +175,7 @@ class Costs:
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
 
-    def compute_excess_costs(
+    def compute_costs_above_usual(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
         """Return how far each channel's cost (N,) in one tick is above its usual cost, in nats.

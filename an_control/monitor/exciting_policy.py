@@ -102,7 +102,9 @@ class ExcitingPolicy(WrappingPolicy):
         self._sent = self._wanted
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Return the action (A,) for one tick, of the motion or of the policy.
+        """Return the action (A,) for one tick.
+
+        It is that of the exciting motion until the order is known, and then that of the policy.
 
         Args:
             values: (N,) the readings.

@@ -110,7 +110,7 @@ class Imputation:
 
         def compute_low_excess_quantile() -> float:
             """Return a low quantile of the present channels' excess nats, see `Continuation`."""
-            above = self._costs.compute_excess_costs(signals - before, signals, prediction)
+            above = self._costs.compute_costs_above_usual(signals - before, signals, prediction)
             above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
             place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0

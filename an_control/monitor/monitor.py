@@ -424,7 +424,7 @@ class IdentityMonitor:
         if complete and before is not None and signals is not None:
             prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
-            excess = self._costs.compute_excess_costs(reads - signals, reads, prediction)
+            excess = self._costs.compute_costs_above_usual(reads - signals, reads, prediction)
             self.fit.update_fit_from_excess(
                 float((excess - self._costs.compute_noise_costs(prediction)).sum()),
                 assignment_known=False,
@@ -583,7 +583,7 @@ class IdentityMonitor:
             prediction: The prediction for this tick.
         """
         excess = np.empty(len(slots))
-        excess[slots] = self._costs.compute_excess_costs(
+        excess[slots] = self._costs.compute_costs_above_usual(
             (readings - previous_readings)[slots], readings[slots], prediction
         )
         excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused

@@ -24,8 +24,8 @@ class AttentionNeuron(PreviousAction, Policy):
 
     Args:
         model: A model of kind ``attention_neuron``.
-        engine: The engine that computes the ticks. It numbers the neurons in the order in which
-            this policy first got their channels' ids.
+        engine: The engine that computes the ticks. Its neuron i belongs to the i-th channel id that
+            this policy has got.
         keep_ticks: The number of ticks for which a missing channel's state is kept; None: the ticks
             of one second, or 100 ticks if the model does not name the period of its ticks.
 

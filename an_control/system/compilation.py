@@ -32,9 +32,9 @@ class Compilation:
         self._reported = False
 
     def record_start(self) -> None:
-        """Record that the compilation of a function starts, perhaps within that of another one.
+        """Record that numba starts to compile a function, perhaps while it compiles another one.
 
-        The first one is reported.
+        The first call makes the first of the two reports.
         """
         if not self._reported:
             self._reported = True

@@ -471,13 +471,13 @@ class _FieldPathFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool,
     ) -> Iterator[NumberField]:
-        """Yield the numbers at the end of a field path whose first steps have led to a field.
+        """Follow the rest of a field path from a field, and yield the numbers at its end.
 
         Args:
             rest: The steps of the path after this field; empty if the field is the last one.
             type_: Type of the field.
             accesses: The fields and elements that lead from the source's message to this field,
-                which is included.
+                that of the field included.
             named: Whether one of the messages passed so far has a list that names its elements.
         """
         if type_.message_type:

@@ -11,6 +11,7 @@ from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose
 from an_control.commissioning.doctor.hypotheses import find_id_groups, iterate_part_exchanges
 from an_control.commissioning.doctor.kinematics import find_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.wiring import load_wiring
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
 from experiments.doctor.run import TABLE
@@ -199,6 +200,39 @@ def test_a_contact_that_is_one_tick_late_is_named_on_a_robot_that_walks(ant):
     recording, _ = ant.record_run([Mistake("delay", ("foot_3.contact",), 1)], seed=2359, ticks=600)
     (found,) = diagnose(recording, ant.forward).findings
     assert (found.kind, found.members, found.delay) == ("delay", ("foot_3.contact",), 1)
+
+
+def test_a_ray_at_its_range_with_the_wrong_sign_is_not_stuck(robot):
+    recording, _ = robot.record_run([Mistake("sign", ("scan.right.4",))], seed=2436, ticks=TICKS)
+    (found,) = diagnose(recording, robot.forward).findings
+    assert (found.kind, found.members) == ("sign", ("scan.right.4",))
+
+
+def test_a_robot_that_does_not_start_has_a_dead_motor_and_not_four_bad_sensors(robot):
+    recording, _ = robot.record_run([Mistake("motor dead", ("forward",))], seed=2508, ticks=TICKS)
+    (found,) = diagnose(recording, robot.forward).findings
+    assert (found.kind, found.members) == ("motor dead", ("forward",))
+
+
+def test_a_unit_is_named_where_no_sensor_at_all_would_explain_a_little_more(robot):
+    mistake = Mistake("scale", ("velocity.forward",), 180.0 / np.pi)
+    recording, _ = robot.record_run([mistake], seed=2417, ticks=TICKS)
+    (found,) = diagnose(recording, robot.forward).findings
+    assert found.members == ("velocity.forward",) and "degrees instead of radians" in found.text
+
+
+@pytest.mark.parametrize(("motor", "seed"), [("hip_2", 2512), ("hip_3", 2528)])
+def test_a_reversed_motor_that_felled_the_robot_comes_before_its_odd_readings(ant, motor, seed):
+    recording, _ = ant.record_run([Mistake("motor reversed", (motor,), -1.0)], seed=seed, ticks=606)
+    (found,) = diagnose(recording, ant.forward).findings
+    assert (found.kind, found.members) == ("motor reversed", (motor,))
+
+
+@pytest.mark.parametrize(("disturbance", "seed"), [("mass=1.3", 40), ("friction=0.5", 89)])
+def test_other_physics_are_no_mistake_of_the_wiring(ant, disturbance, seed):
+    settings = EvaluationProtocol.parse(f"none,{disturbance}").disturbance
+    recording, _ = ant.record_run(seed=seed, ticks=606, disturbance=settings)
+    assert diagnose(recording, ant.forward).findings == ()
 
 
 def test_a_stuck_sensor_of_a_fallen_robot_is_not_taken_for_late_readings(ant):

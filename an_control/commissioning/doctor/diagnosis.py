@@ -75,7 +75,10 @@ class DoctorSettings:
     to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
     ticks that the model can explain, but those decide."""
     min_restored_share: float = 0.05
-    """Share of the present excess that such a mistake must explain."""
+    """Share of the present excess that such a mistake must explain, unless it gains
+    `certain_restored` nats."""
+    certain_restored: float = 100.0
+    """Nats beyond the penalty that it must gain if it explains a smaller share."""
     max_lost_share: float = 0.05
     """Share of its gain that a mistake may lose in other blocks of ticks, to be accepted because
     its gains do not contradict each other."""
@@ -423,7 +426,7 @@ class _Search:
             left = float(self._likelihood.compute_mean_costs_above_usual(likeliest, ticks).sum())
             if not self._is_behaviour_unexpected(left):
                 return moving  # one dead motor is likelier than several stuck sensors
-        for k in np.flatnonzero(stuck.unusable & self._heard):
+        for k in np.flatnonzero(stuck.unusable & self._heard).tolist():
             usable = stuck.unusable.copy()
             usable[k] = False
             turned = replace(stuck, unusable=usable).with_scale_factor([k], -1.0)
@@ -855,9 +858,9 @@ class _Search:
             and hypothesis.kind not in FITTED
             and not hypothesis.is_motor
         ):
-            share = self._settings.min_restored_share
-            explained = evidence.gain.mean() >= share * evidence.excess
-            return explained and restored >= least + hypothesis.penalty
+            if evidence.gain.mean() < self._settings.min_restored_share * evidence.excess:
+                least = self._settings.certain_restored
+            return restored >= least + hypothesis.penalty
         return self._restores_usual_costs(hypothesis, evidence)
 
     def _explains_enough_after_another(

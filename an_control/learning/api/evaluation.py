@@ -141,7 +141,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
 
     options.check_options()
     if options.markdown is not None:
-        check_markdown_table_marks(options.markdown, (options.title,))
+        check_markers_of_markdown_tables(options.markdown, (options.title,))
     options = replace(options, model=Path(find_model_path(options.model)))
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
@@ -199,7 +199,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     )
 
 
-def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
+def check_markers_of_markdown_tables(path: Path, titles: tuple[str, ...]) -> None:
     """Raise ValueError unless a Markdown file has the marks between which tables are written.
 
     The marks are two comments around each table, see `write_markdown_tables`.

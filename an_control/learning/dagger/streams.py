@@ -496,9 +496,9 @@ class DaggerStreams:
         return piece
 
     def _make_replayed_row(self, episode: DaggerEpisode) -> _StreamRow:
-        """Return an episode as one batch row replays it.
+        """Return a batch row that replays a recorded episode.
 
-        Its signals arrive in shuffled input slots, and its readings are disturbed.
+        In the row its signals arrive in shuffled input slots, and its readings are disturbed.
         """
         rng, how = self._rng, self._settings
         seen = self._disturb_readings(episode.observations)

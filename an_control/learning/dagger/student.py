@@ -499,7 +499,7 @@ class Student(nn.Module):
         self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
         if head:
-            self._copy_head_weights(sizes, arrays)
+            self._load_head_weights(sizes, arrays)
         if self.sizes.pma:
             return
         with torch.no_grad():
@@ -510,7 +510,7 @@ class Student(nn.Module):
                 tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
                 self._copy_memory_weights(sizes, tensors)
 
-    def _copy_head_weights(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
+    def _load_head_weights(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
         """Copy the weights of a model's head.
 
         If only one of model and student has a memory, the head's inputs differ; then the first

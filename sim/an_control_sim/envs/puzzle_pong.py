@@ -40,10 +40,10 @@ ACTIONS = (
 class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """Pong to 21 points, played on the right side and seen as 196 image patches.
 
-    The observation is (196, 4, 6, 6) uint8: the newest four gray frames of each 6x6 patch, oldest
-    first, in the order of `channels`; the 10 rows of the score are black. The action is (6,); the
-    index of the largest number is the button. The reward is +1 or -1 for each point. Only the
-    number of idle frames at the start is random.
+    The observation is (196, 4, 6, 6) uint8: 196 patches in the order of `channels`, each with its
+    last four frames, the oldest first, in 6x6 gray pixels. The 10 rows of the score are black. The
+    action is (6,); the index of the largest number is the button. The reward is +1 or -1 for each
+    point. Only the number of idle frames at the start is random.
 
     Args:
         render_mode: "rgb_array" or None.

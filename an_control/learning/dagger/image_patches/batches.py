@@ -73,13 +73,13 @@ class PatchBatch(NamedTuple):
 
 @dataclass
 class PatchRow:
-    """Episode as one batch row replays it: its next step, and how the student's view is disturbed.
+    """A batch row that replays a recorded episode, with a disturbed view for the student.
 
     Attributes:
         episode: The recorded episode.
-        step: Index of the next step, among the K steps at which the student acts.
-        seen: Indices (K, f) of the f frames that the student sees at each of these steps.
-        acted: Indices (K,) of these steps in the episode.
+        step: Index into `acted` of the next step.
+        seen: (K, f) the frames of the episode that the student sees at each of the `acted` steps.
+        acted: (K,) the steps of the episode at which the student acts.
         missing: True for the patches that the student does not see (N,).
         picture: Picture that replaces CarRacing's grass; None to leave the grass.
         mirrored: Whether left and right are exchanged.
