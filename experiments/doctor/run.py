@@ -183,13 +183,21 @@ def classify_diagnosis(
         mistakes: The mistakes in the recording.
 
     Returns:
-        "found" if the corrected wiring is right, or "ambiguous" if it has alternatives; "wrong" if
-        other mistakes were found. If none was found: "unseen" if the doctor says that the recording
-        cannot show such a mistake, "said" if the doctor has only a note, else "missed".
+        "found" if the corrected wiring is right, or "ambiguous" if it has alternatives; "partly" if
+        just one of several mistakes was found; "wrong" if other mistakes were found. If none was
+        found: "unseen" if the doctor says that the recording cannot show such a mistake, "said" if
+        the doctor has only a note, else "missed".
     """
     right = make_expected_wiring(recording, mistakes)
     if is_diagnosed_wiring_right(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
+    if any(
+        is_diagnosed_wiring_right(
+            diagnosis.corrected, make_expected_wiring(recording, [one]), recording
+        )
+        for one in mistakes
+    ):
+        return "partly"
     if diagnosis.findings:
         return "wrong"
     unseen = {(one.kind, frozenset(one.members)) for one in diagnosis.unseen}
