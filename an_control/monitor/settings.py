@@ -299,10 +299,10 @@ class FitSettings:
     remaining: float = 0.5
     """Share of all channels' excess. If no more than this remains after a move, `start_nats` and
     `tick_nats` do not apply."""
-    channel_gain: float = 7.0
+    channel_gain: float = 9.0
     """Nats that a move must explain for each of its channels, because among the many assignments of
     several channels one always explains the readings a little better."""
-    gain_channels: int = 12
+    gain_channels: int = 10
     """Most channels of a move that are counted with `channel_gain`."""
     others: float = 0.9
     """Nats that all channels together must gain, as a share of the moved channels' gain. A wrong
