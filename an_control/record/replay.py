@@ -623,7 +623,8 @@ class SessionReplay:
             entry: Message with the recorded command.
 
         Returns:
-            The recorded and the computed command, or None if another node sent the command.
+            The recorded and the computed command; None if another node sent the command, or if a
+            black box begins in the middle of its tick.
 
         Raises:
             BagError: The recording is damaged.
@@ -631,6 +632,9 @@ class SessionReplay:
         assert self.controller is not None
         numbers, self._gate = self._gate, None
         names, recorded = decode_joint_state(entry.data)
+        begins_here = self._head_only and not self.summary.ticks
+        if numbers is None and begins_here:
+            return None  # a black box may begin between the two
         if numbers is None:
             raise BagError(f"{self._bag.path}: a command without its record/gate")
         kind_number, decided, sent_ns, _, number = numbers[:5]
@@ -639,7 +643,9 @@ class SessionReplay:
         except ValueError:
             raise BagError(f"{self._bag.path}: a command of unknown kind {kind_number}") from None
         try:
-            replayed = self._recompute_command(kind, None if decided == NONE else decided)
+            replayed = None
+            if not (begins_here and kind == CommandKind.POLICY):  # else its tick is missing
+                replayed = self._recompute_command(kind, None if decided == NONE else decided)
         except BringUpError as error:
             self._add_note(str(error))
             replayed = np.full(len(self.summary.actuators), np.nan)

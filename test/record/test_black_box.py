@@ -10,7 +10,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from stand import Stand
 
 from an_control.record import recorder
-from an_control.record.layout import Limits
+from an_control.record.layout import COMMAND, GATE_TOPIC, Limits
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
 
@@ -95,6 +95,33 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
     with SessionReplay(Bag(box), deserialize_message) as replay:
         list(replay.replay_commands())
     assert 0 < replay.summary.ticks < step
+    assert "begins in the middle of a session" in replay.summary.notes[0]
+
+
+@pytest.mark.parametrize("topic", [GATE_TOPIC, COMMAND])
+def test_a_black_box_that_begins_in_the_middle_of_a_tick_is_replayed_from_the_next_one(
+    stand: Stand, tmp_path: Path, topic: str
+) -> None:
+    node = stand.start(black_box=str(tmp_path / "boxes"), black_box_s=0.3)
+    for step in range(40):
+        stand.step(step)
+        time.sleep(0.01)
+    stand.step(40)
+    node._recorder.flush(now=True)
+    box = node._recorder._box
+    kinds = recorder._NUMBERS, recorder._STATE
+    for number, batch in enumerate(box):
+        begin = [n for n, one in enumerate(batch.notes) if one[0] in kinds and one[1] == topic]
+        if begin:
+            box[number] = batch._replace(notes=batch.notes[begin[0] :])
+            break
+        box[number] = batch._replace(notes=())
+    node._set_estop("by service")
+    node.trigger_shutdown()
+    (path,) = boxes(tmp_path / "boxes")
+    with SessionReplay(Bag(path), deserialize_message) as replay:
+        list(replay.replay_commands())
+    assert 0 < replay.summary.ticks < 41
     assert "begins in the middle of a session" in replay.summary.notes[0]
 
 
