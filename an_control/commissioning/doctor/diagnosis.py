@@ -618,7 +618,8 @@ class _Search:
             for number in map(int, order)
             if self._is_acceptable(refined[number], evidence[number])
         ]
-        if self._is_behaviour_unexpected(float(now.surprise.mean())):
+        unexpected = self._is_behaviour_unexpected(float(now.surprise.mean()))
+        if unexpected:
             accepted = self._put_most_restoring_first(accepted, refined, restored)
         driven = [
             number
@@ -652,13 +653,15 @@ class _Search:
         sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
         best = (sound or agreeing)[0]
         idle = None
-        if self._is_behaviour_unexpected(float(now.surprise.mean())):
+        if unexpected:
             idle = self._find_idle_driven_motor(refined, driven, best, candidate, ticks)
-        likelier = self._find_likelier_kind(refined, accepted, scores, best, candidate)
-        if idle is not None:
+        if idle is None:
+            likelier = self._find_likelier_kind(refined, accepted, scores, best, candidate)
+            if likelier is not None:
+                by_sensor = refined[best].kind == "unusable"
+                return refined[likelier], [] if by_sensor else [refined[best]]
+        else:
             best = idle
-        elif likelier is not None:
-            return refined[likelier], [refined[best]] * (refined[best].kind != "unusable")
         first = refined[best]
         if first.kind == "motor dead":
             for motor in first.members:
@@ -722,7 +725,7 @@ class _Search:
 
         Args:
             hypotheses: The compared hypotheses.
-            accepted: Indices of those that explain enough.
+            accepted: Indices of the hypotheses that explain enough.
             scores: Score of each hypothesis in nats.
             best: Index of the best hypothesis.
             candidate: The wiring without the hypotheses' corrections.
@@ -766,7 +769,7 @@ class _Search:
 
         Args:
             hypotheses: The compared hypotheses.
-            driven: Indices of those about motors that agree with the motors' effects.
+            driven: Indices of the hypotheses about motors that agree with their effects.
             best: Index of the most likely hypothesis.
             candidate: The wiring without the hypotheses' corrections.
             ticks: (K,) indices of the ticks that are compared.
