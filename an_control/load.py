@@ -23,7 +23,7 @@ from an_control.policy.interface import Policy
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
 from an_control.policy.onnx_policy import OnnxPolicy
-from an_control.policy.reference_engine import Reference
+from an_control.policy.reference_engine import ReferenceEngine
 from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron
@@ -151,8 +151,8 @@ def make_policy(
     if setting == "off" and monitor is None:
         _check_can_act_unmonitored(model)
     policy = _make_unmonitored_policy(model, engine, keep_ticks)
-    if least_change := resolve_recovery_threshold(model, recovery):
-        policy = RecoveringPolicy(policy, least_change)
+    if stillness_threshold := resolve_recovery_threshold(model, recovery):
+        policy = RecoveringPolicy(policy, stillness_threshold)
     if setting == "off" or policy.reading_shape:
         return policy
     ordered = not policy.permutation_invariant
@@ -277,7 +277,7 @@ def _make_unmonitored_policy(
             " allowed is 'numpy'"
         )
     if not sizes.can_be_compiled or not _should_use_numba(engine):
-        return AttentionNeuron(model, Reference(model), keep_ticks)
+        return AttentionNeuron(model, ReferenceEngine(model), keep_ticks)
     from an_control.policy.numba_engine import NumbaEngine
 
     return AttentionNeuron(model, NumbaEngine(model), keep_ticks)

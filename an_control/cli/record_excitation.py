@@ -55,7 +55,7 @@ class RecordExcitationCommand(ExcitationOptions):
             write_excitation(out, excitation)
         except WriteError as error:
             raise InputError(f"--out {error}") from error
-        for alike in ResponseMatcher(excitation).find_alike_groups():
+        for alike in ResponseMatcher(excitation).list_indistinguishable_groups():
             print(f"not told apart, which the monitor must do later: {', '.join(alike)}")
         beside = Path(make_yaml_name(str(self.model))).name
         print(f"{out}: name it in {beside}: excitation: {out.name}")

@@ -46,7 +46,7 @@ def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """
     keys = policy.keys
     if keys is None:
-        keys = policy.message_contributions
+        keys = policy.patch_values
     places = None if keys is None else _find_channel_indices(policy, ids)
     return None if keys is None or places is None else keys[places]
 

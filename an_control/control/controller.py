@@ -198,7 +198,7 @@ def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():
-        policy.ignore_next_tick()
+        policy.exclude_next_tick_from_evidence()
     policy.previous_action = within
 
 

@@ -14,14 +14,15 @@ class Assignment(NamedTuple):
     """An estimate of which input slot feeds which channel; immutable.
 
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
-    model; there are N of each. Each estimator of the monitor takes an assignment and returns one.
+    model; there are N of each. The estimate itself is `slots`. The field `outputs` says which
+    slot's signal the policy gets under each channel id.
 
-    At first the outputs are pinned: under each channel id the policy gets the signal that first
-    arrived at the slot of this id, even if the signal belongs to another channel or has moved to
-    another slot. Once a rewiring is detected while the assignment is known, the outputs are
-    unpinned: the policy gets each signal under the id of the channel that the signal belongs to,
-    and the policy's state is renamed accordingly. A permutation-invariant policy acts alike in both
-    cases.
+    At first `outputs` is pinned: under each channel id the policy gets the signal that first
+    arrived at the slot of this id. It gets that signal even if the signal belongs to another
+    channel, and it still gets it after the signal has moved to another slot. Once a rewiring is
+    detected while the assignment is known, `outputs` is unpinned: the policy gets each signal under
+    the id of the channel that the signal belongs to, and its neuron states are renamed accordingly.
+    A permutation-invariant policy acts alike in both cases.
     """
 
     slots: np.ndarray
@@ -57,22 +58,20 @@ class Assignment(NamedTuple):
         """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 
-    def for_next_tick(self) -> Assignment:
-        """Return the assignment with which the next tick starts.
+    def without_last_tick_events(self) -> Assignment:
+        """Return a copy for the next tick, without what describes only the last tick.
 
-        In it `detected` is False and `renames` is None, because both describe only the tick that
-        has passed. Everything else is unchanged.
+        In the copy `detected` is False and `renames` is None. Everything else is unchanged.
         """
         if not self.detected and self.renames is None:
             return self
         return self._replace(detected=False, renames=None)
 
-    def with_lost_mark(self) -> Assignment:
+    def copy_marked_as_lost(self) -> Assignment:
         """Return a copy that is marked as lost, which means that it is not known to be right.
 
-        The slots stay as they are. The outputs (which slot's signal the policy gets under each
-        channel id) stay too, and become pinned: they do not follow `slots` again before a rewiring
-        is detected.
+        `slots` and `outputs` are unchanged. The outputs (which slot's signal the policy gets under
+        each channel id) become pinned: they follow `slots` again only after a detected rewiring.
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
@@ -84,7 +83,7 @@ class Assignment(NamedTuple):
     def with_unpinned_outputs(self) -> Assignment:
         """Return a copy in which the policy gets each signal under the signal's own channel id.
 
-        The outputs then follow `slots` at once when these change.
+        From then on, the policy's inputs (`outputs`) follow every change of `slots` at once.
         """
         if not self.pinned:
             return self
@@ -98,18 +97,18 @@ class Assignment(NamedTuple):
         """
         return self if slots is self.slots else self._replace(slots=slots)
 
-    def with_outputs_updated_from_slots(self, move_is_verified: bool) -> Assignment:
-        """Return a copy in which the policy's inputs (`outputs`) follow from `slots`.
+    def with_outputs_updated_from_slots(self, verifying_move: bool) -> Assignment:
+        """Return a copy in which the policy's inputs (`outputs`) are updated from `slots`.
 
-        Unpinned outputs become equal to `slots`. Pinned outputs change only while a move is
+        Unpinned outputs become equal to `slots`. Pinned outputs change only while a move is being
         verified: each channel id then follows its signal to the signal's new slot.
 
         Args:
-            move_is_verified: Whether a detected move of signals is being verified.
+            verifying_move: Whether a detected move of signals is still being verified.
         """
         if not self.pinned:
             outputs = self.slots
-        elif move_is_verified:
+        elif verifying_move:
             outputs = self.slots[np.argsort(self.previous)[self.previous_outputs]]
         else:
             return self

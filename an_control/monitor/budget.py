@@ -27,9 +27,9 @@ class TimeBudget:
         pairs = len(forward.channels) ** 2
         self._row_s = forward.products * settings.product_s + pairs * settings.pair_s
         self._step_s = forward.step_s
-        self.start_tick(model_fits=True)
+        self.reset_for_tick(model_fits=True)
 
-    def start_tick(self, *, model_fits: bool) -> None:
+    def reset_for_tick(self, *, model_fits: bool) -> None:
         """Reset the budget for a new tick.
 
         Args:
@@ -51,7 +51,7 @@ class TimeBudget:
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows_per_comparison * self._row_s)))
 
-    def subtract_estimated_time(self, rows: float) -> None:
+    def subtract_time_for_rows(self, rows: float) -> None:
         """Subtract the estimated time of a part of the search from this tick's budget.
 
         Args:

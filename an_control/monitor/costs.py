@@ -45,7 +45,7 @@ class Costs:
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise on all readings; it increases the expected errors."""
+        """The standard deviation of the noise on all readings, which widens the expected errors."""
         return self._noise_sd
 
     @noise_sd.setter
@@ -85,15 +85,15 @@ class Costs:
     ) -> None:
         """Add the costs of T ticks to a cost matrix, in place.
 
-        The costs of channels with real values follow from the difference of `observed` and
-        `expected`, those of binary channels from `readings`.
+        A channel with real values is judged by the difference of `observed` and `expected`, a
+        binary channel by `readings`.
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
-            observed: (T, slots) the readings, or their changes from tick to tick, as the caller
-                chooses; NaN where missing.
+            observed: (T, slots) either the readings or their changes from tick to tick, whichever
+                `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
-            readings: (T, slots) the readings.
+            readings: (T, slots) the readings, in both cases.
             prediction: The forward model's prediction (T, channels). Only its scale of the errors
                 and its probabilities of binary channels are used.
         """
@@ -116,8 +116,8 @@ class Costs:
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
-            observed: (T, slots) what is compared with `expected`: either the readings, or their
-                changes from tick to tick; NaN where missing.
+            observed: (T, slots) either the readings or their changes from tick to tick, whichever
+                `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             scale: (T, channels) the scale of the errors.
             readings: (T, slots) the readings, by which binary channels are compared.
@@ -134,6 +134,9 @@ class Costs:
     ) -> np.ndarray:
         """Return how badly each channel's reading fits the prediction for that channel, in nats.
 
+        A channel with real values is judged by the reading's change since the tick before, a binary
+        channel by the reading itself.
+
         Args:
             changes: (..., N) the changes of the readings in the channels' order; NaN where missing.
                 A missing reading has the channel's usual cost.
@@ -145,7 +148,7 @@ class Costs:
             (..., N) the costs, which are negative log-likelihoods of the readings.
         """
         smooth, least = (
-            self._compute_continuous_costs(changes, prediction),
+            self._compute_change_costs_with_nan(changes, prediction),
             self._settings.min_probability,
         )
         likely = np.clip(prediction.probability, least, 1.0 - least)
@@ -160,14 +163,16 @@ class Costs:
         )
         return found
 
-    def _compute_continuous_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of changes in nats, treating no channel as binary.
+    def _compute_change_costs_with_nan(
+        self, changes: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
+        """Return the costs (..., N) of changes in nats, with NaN where a change is missing.
 
-        A cost is the negative log-likelihood of a change under the prediction.
+        A cost is the negative log-likelihood of a change under the prediction. Binary channels are
+        treated as if they had real values.
 
         Args:
-            changes: (..., N) the changes of the readings since the tick before. A missing one (NaN)
-                costs NaN.
+            changes: (..., N) the changes of the readings since the tick before; NaN where missing.
             prediction: The prediction for them, with a shape that broadcasts.
         """
         scale = add_variance_to_scale(prediction.scale, self._variance)
@@ -191,16 +196,16 @@ class Costs:
         return found
 
     def compute_change_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of changes in nats, treating no channel as binary.
+        """Return the costs (..., N) of changes in nats, with 0 where a change is missing.
 
-        A cost is the negative log-likelihood of a change under the prediction.
+        A cost is the negative log-likelihood of a change under the prediction. Binary channels are
+        treated as if they had real values.
 
         Args:
-            changes: (..., N) the changes of the readings since the tick before. A missing one (NaN)
-                costs 0.
+            changes: (..., N) the changes of the readings since the tick before; NaN where missing.
             prediction: The prediction for them, with a shape that broadcasts.
         """
-        found = self._compute_continuous_costs(changes, prediction)
+        found = self._compute_change_costs_with_nan(changes, prediction)
         found[..., np.isnan(changes)] = 0.0
         return found
 
@@ -218,10 +223,13 @@ class Costs:
         return self._usual_sum + float(self.compute_noise_costs(prediction).sum())
 
     def compute_noise_costs(self, prediction: Prediction) -> np.ndarray:
-        """Return the costs (N,), in nats, that the estimated sensor noise adds, summed over ticks.
+        """Return by how many nats the estimated sensor noise raises each channel's usual cost.
 
         Args:
-            prediction: The prediction (T, N) for these ticks.
+            prediction: The prediction (T, N) for T ticks.
+
+        Returns:
+            (N,) the additional costs, summed over the ticks.
         """
         scale = prediction.scale
         more: np.ndarray = np.log(add_variance_to_scale(scale, self._variance)) - np.log(
@@ -243,10 +251,10 @@ class Costs:
         return usual + self.compute_noise_costs(prediction) if self.noise_sd else usual
 
     def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a cost matrix, with a penalty for each pair that the assignment lacks.
+        """Return a copy of a cost matrix in which every move of a signal costs more.
 
-        So the pairs of slot and channel in the present assignment keep their costs, and every move
-        of a signal costs more.
+        Each pair of slot and channel in the present assignment keeps its cost; a fixed penalty is
+        added to all other pairs.
 
         Args:
             costs: (slots, channels) the cost in nats of each input slot as each channel.
@@ -258,7 +266,7 @@ class Costs:
 
 
 def add_variance_to_scale(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the scale of an error to which an independent second error is added.
+    """Return the scale of the sum of two independent errors.
 
     Args:
         scale: The scale of the first error, which is about its standard deviation.

@@ -1,11 +1,11 @@
 """The evidence for assignments of input slots to channels, collected since a possible rewiring.
 
 At the tick at which sensor signals may have moved to other slots, each slot's reading is compared
-with each channel's expected reading (`move_costs`). After that tick, each slot's change is compared
-with the channel's expected change, which does not depend on the assignment before the move. The
-identity classifier, a network that says which channel a slot's readings are from, also judges each
-slot. For a few ticks the readings are also compared with the forward model's predictions from
-before the move (dead reckoning).
+with each channel's expected reading (`initial_costs`). After that tick, each slot's change is
+compared with the channel's expected change, which does not depend on the assignment before the
+move. The identity classifier, a network that says which channel a slot's readings are from, also
+judges each slot. For a few ticks the readings are also compared with the forward model's
+predictions from before the move (dead reckoning).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TickRecord(NamedTuple):
 
 
 class Evidence:
-    """A store of recent ticks, which computes the costs of assignments of input slots.
+    """A store of recent ticks, which computes the costs of assignments of slots to channels.
 
     A record is one stored tick. A cost is the negative log-likelihood of a reading, in nats, so an
     assignment with lower costs fits the records better.
@@ -63,7 +63,7 @@ class Evidence:
     Args:
         forward: The forward model of N channels.
         costs: The calculator of costs, which compares predictions with readings.
-        ticks: The number of records that are kept.
+        ticks: The largest number of records in the store.
         budget: The budget that counts the computing time.
         settings: The tuned numbers of the evidence.
     """
@@ -89,20 +89,24 @@ class Evidence:
         self.identity: np.ndarray | None = None
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
-    def restart_with_move_costs(
-        self, move_costs: np.ndarray, usual_costs: np.ndarray | None = None
+    def restart_with_initial_costs(
+        self, initial_costs: np.ndarray, usual_costs: np.ndarray | None = None
     ) -> None:
-        """Remove all records, and start with the costs of a tick in which signals may have moved.
+        """Remove all records, and start with costs to which those of later records are added.
+
+        They are the costs of the readings in the tick in which signals may have moved, or a prior
+        that does not come from readings and favours some assignment.
 
         Args:
-            move_costs: (slots, channels) the costs in nats of this tick's readings. Alternatively a
-                prior: costs, not from readings, that favour some assignment.
-            usual_costs: (channels,) the usual costs in such a tick. None: zeros, as needed for a
-                prior.
+            initial_costs: (slots, channels) these costs in nats.
+            usual_costs: (channels,) the usual costs in such a tick; None for a prior, which stands
+                for zeros.
         """
         self.clear()
-        self.move_costs, self.identity = move_costs, None
-        self._usual_move_costs = np.zeros(len(move_costs)) if usual_costs is None else usual_costs
+        self.initial_costs, self.identity = initial_costs, None
+        self._usual_initial_costs = (
+            np.zeros(len(initial_costs)) if usual_costs is None else usual_costs
+        )
 
     def clear(self) -> None:
         """Remove all records, and all costs that were computed from them."""
@@ -136,24 +140,24 @@ class Evidence:
             expectation: The signals that were expected in the tick in which signals may have moved.
         """
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
-        self.reckoning = self.move_costs.copy()
+        self.reckoning = self.initial_costs.copy()
         """(slots, channels) the costs in nats by dead reckoning."""
 
-    def drop_move_costs(self) -> None:
-        """Set the costs from `restart_with_move_costs` to 0, so that only the records count."""
-        self.move_costs = np.zeros_like(self.move_costs)
-        self._usual_move_costs = np.zeros(len(self.move_costs))
+    def drop_initial_costs(self) -> None:
+        """Set the costs from `restart_with_initial_costs` to 0, so that only the records count."""
+        self.initial_costs = np.zeros_like(self.initial_costs)
+        self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Predict a tick from the previous prediction, and add the costs of the tick's readings.
+        """Predict a tick from the previous prediction; add its readings' costs to `reckoning`.
 
-        This is dead reckoning: it starts with the readings from before the signals moved and uses
-        none after that.
+        This is dead reckoning: the predictions start with the readings from before the signals
+        moved, and use no later ones.
 
         Args:
-            record: The readings of the tick.
+            record: The readings of the tick, which are compared with the prediction.
         """
-        ahead = self._forward.compute_expectation(self._reckoned, record.action)
+        ahead = self._forward.compute_expected_readings(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
             ahead.prediction.scale, F32(self._settings.reckoning_growth) * self._reckoned_scale
         )
@@ -162,7 +166,7 @@ class Evidence:
         self._costs.add_tick_costs(self.reckoning, reads, ahead.expected[None], reads, prediction)
         self._reckoned = ahead.likeliest
 
-    def run_identity_classifier(self) -> np.ndarray:
+    def compute_and_store_identity_costs(self) -> np.ndarray:
         """Compute and store the identity classifier's costs for the newest records; return them.
 
         The identity classifier is the network that says which channel a single input slot's
@@ -183,7 +187,7 @@ class Evidence:
         Returns:
             (slots, channels) the cost in nats of each slot as each channel.
         """
-        self._budget.subtract_estimated_time(self._settings.classifier_rows)
+        self._budget.subtract_time_for_rows(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.compute_identity_costs(reads, change, actions)
@@ -196,10 +200,10 @@ class Evidence:
             slots: (N,) the input slot that feeds each channel.
         """
         key = slots.tobytes()
-        shape = self.move_costs.shape
+        shape = self.initial_costs.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
-            self._budget.subtract_estimated_time(len(self.records) - count)
+            self._budget.subtract_time_for_rows(len(self.records) - count)
             before, actions, change, reads = self._stack_records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add_tick_costs(sums, change, prediction.change, reads, prediction)
@@ -207,7 +211,7 @@ class Evidence:
         self._sums[key] = len(self.records), sums, usual
         costs = self._compute_assignment_independent_costs() + sums
         total = float(costs[slots, self._all].sum())
-        excess = (self.move_costs + sums)[slots, self._all] - usual - self._usual_move_costs
+        excess = (self.initial_costs + sums)[slots, self._all] - usual - self._usual_initial_costs
         return Candidate(slots, costs, total, excess, len(self.records))
 
     def compute_total_costs(self, assignments: np.ndarray) -> np.ndarray:
@@ -226,7 +230,7 @@ class Evidence:
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(assignments)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
-        self._budget.subtract_estimated_time(self._settings.swap_rows * len(which))
+        self._budget.subtract_time_for_rows(self._settings.swap_rows * len(which))
         before, actions, change, reads = self._stack_records_from(first)
         by_channel = tick[:, None], assignments[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
@@ -262,4 +266,4 @@ class Evidence:
         They are those of the tick in which signals may have moved, and those of the identity
         classifier.
         """
-        return self.move_costs if self.identity is None else self.move_costs + self.identity
+        return self.initial_costs if self.identity is None else self.initial_costs + self.identity

@@ -45,7 +45,7 @@ class ExcitationError(ValueError):
 
 @dataclass(frozen=True)
 class Excitation:
-    """A motion of T ticks, and the readings that it caused in runs with the known order.
+    """A motion of T ticks, and the readings in R runs of it in which the channels were in order.
 
     Attributes:
         channels: (N,) the channel ids.
@@ -88,7 +88,9 @@ class Excitation:
                 raise ValueError(f"{name}: must be float32 from {-most:g} to {most:g}")
 
 
-def make_motion(actuators: int, step_s: float, amplitude: float, duration_s: float) -> np.ndarray:
+def make_exciting_motion(
+    actuators: int, step_s: float, amplitude: float, duration_s: float
+) -> np.ndarray:
     """Return a smooth motion (T, A) in which each actuator swings at two frequencies of its own.
 
     Args:
@@ -208,10 +210,10 @@ class OrderMatch(NamedTuple):
 
 
 class ResponseMatcher:
-    """A comparison of one run's readings with the recorded runs, which finds the channels' order.
+    """A finder of the channels' order, which compares a run of the motion with the recorded runs.
 
-    From the recorded runs each channel gets a normal distribution of features of its readings. A
-    part of each channel's covariance is the mean covariance of all channels.
+    Each channel has a normal distribution of features of its readings, which is fitted to the
+    recorded runs. The covariance is a mixture of the channel's own and the mean of all channels'.
 
     Args:
         excitation: The motion and the recorded runs.
@@ -233,7 +235,11 @@ class ResponseMatcher:
 
     @one_blas_thread
     def _fit_distributions(self, features: np.ndarray) -> None:
-        """Compute each channel's distribution from its features (R, N, D)."""
+        """Fit the normal distribution of each channel to the channel's features.
+
+        Args:
+            features: (R, N, D) for each recorded run the D features of each channel.
+        """
         runs, _, size = features.shape
         self._means = features.mean(0)
         away = (features - self._means).transpose(1, 0, 2)  # (N, R, D)
@@ -244,21 +250,22 @@ class ResponseMatcher:
         covariances = (1.0 - share) * each + share * common + floor * np.eye(size)
         self._precisions = np.linalg.inv(covariances)
         self._logs = np.linalg.slogdet(covariances)[1]
-        self.alike = self._find_alike_channels()
+        self.alike = self._find_indistinguishable_pairs()
         """(N, N) True for pairs of channels that the motion does not tell apart, and on the
         diagonal."""
 
-    def _find_alike_channels(self) -> np.ndarray:
+    def _find_indistinguishable_pairs(self) -> np.ndarray:
         """Return a mask (N, N) of the pairs of channels that the motion does not tell apart.
 
-        A pair is alike if the swap of their mean responses costs less than `min_margin`.
+        These are the pairs whose mean responses could be swapped for a cost of less than
+        `ExcitationSettings.min_margin` nats. The diagonal is True.
         """
         costs = self._compute_costs(self._means)
         own = np.diagonal(costs)
         alike: np.ndarray = costs + costs.T - own[:, None] - own < self._settings.min_margin
         return alike
 
-    def find_alike_groups(self) -> list[tuple[str, ...]]:
+    def list_indistinguishable_groups(self) -> list[tuple[str, ...]]:
         """Return the groups of channels, by id, that the motion does not tell apart."""
         groups, left = [], set(range(len(self._channels)))
         while left:
@@ -270,10 +277,17 @@ class ResponseMatcher:
         return groups
 
     def _compute_features(self, runs: np.ndarray) -> np.ndarray:
-        """Return the features (..., N, D) of readings (..., T + 1, N).
+        """Return the features by which the channels are told apart.
 
-        They are the means, over short times, of each channel's readings and of their changes, on a
-        logarithmic scale. A mean over missing readings only is NaN.
+        They are the means, over short periods one after the other, of each channel's readings and
+        of their changes, on a logarithmic scale. A feature is NaN if all readings of its period are
+        missing.
+
+        Args:
+            runs: (..., T + 1, N) the readings in a run, or in several runs.
+
+        Returns:
+            (..., N, D) the D features of each channel.
         """
         parts = []
         for values, unit in zip(
@@ -289,10 +303,15 @@ class ResponseMatcher:
 
     @one_blas_thread
     def _compute_costs(self, features: np.ndarray) -> np.ndarray:
-        """Return the cost (slots, channels) of each slot's features (slots, D) as each channel.
+        """Return how badly each input slot's features fit each channel.
 
-        A cost is the negative log-likelihood in nats, less a constant. A missing feature counts as
-        the channel's mean.
+        Args:
+            features: (slots, D) the features of each slot; a missing one (NaN) counts as the
+                channel's mean.
+
+        Returns:
+            (slots, channels) the costs, which are negative log-likelihoods in nats, less a
+            constant.
         """
         away = features[None] - self._means[:, None]  # (N, slots, D)
         away = np.where(np.isnan(away), 0.0, away)
@@ -321,8 +340,8 @@ class ResponseMatcher:
         """Return the reason why an order of the channels is not certain, or "" if it is certain.
 
         Args:
-            costs: (slots, channels) the costs in nats.
-            slots: (N,) the input slot of each channel.
+            costs: (slots, channels) the cost in nats of each slot as each channel.
+            slots: (N,) the input slot of each channel in this order.
             has_readings: (N,) True for the slots that had readings.
         """
         missing = int((~has_readings).sum())
@@ -347,7 +366,9 @@ class ResponseMatcher:
 
 
 def _compute_typical_magnitude(values: np.ndarray) -> float:
-    """Return the median over channels of their mean magnitudes.
+    """Return the median over channels of the mean magnitude of each channel's values.
+
+    Channels that are always 0 do not count. If there is no other, the result is 1.
 
     Args:
         values: (R, T, N) readings or changes of N channels.
@@ -357,7 +378,7 @@ def _compute_typical_magnitude(values: np.ndarray) -> float:
 
 
 def _compute_mean_without_nan(values: np.ndarray) -> np.ndarray:
-    """Return the mean over the last axis but one, ignoring NaN; NaN if all values are NaN."""
+    """Return the mean over the second-to-last axis without NaN values; NaN if all are NaN."""
     if not np.isnan(values).any():
         mean: np.ndarray = values.mean(-2)
         return mean

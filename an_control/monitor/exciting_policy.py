@@ -28,12 +28,12 @@ STEP_TOLERANCE = 0.01
 
 
 class ExcitingPolicy(WrappingPolicy):
-    """A policy that finds the order of its channels by small motions of the actuators, then acts.
+    """A policy that first finds the order of its channels by small motions, then acts.
 
     It is meant for policies that need their channels in order.
 
     Args:
-        policy: The policy, behind its monitor.
+        policy: The policy that acts once the order is known, behind its monitor.
         excitation: The motion and its recorded effects.
         settings: The tuned numbers of the excitation.
 
@@ -96,7 +96,7 @@ class ExcitingPolicy(WrappingPolicy):
         return self._interruptions > self._settings.interruptions
 
     def _restart_motion(self) -> None:
-        """Start the motion from its beginning, and forget the readings of its last run."""
+        """Start the motion from its beginning, and remove the readings of its last run."""
         self._readings: list[np.ndarray] = []
         self._wanted = np.zeros(self._motion.shape[1], F32)
         self._sent = self._wanted
@@ -104,7 +104,8 @@ class ExcitingPolicy(WrappingPolicy):
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Return the action (A,) for one tick.
 
-        It is that of the exciting motion until the order is known, and then that of the policy.
+        Until the order of the channels is known it is the action of the exciting motion, or zero
+        if too many runs of the motion have failed to find the order. Then it is that of the policy.
 
         Args:
             values: (N,) the readings.
@@ -134,9 +135,9 @@ class ExcitingPolicy(WrappingPolicy):
         return self._wanted.copy()
 
     def _find_channel_order(self) -> None:
-        """Find the order of the channels by the readings of a whole motion.
+        """Find the order of the channels by the stored readings of a whole motion.
 
-        If the order is not certain, start the motion again.
+        If the order is certain, the policy starts with it; if not, the motion starts again.
         """
         found = self._matcher.match_channel_order(np.array(self._readings))
         self._problem = found.problem
@@ -149,14 +150,14 @@ class ExcitingPolicy(WrappingPolicy):
         self._restart_motion()
         self._readings.append(last)
 
-    def ignore_next_tick(self) -> None:
-        """Exclude the next tick, because the command that was sent is no action in [-1, 1].
+    def exclude_next_tick_from_evidence(self) -> None:
+        """Tell the policy that the last command corresponds to no action in [-1, 1].
 
-        While the motion is played, it starts again. Once the policy acts, its monitor does not use
-        the next tick as evidence of rewiring.
+        While the motion is played, it starts again from its beginning. Once the policy acts, its
+        monitor does not use the next tick as evidence of rewiring.
         """
         if self.order_known:
-            self.policy.ignore_next_tick()
+            self.policy.exclude_next_tick_from_evidence()
         else:
             self._sent = np.full_like(self._wanted, 2.0)
 

@@ -77,7 +77,12 @@ class Expectation(NamedTuple):
     """(N,) as `expected`, but for a binary channel the probability that it reads 1."""
 
     def is_computed_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Return whether this was computed from this very array of signals and an equal action."""
+        """Return whether this was computed from the same array object and an equal action.
+
+        Args:
+            signals: (N,) the array of signals, which is compared by identity.
+            action: (A,) the action, which is compared by value.
+        """
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
         )
@@ -181,8 +186,8 @@ class ForwardModel:
         probability = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
         return Prediction(first * self._usual_change, scale, probability)
 
-    def compute_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        """Return the readings to expect in the next tick.
+    def compute_expected_readings(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+        """Return the readings that the forward model expects in the next tick.
 
         Args:
             signals: (N,) the present readings by channel.
@@ -253,7 +258,7 @@ def replace_missing_by_zero(readings: np.ndarray) -> np.ndarray:
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
-def get_trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
+def get_training_ranges(model: Model) -> dict[str, tuple[float, float]]:
     """Return the minimum and maximum of each channel in training, by channel id.
 
     The result is empty if the model file does not record them.

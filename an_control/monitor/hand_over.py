@@ -19,7 +19,7 @@ from an_control.policy.interface import MonitorReport, Policy, WrappingPolicy
 
 
 class HandOverPolicy(WrappingPolicy):
-    """A policy with which a student acts first, until the monitor knows the channels' order.
+    """A policy that lets a student act until the monitor knows the order of the channels.
 
     Then the policy that needs its channels in order takes over for the rest of the episode.
 
@@ -79,10 +79,10 @@ class HandOverPolicy(WrappingPolicy):
         self.policy.previous_action = student_action
         return student_action
 
-    def ignore_next_tick(self) -> None:
+    def exclude_next_tick_from_evidence(self) -> None:
         """Exclude the next tick from the evidence by which the monitor detects rewiring."""
-        self.policy.ignore_next_tick()
-        self.student.ignore_next_tick()
+        self.policy.exclude_next_tick_from_evidence()
+        self.student.exclude_next_tick_from_evidence()
 
     @property
     def _policy_in_command(self) -> Policy:
@@ -101,7 +101,7 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions freed a robot at rest."""
+        """The number of times since the last reset that random actions began to free the robot."""
         return self.student.recovery_count + self.policy.recovery_count
 
     @property

@@ -65,15 +65,16 @@ class Imputation:
         """Do not compare the next tick with the last readings, because these are unreliable."""
         self.readings = None
 
-    def forget_estimates(self) -> None:
+    def forget_signals(self) -> None:
         """Forget the newest signals and estimates, because they follow from wrong readings."""
         self.signals = None
 
     def count_tick_and_check_needs_partial_search(self, missing: np.ndarray) -> bool:
-        """Count a tick with missing slots; return whether only `PartialSearch` can handle it.
+        """Count consecutive ticks with missing slots; return if this one needs `PartialSearch`.
 
-        This is so if slots have been missing for too long for predictions, or if there are no
-        earlier readings to compare with. A tick without missing slots restarts the count.
+        `PartialSearch` is the search for an assignment from the present slots alone. It is needed
+        if slots have been missing for too many ticks to be predicted, or if there are no earlier
+        readings to compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -101,7 +102,7 @@ class Imputation:
         """
         if self.signals is None:
             return None
-        expectation = self._forward.compute_expectation(self.signals, action)
+        expectation = self._forward.compute_expected_readings(self.signals, action)
         prediction, before, signals = (
             expectation.prediction,
             self.signals,
@@ -109,7 +110,7 @@ class Imputation:
         )
 
         def compute_low_excess_quantile() -> float:
-            """Return a low quantile of the present channels' excess nats, see `Continuation`."""
+            """Return a low quantile, over channels with readings, of the nats above usual costs."""
             above = self._costs.compute_costs_above_usual(signals - before, signals, prediction)
             above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
             place = int(self._settings.explained * len(above))
@@ -119,16 +120,18 @@ class Imputation:
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
         return Continuation(costs, compute_low_excess_quantile, expectation)
 
-    def record_signal_move(self) -> None:
-        """Clear the stored ticks, because signals moved between input slots before this tick.
+    def drop_ticks_before_move(self) -> None:
+        """Remove the stored ticks, because signals moved between input slots before this tick.
 
-        `reestimate_missing` repeats the estimates only for ticks after the move.
+        So `reestimate_missing_signals` repeats the estimates only for ticks after the move.
         """
         self._before = self.signals
         self._since.clear()
 
-    def reestimate_missing(self, assignment: Assignment) -> None:
+    def reestimate_missing_signals(self, assignment: Assignment) -> None:
         """Estimate the missing signals of the stored ticks again, under another assignment.
+
+        If too many ticks have passed to store them all, the estimates stay as they are.
 
         Args:
             assignment: Which input slot feeds which channel, as found since the signals moved.
@@ -137,9 +140,9 @@ class Imputation:
             return
         self.signals = self._before
         for readings, action in self._since:
-            self._store_estimates(readings[assignment.slots], action)
+            self._store_signals_with_estimates(readings[assignment.slots], action)
 
-    def impute_tick_of_partial_search(
+    def store_and_impute_incomplete_tick(
         self,
         readings: np.ndarray,
         action: np.ndarray,
@@ -147,7 +150,10 @@ class Imputation:
         *,
         readings_explained: bool,
     ) -> np.ndarray:
-        """Store a tick in which slots stay missing, and return the policy's input (N,).
+        """Store a tick with missing slots, with estimated signals; return the policy's input (N,).
+
+        If too many slots are missing, or the forward model cannot impute, the signals count as
+        unknown instead.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -165,15 +171,16 @@ class Imputation:
         if not self._since and self._before is None:
             self._before = self.signals
         self._since.append((readings, action))
-        self._store_estimates(signals, action)
+        self._store_signals_with_estimates(signals, action)
         return (
             self._insert_estimates(policy_input, assignment) if readings_explained else policy_input
         )
 
-    def _store_estimates(self, signals: np.ndarray, action: np.ndarray) -> None:
+    def _store_signals_with_estimates(self, signals: np.ndarray, action: np.ndarray) -> None:
         """Store the signals of a tick, with estimates in place of the missing ones.
 
-        Without signals of an earlier tick the estimates are the typical values from training.
+        If the signals of the tick before are unknown, the estimates are the typical values from
+        training.
 
         Args:
             signals: (N,) the readings by channel, NaN where missing.
@@ -188,13 +195,17 @@ class Imputation:
     def store_tick_without_evidence(
         self, readings: np.ndarray, assignment: Assignment
     ) -> np.ndarray:
-        """Store a tick that is not evidence of rewiring, and return the policy's input (N,).
+        """Store a tick whose readings do not follow from the last action.
 
-        Missing readings keep their last values in the store; for the policy they are NaN.
+        Such a tick is not evidence of rewiring. Missing readings keep their last values in the
+        store; for the policy they are NaN.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             assignment: Which input slot feeds which channel.
+
+        Returns:
+            (N,) the readings that the policy gets.
         """
         assert self.readings is not None and self.signals is not None
         signals = readings[assignment.slots]
@@ -220,11 +231,14 @@ class Imputation:
     def store_expected_signals(
         self, expected_signals: np.ndarray, assignment: Assignment
     ) -> np.ndarray:
-        """Store expected signals in place of a repeated message; return the policy's input (N,).
+        """Store the expected signals of a tick whose message only repeats the last one.
 
         Args:
             expected_signals: (N,) the expected signals by channel.
             assignment: Which input slot feeds which channel.
+
+        Returns:
+            (N,) the policy's input, which consists of the expected signals too.
         """
         self.signals, self.readings = expected_signals, assignment.arrange_by_slot(expected_signals)
         return self.readings[assignment.outputs]
@@ -263,10 +277,10 @@ class Imputation:
         return policy_input
 
     def store_unfiltered_readings(self, readings: np.ndarray) -> None:
-        """Store readings before the noise filter, with which the next tick will be compared.
+        """Store a tick's readings without the noise filter, to compare the next tick with them.
 
         Filtered readings follow the assignment, so a comparison with them would always confirm the
-        assignment, even a wrong one. If a reading is missing, the stored readings stay.
+        assignment, even a wrong one. If a reading is missing, nothing is stored.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -282,7 +296,7 @@ class Imputation:
         policy_input: np.ndarray,
         assignment: Assignment,
     ) -> np.ndarray:
-        """Estimate the missing signals, store them as if read, and return the policy's input (N,).
+        """Store a tick with estimates as if they were read; return the policy's input (N,).
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

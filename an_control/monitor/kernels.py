@@ -38,10 +38,11 @@ def add_costs(
 
     Args:
         costs: (slots, channels) float64 the costs so far; changed in place.
-        observed: (T, slots) the readings or their changes, NaN where missing.
+        observed: (T, slots) either the readings or their changes from tick to tick, whichever
+            `expected` predicts; NaN where missing.
         expected: (T, channels) the expected values of `observed`.
         scale: (T, channels) the scale of the error, before `noise_variance` is added.
-        readings: (T, slots) the readings.
+        readings: (T, slots) the readings, by which binary channels are judged.
         probability: (T, channels) the probability that a binary channel reads 1.
         binary: (channels,) True for channels that read 0 or 1.
         usual: (channels,) the cost of a missing slot.

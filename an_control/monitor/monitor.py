@@ -124,8 +124,8 @@ class IdentityMonitor:
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
-        self._detector.reset_to_excess(0.0)
-        self._budget.start_tick(model_fits=not self._passes)
+        self._detector.restart_with_excess(0.0)
+        self._budget.reset_for_tick(model_fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
@@ -162,19 +162,19 @@ class IdentityMonitor:
             (N,) the signal for each channel id, NaN if it is missing and not imputed. If the
             readings are delayed, the predicted present signals.
         """
-        self.delay.compare_with_another_delay()
+        self.delay.update_delay_by_comparison()
         action = self.delay.store_and_get_delayed_action(action)
         tick = MonitorTick(
-            readings, self._sensors.remove_stuck_readings(readings), action, evidence
+            readings, self._sensors.replace_stuck_readings_by_nan(readings), action, evidence
         )
         self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings)
-        assignment = self.assignment.for_next_tick()
+        assignment = self.assignment.without_last_tick_events()
         if (self.fit.model_fits_robot is False) is not self._passes:
             assignment = self._toggle_pass_through(assignment)
         if self._passes:
             estimate = self._pass_readings_unchanged
         else:
-            self._search.continue_postponed_search(assignment)
+            self._search.continue_postponed_work(assignment)
             if self._imputation.count_tick_and_check_needs_partial_search(np.isnan(tick.readings)):
                 estimate = self._process_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
@@ -184,7 +184,7 @@ class IdentityMonitor:
             else:
                 estimate = self._process_complete_tick
         self.assignment, signals = estimate(tick, assignment)
-        self._budget.start_tick(model_fits=not self._passes)
+        self._budget.reset_for_tick(model_fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
         return self._predict_present_signals(signals) if late else signals
 
@@ -197,17 +197,17 @@ class IdentityMonitor:
         Args:
             action: (A,) the last action.
         """
-        self._search.continue_postponed_search(self.assignment)
-        self.delay.compare_with_another_delay()
+        self._search.continue_postponed_work(self.assignment)
+        self.delay.update_delay_by_comparison()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
-            action = self.delay.get_action_behind_next_readings(action)
-            self._ahead = self._get_expectation(imputation.signals, action)
+            action = self.delay.get_action_that_next_readings_follow(action)
+            self._ahead = self._get_expected_readings(imputation.signals, action)
 
     def _process_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick in which no slots are missing, or only briefly.
+        """Process a tick in which no slots are missing, or only for a few ticks so far.
 
         Args:
             tick: The readings and the action before them.
@@ -218,13 +218,13 @@ class IdentityMonitor:
         """
         imputation, readings, before = self._imputation, tick.readings, assignment.slots
         self._partial.suspend()
-        assignment = self._revert_if_noise_begins(assignment, readings)
+        assignment = self._revert_assignment_if_noise_begins(assignment, readings)
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
             assignment = self._search.start_verification(assignment)
-            self._detector.reset_to_excess(self._settings.detector.unknown)
+            self._detector.restart_with_excess(self._settings.detector.unknown)
         else:
-            expectation = self._get_expectation(imputation.signals, tick.action)
+            expectation = self._get_expected_readings(imputation.signals, tick.action)
             likeliest = expectation.likeliest
             if self._has_new_stuck_sensor(
                 assignment, readings, imputation.readings, expectation.prediction
@@ -298,7 +298,7 @@ class IdentityMonitor:
             surprising=detector.is_excess_high,
         )
         if search.phase is Phase.SEEK and found is not assignment:
-            detector.reset_to_excess(0.0)
+            detector.restart_with_excess(0.0)
         return self._mark_assignment_known_if_sure(found)
 
     def _mark_assignment_known_if_sure(self, assignment: Assignment) -> Assignment:
@@ -306,7 +306,7 @@ class IdentityMonitor:
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.compute_min_swap_cost(assignment) > settings.sure
-        if sure and search.is_supported_by_evidence(assignment, self._known):
+        if sure and search.does_evidence_support_change(assignment, self._known):
             detector.surprise = 0.0
             search.confirm_initial_assignment()
             self.fit.restart_mean_excess()
@@ -331,7 +331,7 @@ class IdentityMonitor:
         readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.update_estimate_and_check_onset(readings)
-            self._pass_noise_to_costs()
+            self._update_noise_in_costs()
         if tick.evidence:
             if partial.explained:
                 continuation = imputation.compare_with_previous_tick(
@@ -339,21 +339,21 @@ class IdentityMonitor:
                 )
             assignment = partial.update_assignment(readings, tick.action, assignment, continuation)
         else:
-            partial.skip_tick()
+            partial.exclude_tick()
         assignment = self._mark_assignment_lost(assignment)
         if assignment.detected:
-            imputation.record_signal_move()
+            imputation.drop_ticks_before_move()
             self.noise.discard_recorded_readings()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
-            imputation.reestimate_missing(assignment)
+            imputation.reestimate_missing_signals(assignment)
         elif continuation is not None:
             self.delay.store_tick_for_comparison(continuation.expectation, readings[slots])
             if self.noise.sd:
                 signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
-        given = imputation.impute_tick_of_partial_search(
+        given = imputation.store_and_impute_incomplete_tick(
             readings, tick.action, assignment, readings_explained=partial.explained
         )
         return assignment, given
@@ -361,7 +361,9 @@ class IdentityMonitor:
     def _process_tick_without_evidence(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick that is not evidence of rewiring.
+        """Process a tick whose readings do not follow from the last action.
+
+        Such a tick is not evidence of rewiring.
 
         Args:
             tick: The readings and the action before them.
@@ -400,7 +402,7 @@ class IdentityMonitor:
         """
         self._partial.suspend()
         assert self._imputation.signals is not None
-        likeliest = self._get_expectation(self._imputation.signals, tick.action).likeliest
+        likeliest = self._get_expected_readings(self._imputation.signals, tick.action).likeliest
         return assignment, self._imputation.store_expected_signals(likeliest, assignment)
 
     def _pass_readings_unchanged(
@@ -419,10 +421,10 @@ class IdentityMonitor:
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.update_estimate_and_check_onset(readings)
-            self._pass_noise_to_costs()
+            self._update_noise_in_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
-            prediction = self._get_expectation(signals, tick.action).prediction
+            prediction = self._get_expected_readings(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.compute_costs_above_usual(reads - signals, reads, prediction)
             self.fit.update_fit_from_excess(
@@ -445,7 +447,7 @@ class IdentityMonitor:
             assignment: Which input slot feeds which channel, as estimated so far.
         """
         self._passes = not self._passes
-        self._detector.reset_to_excess(self.fit.excess)
+        self._detector.restart_with_excess(self.fit.excess)
         if self._passes:
             assignment = assignment._replace(slots=self._known)
         self._partial.suspend()
@@ -454,9 +456,9 @@ class IdentityMonitor:
     def _mark_assignment_lost(self, assignment: Assignment) -> Assignment:
         """End the verification of the assignment, and return it marked as lost.
 
-        Lost means that it is not known to be right. If a detected move was still being verified,
-        the policy's inputs are those from before the move. `AssignmentSearch` starts again at the
-        next complete tick.
+        Lost means that it is not known to be right. If a detected move was still being verified and
+        the model was validated, the policy gets its inputs from the same slots as before the move.
+        `AssignmentSearch` starts again at the next complete tick.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -465,13 +467,16 @@ class IdentityMonitor:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
         self._search.suspend()
         self._imputation.skip_next_comparison()
-        return assignment.with_lost_mark()
+        return assignment.copy_marked_as_lost()
 
-    def _revert_if_noise_begins(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
+    def _revert_assignment_if_noise_begins(
+        self, assignment: Assignment, readings: np.ndarray
+    ) -> Assignment:
         """Update the estimate of the sensor noise; return the assignment to use from now on.
 
-        If noise has just set in, this is the last settled assignment, because a rewiring that was
-        detected after it may have been only the noise. Otherwise it is the given assignment.
+        If noise has just set in, this is the last settled assignment (the last one that stayed for
+        long enough to count as right), marked as lost, because what was detected as a rewiring
+        since then may have been only the noise. Otherwise it is the given assignment.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -485,11 +490,11 @@ class IdentityMonitor:
             readings
         ):
             assignment = self._mark_assignment_lost(assignment.with_slots(self._settled.slots))
-        self._pass_noise_to_costs()
+        self._update_noise_in_costs()
         return assignment
 
-    def _pass_noise_to_costs(self) -> None:
-        """Use the estimated sensor noise in the computation of all further costs."""
+    def _update_noise_in_costs(self) -> None:
+        """Use the estimated sensor noise in the computation of all costs from now on."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
@@ -504,15 +509,18 @@ class IdentityMonitor:
             expectation.likeliest, expectation.prediction.scale[0], signals
         )
 
-    def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        """Return the expected readings after these signals (N,) and this action (A,).
+    def _get_expected_readings(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+        """Return the readings that are expected in the tick after the given signals and action.
 
-        If `prepare_next_tick` has computed the expected readings already, they are not computed
-        again.
+        If `prepare_next_tick` has computed them already, they are not computed again.
+
+        Args:
+            signals: (N,) the signals by channel.
+            action: (A,) the action that follows them.
         """
         if self._ahead is not None and self._ahead.is_computed_from(signals, action):
             return self._ahead
-        return self._forward.compute_expectation(signals, action)
+        return self._forward.compute_expected_readings(signals, action)
 
     def _predict_present_signals(self, delayed: np.ndarray) -> np.ndarray:
         """Return the predicted present signals (N,) for the policy, from delayed ones.
@@ -537,9 +545,10 @@ class IdentityMonitor:
     ) -> bool:
         """Return whether a sensor is newly found to be stuck.
 
-        A sensor is stuck if its reading stays while its channel should change. Its channel is the
-        one that its slot feeds in the last settled assignment. The present assignment is used
-        instead if it explains the changing readings much better.
+        A sensor is stuck if its reading stays the same while its channel should change. Its channel
+        is the one that its slot feeds in the last settled assignment (the last one that stayed for
+        long enough to count as right), or in the present assignment if that explains the changing
+        readings much better.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -550,9 +559,11 @@ class IdentityMonitor:
         judged = self._settled
         if not self._sensors.has_repeated_reading(judged.slots[self._should_move]):
             return False
-        excess = self._compute_slot_excess(judged.slots, readings, previous_readings, prediction)
+        excess = self._compute_excess_costs_by_slot(
+            judged.slots, readings, previous_readings, prediction
+        )
         if assignment.slots is not judged.slots and not assignment.lost:
-            present = self._compute_slot_excess(
+            present = self._compute_excess_costs_by_slot(
                 assignment.slots, readings, previous_readings, prediction
             )
             moving = self._sensors.mask_of_changed_readings
@@ -565,7 +576,7 @@ class IdentityMonitor:
             excess, judged.slots[self._may_stand_still]
         )
 
-    def _compute_slot_excess(
+    def _compute_excess_costs_by_slot(
         self,
         slots: np.ndarray,
         readings: np.ndarray,
@@ -592,17 +603,18 @@ class IdentityMonitor:
     def _exclude_stuck_slots(
         self, assignment: Assignment, readings: np.ndarray
     ) -> tuple[Assignment, np.ndarray]:
-        """Return the assignment by which the stuck slots were judged, and the policy's input (N,).
+        """Return the assignment to use now that sensors are stuck, and the policy's input (N,).
 
-        The policy's input is NaN for stuck slots. The given assignment is not used, because a
-        rewiring that was detected recently may have been only the effect of the stuck sensors.
+        The assignment has the slots with which the sensors were found to be stuck, and is marked as
+        lost. The present slots are not used, because a rewiring that was detected recently may have
+        been only the effect of the stuck sensors. The policy's input is NaN for stuck slots.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
             readings: (N,) by input slot.
         """
         assignment = self._mark_assignment_lost(assignment.with_slots(self._judged.slots))
-        self._imputation.forget_estimates()
+        self._imputation.forget_signals()
         self._partial.start_with_known_assignment()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
         return assignment, left[assignment.outputs]
@@ -657,7 +669,7 @@ class IdentityMonitor:
         settled = assignment.pinned or self._stable_ticks >= settings.settled_ticks
         if settled and not self._search.is_verifying_move:
             return self._all
-        return self._search.find_sure_channels(assignment, settings.sure)
+        return self._search.compute_sure_channel_mask(assignment, settings.sure)
 
     @property
     def detected_move_count(self) -> int:

@@ -86,7 +86,7 @@ class MonitoredPolicy(WrappingPolicy):
         self.reset()
         self.monitor.start_with_assumed_slots(slots)
 
-    def ignore_next_tick(self) -> None:
+    def exclude_next_tick_from_evidence(self) -> None:
         """Exclude the next tick from the evidence by which the monitor detects rewiring.
 
         Call it if the command that was sent corresponds to no action in [-1, 1].
@@ -111,9 +111,9 @@ class MonitoredPolicy(WrappingPolicy):
         assignment, self._evidence = self.monitor.assignment, True
         if self.setting == "match":
             if self._state is not None:
-                self._move_neuron_state(self._state, before, assignment)
+                self._move_neuron_states(self._state, before, assignment)
                 self._since.append((readings, self._action))
-                self._raise_attention_evidence(self._state, assignment)
+                self._increase_attention_evidence(self._state, assignment)
             values, ids = self._select_policy_readings(signals, values)
         else:
             self._reset_moved_states(before.slots, assignment.slots)
@@ -135,7 +135,7 @@ class MonitoredPolicy(WrappingPolicy):
             ValueError: An id occurs twice.
         """
         if ids is not self._ids:
-            self._update_id_mapping(check_unique_ids(ids))
+            self._map_ids_to_slots(check_unique_ids(ids))
         own = values if self._nominal else values[self._from]
         if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
@@ -145,7 +145,7 @@ class MonitoredPolicy(WrappingPolicy):
         readings[self._to] = own
         return readings
 
-    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
+    def _map_ids_to_slots(self, ids: tuple[str, ...]) -> None:
         """Map the given channel ids to input slots, for all ticks until other ids are given.
 
         Args:
@@ -182,10 +182,10 @@ class MonitoredPolicy(WrappingPolicy):
             given = np.concatenate([given, values[self._unknown].astype(np.float32)])
         return given, ids
 
-    def _move_neuron_state(
+    def _move_neuron_states(
         self, state: ChannelState, previous: Assignment, assignment: Assignment
     ) -> None:
-        """Give each channel's neuron the state that belongs to its signal.
+        """Rename or recompute neuron states, so that each channel has the state of its signal.
 
         If only ids have changed, the states are renamed. If a channel gets another slot's signal
         than before, its state is recomputed from the one before the move, with the readings of the
@@ -205,13 +205,15 @@ class MonitoredPolicy(WrappingPolicy):
             self._saved = state.save_state()
             self._since.clear()
         elif assignment.outputs is not outputs:
-            self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
+            self._recompute_corrected_states(
+                state, np.flatnonzero(assignment.outputs != outputs), assignment
+            )
 
-    def _raise_attention_evidence(self, state: ChannelState, assignment: Assignment) -> None:
-        """Raise the attention's evidence about the channels that the monitor has identified.
+    def _increase_attention_evidence(self, state: ChannelState, assignment: Assignment) -> None:
+        """Increase the attention's evidence for the channels that the monitor has identified.
 
         The attention holds evidence, in nats, about which channel's signal each neuron gets. For
-        the identified channels it is raised to at least a fixed value.
+        the identified channels it is increased to a fixed value, unless it is higher already.
 
         Args:
             state: The states of the policy's neurons, by channel id.
@@ -224,12 +226,15 @@ class MonitoredPolicy(WrappingPolicy):
         if not known.all():
             ids, channels = tuple(compress(ids, known.tolist())), channels[known]
         if len(ids):
-            state.identify_channels(ids, channels, self._settings.identified)
+            state.increase_identity_evidence(ids, channels, self._settings.identified)
 
-    def _recompute_states(
+    def _recompute_corrected_states(
         self, state: ChannelState, corrected_channels: np.ndarray, assignment: Assignment
     ) -> None:
-        """Recompute the states of some channels' neurons from their right input slots.
+        """Recompute the states of some channels' neurons from the readings of the right slots.
+
+        The computation starts with the states from before the move, and repeats the ticks since
+        then.
 
         Args:
             state: The states of the policy's neurons, by channel id.

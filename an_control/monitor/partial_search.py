@@ -27,8 +27,8 @@ class PartialSearch:
 
     Args:
         forward: The forward model, which classifies N slots.
-        assign: A function that returns the assignment with the lowest total cost, see
-            `kernels.solve_assignment`.
+        solve_assignment: A function that takes costs (slots, channels) and returns the assignment
+            with the lowest total cost, see `kernels.solve_assignment`.
         settings: The tuned numbers of the monitor.
         ordered: Whether the policy needs each signal under its own id, so that a wrong assignment
             is worse than none.
@@ -37,13 +37,17 @@ class PartialSearch:
     def __init__(
         self,
         forward: ForwardModel,
-        assign: Callable[[np.ndarray], np.ndarray],
+        solve_assignment: Callable[[np.ndarray], np.ndarray],
         settings: MonitorSettings,
         *,
         ordered: bool = False,
     ) -> None:
         self._wired_prior = settings.partial_search.wired_prior if ordered else 0.0
-        self._forward, self._assign, self._settings = forward, assign, settings.partial_search
+        self._forward, self._assign, self._settings = (
+            forward,
+            solve_assignment,
+            settings.partial_search,
+        )
         self._prior = settings.search.nominal_prior
         self._review_ticks = settings.search.review_ticks
         self._max_cost = settings.evidence.max_identity_cost
@@ -77,7 +81,7 @@ class PartialSearch:
         self._restart_search()
         self._known = True
 
-    def skip_tick(self) -> None:
+    def exclude_tick(self) -> None:
         """Exclude a tick that is not evidence of rewiring.
 
         The next tick is not compared with it either.
@@ -114,7 +118,7 @@ class PartialSearch:
         assignment: Assignment,
         continuation: Continuation | None,
     ) -> Assignment:
-        """Return which input slot feeds which channel, after a tick without some slots' readings.
+        """Return which input slot feeds which channel, after a tick with missing readings.
 
         An assignment that was known before readings were missing is kept until the readings show
         that a signal has moved to another slot.
@@ -123,7 +127,8 @@ class PartialSearch:
             readings: (N,) by input slot, NaN where missing.
             action: (A,) the action that was sent before these readings.
             assignment: The present assignment.
-            continuation: How well the readings continue those of the tick before; None if unknown.
+            continuation: The comparison of the readings with those expected from the tick before;
+                None if nothing was expected.
         """
         last, self._last = self._last, readings
         if last is None:
@@ -135,7 +140,7 @@ class PartialSearch:
         present, change = ~np.isnan(readings), readings - last
         if continuation is not None:
             continuation = continuation._replace(
-                costs=_subtract_slot_minimum(continuation.costs, present, self._max_cost)
+                costs=_subtract_minimum_of_each_slot(continuation.costs, present, self._max_cost)
             )
         if self._detect_move(change, assignment, continuation):
             self._return_costs = self._settings.back * np.isnan(last)[assignment.slots]
@@ -163,13 +168,14 @@ class PartialSearch:
 
         Without a `continuation`, this is so if the readings of most slots jump. With one, two
         conditions must hold. First, another assignment continues the previous readings better.
-        Second, the readings of most slots jump, or they are surprising although the present
-        assignment was sure.
+        Second, the readings of most slots jump, or they are not as expected although the present
+        assignment was sure to be right.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.
             assignment: The present assignment (which input slot feeds which channel).
-            continuation: How well the readings continue those of the tick before; None if unknown.
+            continuation: The comparison of the readings with those expected from the tick before;
+                None if nothing was expected.
         """
         if continuation is None:
             return self._have_most_slots_jumped(change)
@@ -201,7 +207,8 @@ class PartialSearch:
 
         Args:
             assignment: The assignment before the move.
-            continuation: How well the readings continue those of the tick before; None if unknown.
+            continuation: The comparison of the readings with those expected from the tick before;
+                None if nothing was expected.
             has_reading: (N,) True for input slots with a reading.
         """
         self._clear_records()
@@ -226,7 +233,7 @@ class PartialSearch:
         """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.compute_identity_costs(reads, changes, actions)
-        costs = _subtract_slot_minimum(costs, has_reading, self._max_cost)
+        costs = _subtract_minimum_of_each_slot(costs, has_reading, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
     def _choose_assignment(self, assignment: Assignment, has_reading: np.ndarray) -> Assignment:
@@ -263,7 +270,7 @@ class PartialSearch:
     def _find_better_assignment(
         self, costs: np.ndarray, slots: np.ndarray, min_gain: float
     ) -> np.ndarray | None:
-        """Return the assignment of least cost, or None if it costs too little less.
+        """Return the assignment of least cost, or None if it is no more than `min_gain` better.
 
         Args:
             costs: (slots, channels) the costs in nats.
@@ -282,8 +289,9 @@ class PartialSearch:
     def _sum_costs_of_all_evidence(self, has_reading: np.ndarray) -> np.ndarray:
         """Return the cost (slots, channels) of each input slot as each channel, in nats.
 
-        It sums three kinds of evidence: the identity classifier's costs, the costs known at the
-        search's start, and those of channels that were missing before the last move.
+        It is the sum of three costs: those of the identity classifier, those that were known when
+        the search started, and those against the return of channels that were missing before the
+        last move.
 
         Args:
             has_reading: (N,) True for input slots with a reading.
@@ -324,7 +332,7 @@ class PartialSearch:
         return float(least[has_reading].mean()) if has_reading.any() else 0.0
 
 
-def _subtract_slot_minimum(
+def _subtract_minimum_of_each_slot(
     costs: np.ndarray, has_reading: np.ndarray, max_cost: float
 ) -> np.ndarray:
     """Return costs (slots, channels) from which each input slot's lowest cost is subtracted.

@@ -22,7 +22,7 @@ from an_control.policy.task import MAX_RECOVERY
 def resolve_recovery_threshold(model: Model, requested: float | None) -> float:
     """Return the mean change of the readings below which a robot counts as standing still.
 
-    See `RecoveringPolicy` for how the mean is computed. 0 stands for no recovery.
+    See `RecoveringPolicy` for how the mean is computed. If the result is 0, there is no recovery.
 
     Args:
         model: The model, whose file has a default threshold.
@@ -31,12 +31,12 @@ def resolve_recovery_threshold(model: Model, requested: float | None) -> float:
     Raises:
         ValueError: The value is out of range, or the policy is for image patches.
     """
-    least_change = model.task.recovery if requested is None else requested
-    if not 0.0 <= least_change <= MAX_RECOVERY:
-        raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_RECOVERY:g}")
-    if least_change and isinstance(model.sizes, VisionSizes):
+    stillness_threshold = model.task.recovery if requested is None else requested
+    if not 0.0 <= stillness_threshold <= MAX_RECOVERY:
+        raise ValueError(f"recovery: {stillness_threshold:g} is not between 0 and {MAX_RECOVERY:g}")
+    if stillness_threshold and isinstance(model.sizes, VisionSizes):
         raise ValueError("recovery: not for a policy of image patches; allowed is 0")
-    return least_change
+    return stillness_threshold
 
 
 class RecoveringPolicy(WrappingPolicy):
@@ -48,7 +48,8 @@ class RecoveringPolicy(WrappingPolicy):
 
     Args:
         policy: The inner policy for scalar channels, which acts while the robot moves.
-        least_change: The threshold.
+        stillness_threshold: The mean change of the readings below which the robot counts as
+            standing still.
         settings: The tuned numbers of the recovery.
     """
 
@@ -60,14 +61,14 @@ class RecoveringPolicy(WrappingPolicy):
     the robot; 0 if there was none."""
 
     def __init__(
-        self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
+        self, policy: Policy, stillness_threshold: float, settings: RecoverySettings = RECOVERY
     ) -> None:
         # Imported here, as importing numba takes a second.
         from an_control.monitor.kernels import compute_mean_change_and_store
 
         super().__init__(policy)
         self._least, self._settings, self._compute_mean_change_and_store = (
-            least_change,
+            stillness_threshold,
             settings,
             compute_mean_change_and_store,
         )
@@ -146,7 +147,7 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions freed a robot at rest."""
+        """The number of times since the last reset that random actions began to free the robot."""
         return self._recoveries
 
     @property

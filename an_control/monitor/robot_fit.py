@@ -27,15 +27,24 @@ class RobotFit:
         limits: Bounds from the model's validation; None: every robot counts as fitting, and the
             monitor uses every assignment that explains the readings better by
             `FitSettings.min_gain` nats.
-        count: The number of input slots.
-        still: Values at which a reading may rest, such as those of contacts and constants.
+        slot_count: The number of input slots.
+        resting_values: Values at which a reading may rest, such as those of contacts and constants.
         settings: The tuned numbers of the fit.
     """
 
     def __init__(
-        self, limits: FitLimits | None, count: int, still: np.ndarray, settings: FitSettings
+        self,
+        limits: FitLimits | None,
+        slot_count: int,
+        resting_values: np.ndarray,
+        settings: FitSettings,
     ) -> None:
-        self.limits, self._count, self._still, self._settings = limits, count, still, settings
+        self.limits, self._count, self._still, self._settings = (
+            limits,
+            slot_count,
+            resting_values,
+            settings,
+        )
         self.reset()
 
     def reset(self) -> None:
@@ -140,7 +149,7 @@ class RobotFit:
         self._repeats *= self._settings.fade
         self._left = self._settings.ticks
 
-    def explains_move(self, current: Candidate, alternative: Candidate) -> bool:
+    def does_move_explain_readings(self, current: Candidate, alternative: Candidate) -> bool:
         """Return whether a move of signals explains the readings of the channels that it concerns.
 
         Args:

@@ -46,18 +46,18 @@ class ChangeDetector:
 
     Args:
         costs: The calculator of costs, which compares predictions with readings.
-        count: The number N of channels.
+        channel_count: The number N of channels.
         settings: The tuned numbers of the detector.
     """
 
-    def __init__(self, costs: Costs, count: int, settings: DetectorSettings) -> None:
-        self._costs, self._settings, self._all = costs, settings, np.arange(count)
-        self.max_surprise = settings.max_surprise + settings.max_surprise_channel * count
-        self._surprising = settings.surprising_channel * count
-        self._max_consistent = settings.consistent + settings.consistent_channel * count
-        self.reset_to_excess(0.0)
+    def __init__(self, costs: Costs, channel_count: int, settings: DetectorSettings) -> None:
+        self._costs, self._settings, self._all = costs, settings, np.arange(channel_count)
+        self.max_surprise = settings.max_surprise + settings.max_surprise_channel * channel_count
+        self._surprising = settings.surprising_channel * channel_count
+        self._max_consistent = settings.consistent + settings.consistent_channel * channel_count
+        self.restart_with_excess(0.0)
 
-    def reset_to_excess(self, excess_nll: float) -> None:
+    def restart_with_excess(self, excess_nll: float) -> None:
         """Restart the two measures of how well the assignment explains the readings.
 
         `surprise` is set to the given value. `consistent`, the number of consecutive ticks in which
@@ -85,7 +85,7 @@ class ChangeDetector:
         *,
         assignment_is_new: bool,
     ) -> Move | None:
-        """Return the move that was detected before this tick, or None if none was.
+        """Return the move of signals that happened before this tick, or None if none is detected.
 
         Without a move, `surprise` and `consistent` are updated.
 
@@ -116,7 +116,7 @@ class ChangeDetector:
         min_gain: float,
         prediction: Prediction,
     ) -> Move | None:
-        """Return the move to the assignment of least cost, or None if it costs too little less.
+        """Return the move to the assignment of least cost, or None if it gains too little.
 
         Args:
             costs: (slots, channels) the costs of the tick in nats.
@@ -204,8 +204,8 @@ class AssignmentSearch:
 
     def suspend(self) -> None:
         """Remove the evidence and stop verifying, until `start_verification` is called."""
-        self._evidence.restart_with_move_costs(np.zeros((len(self._all), len(self._all))))
-        self._newest.restart_with_move_costs(np.zeros((len(self._all), len(self._all))))
+        self._evidence.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
+        self._newest.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
@@ -224,7 +224,7 @@ class AssignmentSearch:
     def start_verification(self, assignment: Assignment) -> Assignment:
         """Start to verify an assignment by the next ticks; return the best assignment so far.
 
-        What was recorded of earlier ticks is removed. Until enough new ticks are recorded, a prior
+        The records of earlier ticks are removed. Until enough new ticks are recorded, a prior
         favours the given assignment.
 
         Args:
@@ -253,7 +253,7 @@ class AssignmentSearch:
     def _restart_verification(
         self,
         assignment: Assignment,
-        move_costs: np.ndarray,
+        initial_costs: np.ndarray,
         other_slots: np.ndarray,
         usual_costs: np.ndarray | None = None,
     ) -> Assignment:
@@ -261,13 +261,13 @@ class AssignmentSearch:
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            move_costs: (slots, channels) the costs of this tick in nats. Alternatively a prior:
-                costs, not from readings, that favour some assignment.
+            initial_costs: (slots, channels) the costs of this tick's readings in nats, or a prior
+                that does not come from readings and favours some assignment.
             other_slots: (N,) the input slot of each channel in the other assignment.
             usual_costs: (channels,) the usual costs in such a tick; None for a prior.
         """
-        self._evidence.restart_with_move_costs(move_costs, usual_costs)
-        self._newest.restart_with_move_costs(np.zeros_like(move_costs))
+        self._evidence.restart_with_initial_costs(initial_costs, usual_costs)
+        self._newest.restart_with_initial_costs(np.zeros_like(initial_costs))
         self._surprising = False
         self._age, self._counted = 0, assignment.lost
         self._tried: dict[bytes, int] = {}
@@ -313,7 +313,7 @@ class AssignmentSearch:
         return self._verify_assignment(assignment)
 
     def _choose_phase(self, unexplained: bool) -> Phase:
-        """Return the phase for this tick.
+        """Return the phase of the search in this tick.
 
         Args:
             unexplained: Whether the present assignment does not explain the recent readings.
@@ -357,7 +357,7 @@ class AssignmentSearch:
             assignment: The present assignment, which is being verified.
         """
         evidence = self._evidence
-        identity = evidence.run_identity_classifier()
+        identity = evidence.compute_and_store_identity_costs()
         found = [evidence.evaluate_assignment(assignment.previous)]
         for candidate in self._iterate_candidates_after_move(assignment, identity):
             found.append(candidate)
@@ -388,7 +388,7 @@ class AssignmentSearch:
             )
         elif self._age % 3 == 0:
             yield from self._iterate_refined_candidates(
-                evidence, self._assign(identity_costs + evidence.move_costs)
+                evidence, self._assign(identity_costs + evidence.initial_costs)
             )
 
     def _search_all_assignments(self, assignment: Assignment) -> Assignment:
@@ -426,8 +426,8 @@ class AssignmentSearch:
             slots: (N,) the input slot that feeds each channel at present.
         """
         evidence = self._evidence.copy()
-        evidence.drop_move_costs()
-        identity = evidence.run_identity_classifier()
+        evidence.drop_initial_costs()
+        identity = evidence.compute_and_store_identity_costs()
         present = evidence.evaluate_assignment(slots)
         yield present
         for start in (identity, identity + present.costs):
@@ -453,7 +453,7 @@ class AssignmentSearch:
             self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
             other = assignment.with_slots(candidate.slots)
-            if (other.slots != assignment.slots).any() and self.is_supported_by_evidence(
+            if (other.slots != assignment.slots).any() and self.does_evidence_support_change(
                 other, assignment.slots
             ):
                 self._candidates = None
@@ -470,7 +470,7 @@ class AssignmentSearch:
 
         If the assignment explains the recent readings badly, two channels may have been confused:
         signals that were nearly equal when they swapped slots make no jump in the readings. Work
-        whose result this tick does not need is postponed to `continue_postponed_search`.
+        whose result this tick does not need is postponed to `continue_postponed_work`.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -479,7 +479,7 @@ class AssignmentSearch:
         """
         self._surprising, self._candidates = surprising, None
         if self._swapped is not None:
-            assignment = self._accept_supported_swap(assignment, self._swapped)
+            assignment = self._swap_channels_if_supported(assignment, self._swapped)
             self._swapped = None
         if not assignment.lost and not self._is_review_due:
             self._put_off = prediction
@@ -500,7 +500,9 @@ class AssignmentSearch:
                 self._newest.evaluate_assignment(assignment.slots),
                 self._newest.evaluate_assignment(slots),
             )
-            if gained < self._fit.min_gain or not self._fit.explains_move(present, other):
+            if gained < self._fit.min_gain or not self._fit.does_move_explain_readings(
+                present, other
+            ):
                 return assignment
         if not self._is_change_supported_by_classifier(
             self._newest.compute_identity_costs(), assignment.slots, slots
@@ -509,7 +511,7 @@ class AssignmentSearch:
         self.rewires += 1
         return assignment.with_slots(slots)
 
-    def continue_postponed_search(self, assignment: Assignment) -> None:
+    def continue_postponed_work(self, assignment: Assignment) -> None:
         """Do the work that the last tick postponed: add its costs, or try swaps of two channels.
 
         Args:
@@ -540,14 +542,16 @@ class AssignmentSearch:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
     def compute_min_swap_cost(self, assignment: Assignment) -> float:
-        """Return the least nats by which costs grow if two distinct channels swap input slots.
+        """Return the smallest increase of the costs, in nats, by a swap of two channels' slots.
+
+        Pairs of channels that cannot be told apart are left out.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
         return float(self._compute_swap_costs(assignment).min())
 
-    def find_sure_channels(self, assignment: Assignment, min_nats: float) -> np.ndarray:
+    def compute_sure_channel_mask(self, assignment: Assignment, min_nats: float) -> np.ndarray:
         """Return a mask (N,) of the channels that can hardly be confused with another.
 
         For such a channel, costs would grow by at least `min_nats` if it swapped input slots with
@@ -563,8 +567,9 @@ class AssignmentSearch:
     def blend_likely_readings(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
         """Return signals (N,) by channel, from readings by input slot.
 
-        While an assignment is being verified, each signal is the mean of its two likeliest slots'
-        readings, weighted by their likelihoods.
+        A signal is the reading of the channel's slot. While a changed assignment is being verified,
+        it is instead the mean of the readings of the channel's two likeliest slots, weighted by
+        their likelihoods.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -624,7 +629,7 @@ class AssignmentSearch:
             yield found[-1]
             start_slots = self._assign(found[-1].costs)
 
-    def _accept_supported_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
+    def _swap_channels_if_supported(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
         """Return the assignment with two channels swapped if the evidence supports it.
 
         Otherwise return the given assignment.
@@ -647,25 +652,25 @@ class AssignmentSearch:
         self.rewires += 1
         return assignment.with_slots(slots)
 
-    def is_supported_by_evidence(self, assignment: Assignment, slots: np.ndarray) -> bool:
+    def does_evidence_support_change(self, assignment: Assignment, known_slots: np.ndarray) -> bool:
         """Return whether the records support replacing the last known assignment by another one.
 
         Args:
             assignment: The assignment that may replace the known one.
-            slots: (N,) the input slot of each channel in the last known assignment.
+            known_slots: (N,) the input slot of each channel in the last known assignment.
         """
-        if self._fit.limits is None or (assignment.slots == slots).all():
+        if self._fit.limits is None or (assignment.slots == known_slots).all():
             return True
         evidence = self._evidence.copy()
-        evidence.drop_move_costs()  # the prior at the start is not about readings
+        evidence.drop_initial_costs()  # the prior at the start is not about readings
         before, now = (
-            evidence.evaluate_assignment(slots),
+            evidence.evaluate_assignment(known_slots),
             evidence.evaluate_assignment(assignment.slots),
         )
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
         gained = before.total - now.total >= self._fit.min_gain
-        return explained and gained and self._fit.explains_move(before, now)
+        return explained and gained and self._fit.does_move_explain_readings(before, now)
 
     def _is_candidate_accepted(
         self, assignment: Assignment, current: Candidate, other: Candidate
@@ -683,7 +688,7 @@ class AssignmentSearch:
         gain = current.total - other.total
         if assignment.lost and not self._moved:
             return gain >= self._fit.min_trial_gain
-        return gain >= self._fit.min_gain and self._fit.explains_move(current, other)
+        return gain >= self._fit.min_gain and self._fit.does_move_explain_readings(current, other)
 
     def _is_change_supported_by_classifier(
         self, identity_costs: np.ndarray, slots_before: np.ndarray, slots_after: np.ndarray
@@ -731,7 +736,7 @@ class AssignmentSearch:
         return tried
 
     def _find_best_swap(
-        self, best: Candidate, evidence: Evidence, begin: int, count: int
+        self, best: Candidate, evidence: Evidence, first_swap: int, swap_count: int
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped, or None if none is better.
 
@@ -742,11 +747,11 @@ class AssignmentSearch:
         Args:
             best: The best assignment so far (which input slot feeds which channel).
             evidence: The recorded ticks.
-            begin: The number of the likeliest swaps that are skipped.
-            count: The number of swaps that are tried.
+            first_swap: The rank of the first swap that is tried; the likeliest swap has rank 0.
+            swap_count: The number of swaps that are tried, in the order of their ranks.
         """
         likeliest = np.argsort(compute_swap_costs(best.costs, best.slots)[self._pairs])
-        tried = likeliest[begin : begin + count]
+        tried = likeliest[first_swap : first_swap + swap_count]
         if not len(tried):
             return None
         one, other = (side[tried] for side in self._pairs)
@@ -764,7 +769,7 @@ class AssignmentSearch:
         Args:
             assignment: The present assignment, of which a copy with the candidate's input slots is
                 returned.
-            candidates: The candidates. The first one is the one that others must beat.
+            candidates: The candidates, of which the first is the one that the others must beat.
         """
         best, first = candidates[0], candidates[0]
         for one in sorted(candidates[1:], key=lambda one: one.total):

@@ -52,7 +52,7 @@ class SensorDelay:
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
-    def get_action_behind_next_readings(self, action: np.ndarray) -> np.ndarray:
+    def get_action_that_next_readings_follow(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the next tick's readings will follow.
 
         Args:
@@ -61,7 +61,10 @@ class SensorDelay:
         return self._actions[-self.ticks] if self.ticks else action
 
     def store_tick_for_comparison(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick for `compare_with_another_delay`, if this tick is one to compare.
+        """Store a tick for the next call of `update_delay_by_comparison`, unless it is skipped.
+
+        After the first ticks of an episode, most ticks are skipped to save time, as long as no
+        other delay explains the readings better.
 
         Args:
             expectation: The signals that were expected in this tick.
@@ -73,11 +76,11 @@ class SensorDelay:
         if now or self._gains.any():
             self._noted = expectation, signals
 
-    def compare_with_another_delay(self) -> None:
-        """Compare the present estimate with one other delay, in turn, by the stored tick.
+    def update_delay_by_comparison(self) -> None:
+        """Compare the estimated delay with another one by the stored tick, and adopt the better.
 
-        If the other delay has explained the readings better for long enough, it becomes the
-        estimate.
+        Each call compares with the next one of the possible delays. A delay becomes the estimate
+        once it has explained the readings better for long enough.
         """
         if self._noted is None:
             return
@@ -104,5 +107,7 @@ class SensorDelay:
     def predict_present_signals(self, signals: np.ndarray) -> np.ndarray:
         """Return the predicted present signals (N,) from delayed signals (N,), by channel."""
         for age in range(self.ticks, 0, -1):
-            signals = self._forward.compute_expectation(signals, self._actions[-age]).likeliest
+            signals = self._forward.compute_expected_readings(
+                signals, self._actions[-age]
+            ).likeliest
         return signals

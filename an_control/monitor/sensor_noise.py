@@ -21,7 +21,9 @@ F32 = np.float32
 
 
 def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
-    """Return the standard deviation of noise that would make the smoothest channels as rough.
+    """Return how rough the smoothest channels are, as a standard deviation of noise.
+
+    If a constant signal carried noise of this standard deviation, its readings would be as rough.
 
     Args:
         readings: (T, N) the readings of T ticks, with at least one channel without NaN.

@@ -476,7 +476,7 @@ class RecoverySettings:
 
 @dataclass(frozen=True)
 class HandOverSettings:
-    """Numbers for the take-over by a policy that needs its channels in order from a student.
+    """Numbers for the hand-over from a student to a policy that needs its channels in order.
 
     The student is a permutation-invariant policy, which acts first.
     """

@@ -18,24 +18,28 @@ class StuckSensors:
     A slot is a position at which readings arrive. It is stuck if it repeats its reading for some
     ticks in which its channel should change.
 
-    Contacts may rightly stay 0 or 1, and constants at their value. If the assumed slot of a contact
-    or a constant reads anything else, signals have moved, so that any slot that reads one of these
-    values may carry a contact or a constant. Such a slot counts as stuck only after more ticks. Of
-    these, only the ticks count in which the assignment of the changing slots is known.
+    Contacts may rightly rest at 0 or 1, and constant channels at their value. If a slot that is
+    assumed to feed such a channel reads no such value, signals have moved. Then every slot that
+    reads one of these values may carry a contact or a constant. So it counts as stuck only after
+    more ticks, and only ticks in which the assignment of the changing slots is known are counted.
 
     Args:
-        count: The number N of slots.
-        values: The values at which contacts and constants may rest.
+        slot_count: The number N of slots.
+        resting_values: The values at which contacts and constants may rest.
         max_excess: The sum of the changing slots' excess nats (costs above the usual ones) below
             which their assignment counts as known.
         settings: The tuned numbers of the estimator.
     """
 
     def __init__(
-        self, count: int, values: np.ndarray, max_excess: float, settings: StuckSettings
+        self,
+        slot_count: int,
+        resting_values: np.ndarray,
+        max_excess: float,
+        settings: StuckSettings,
     ) -> None:
-        self._settings, self._count = settings, count
-        self._values, self._max_excess = values, max_excess
+        self._settings, self._count = settings, slot_count
+        self._values, self._max_excess = resting_values, max_excess
         self.reset()
 
     def reset(self) -> None:
@@ -52,7 +56,7 @@ class StuckSensors:
         """(N,) True for slots that are stuck."""
         self._any = False
 
-    def remove_stuck_readings(self, readings: np.ndarray) -> np.ndarray:
+    def replace_stuck_readings_by_nan(self, readings: np.ndarray) -> np.ndarray:
         """Return the readings (N,) of a tick with NaN for input slots that are known to be stuck.
 
         A slot whose reading has changed since the last tick is no longer stuck.
@@ -88,7 +92,7 @@ class StuckSensors:
         """The mask (N,) of input slots that read something else than at the last tick."""
         return ~self.mask_of_unchanged_readings
 
-    def restart_counts(self, slots: np.ndarray) -> None:
+    def restart_counts(self, slot_mask: np.ndarray) -> None:
         """Restart, for some input slots, the counts of ticks in which the reading did not change.
 
         The sums of the excess costs in these ticks are restarted too. Call it for slots that turn
@@ -96,10 +100,10 @@ class StuckSensors:
         channel.
 
         Args:
-            slots: (N,) True for these slots.
+            slot_mask: (N,) True for these slots.
         """
-        self._ticks[slots] = 0
-        self._excess[slots] = 0.0
+        self._ticks[slot_mask] = 0
+        self._excess[slot_mask] = 0.0
 
     def has_repeated_reading(self, slots: np.ndarray) -> bool:
         """Return whether any of the given slots has repeated its reading for two ticks.
@@ -112,16 +116,18 @@ class StuckSensors:
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def update_stuck_slots_and_check_new(self, excess: np.ndarray, still_slots: np.ndarray) -> bool:
+    def update_stuck_slots_and_check_new(
+        self, excess: np.ndarray, resting_slots: np.ndarray
+    ) -> bool:
         """Update which input slots are stuck; return whether one is newly found to be stuck.
 
         Args:
             excess: (N,) each slot's costs above the usual ones in this tick, in nats.
-            still_slots: (C,) the indices of the slots of contacts and constants.
+            resting_slots: (C,) the indices of the slots of contacts and constants.
         """
         settings = self._settings
         same, usual = self._same[0], np.isin(self._last, self._values)
-        may_be_still = usual & (not usual[still_slots].all())
+        may_be_still = usual & (not usual[resting_slots].all())
         begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0

@@ -24,8 +24,8 @@ class AttentionNeuron(PreviousAction, Policy):
 
     Args:
         model: A model of kind ``attention_neuron``.
-        engine: The engine that computes the ticks. Its neuron i belongs to the i-th channel id that
-            this policy has got.
+        engine: The engine that computes the ticks. Its neuron i belongs to the i-th of the channel
+            ids for which this policy keeps state.
         keep_ticks: The number of ticks for which a missing channel's state is kept; None: the ticks
             of one second, or 100 ticks if the model does not name the period of its ticks.
 
@@ -34,7 +34,7 @@ class AttentionNeuron(PreviousAction, Policy):
     """
 
     _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
-    """The ids in the previous call of `identify_channels`, with the result of
+    """The ids in the previous call of `increase_identity_evidence`, with the result of
     `_find_known_neurons` for them."""
 
     def __init__(self, model: Model, engine: PolicyEngine, keep_ticks: int | None = None) -> None:
@@ -81,7 +81,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.remove_all_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
-        self._update_id_mapping(())
+        self._map_ids_to_neurons(())
 
     def save_state(self) -> dict[str, np.ndarray]:
         """Return a copy of each channel's neuron state by id, for `restore_state`."""
@@ -99,16 +99,18 @@ class AttentionNeuron(PreviousAction, Policy):
             neurons = np.array([self._column[name] for name in known], np.int64)
             self._engine.restore_state(neurons, np.array([states[name] for name in known]))
 
-    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
-        """Tell the attention which nominal channel's signal arrives under each given id.
+    def increase_identity_evidence(
+        self, ids: Sequence[str], channels: np.ndarray, min_nats: float
+    ) -> None:
+        """Increase the attention's evidence that given ids carry the signals of given channels.
 
-        This raises the evidence of prediction attention (see `reference_engine`). For a policy
-        without prediction attention it does nothing. Unknown ids are ignored.
+        It is the evidence of prediction attention (see `reference_engine`). For a policy without
+        prediction attention nothing happens. Unknown ids are ignored.
 
         Args:
             ids: (N,) channel ids.
             channels: (N,) the index of the nominal channel whose signal arrives under each id.
-            min_nats: The value in nats to which the evidence is raised where it is lower.
+            min_nats: The value in nats to which the evidence is increased where it is lower.
         """
         if not self._knows_queries:
             return
@@ -116,7 +118,7 @@ class AttentionNeuron(PreviousAction, Policy):
             self._identified = ids, *self._find_known_neurons(ids)
         _, places, neurons = self._identified
         whole = len(places) == len(ids)
-        self._engine.raise_evidence(neurons, channels if whole else channels[places], min_nats)
+        self._engine.increase_evidence(neurons, channels if whole else channels[places], min_nats)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
@@ -149,7 +151,7 @@ class AttentionNeuron(PreviousAction, Policy):
                 set.
         """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
-        self._update_id_mapping(self._ids)
+        self._map_ids_to_neurons(self._ids)
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
@@ -170,17 +172,19 @@ class AttentionNeuron(PreviousAction, Policy):
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
             values, ids, largest = _select_present_readings(values, ids)
         if ids is not self._ids and ids != self._ids:
-            self._update_id_mapping(ids)
-        shift = self._ordinary_shift
+            self._map_ids_to_neurons(ids)
+        rounding_number = self._ordinary_rounding_number
         if largest > ORDINARY:
-            shift = compute_sum_rounding_number(len(ids), largest)
+            rounding_number = compute_sum_rounding_number(len(ids), largest)
         if self._missing is not None:
             self._count_and_remove_missing_channels()
         self._values[:] = values if self._place is None else values[self._place]
-        self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
+        self._previous = self._engine.step(
+            self._values, self._columns, self._previous, rounding_number
+        )
         return self._previous.copy()
 
-    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
+    def _map_ids_to_neurons(self, ids: tuple[str, ...]) -> None:
         """Map channel ids to the indices of their neurons, for all ticks until other ids are given.
 
         Unknown ids get new neurons. Neurons whose ids are not given are those of missing channels.
@@ -209,7 +213,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._columns = None if complete else neurons
         self._missing = None if complete else np.setdiff1d(np.arange(len(column)), neurons)
         self._idle[neurons] = 0
-        self._ordinary_shift = compute_sum_rounding_number(max(len(ids), 1), ORDINARY)
+        self._ordinary_rounding_number = compute_sum_rounding_number(max(len(ids), 1), ORDINARY)
 
     def _count_and_remove_missing_channels(self) -> None:
         """Count missing channels' ticks; remove channels missing for over `keep_ticks` ticks."""
@@ -221,7 +225,7 @@ class AttentionNeuron(PreviousAction, Policy):
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
-            self._update_id_mapping(self._ids)
+            self._map_ids_to_neurons(self._ids)
 
     @property
     def channel_order(self) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ class PolicyEngine(ABC):
 
     Args:
         sizes: The policy's sizes.
-        evidence: The number of evidence values per neuron, used only with prediction attention.
-        dtype: The type of the numbers in the array.
+        evidence_count: The number of evidence values in each row, if there are any.
+        dtype: The numpy type of the numbers in the array.
     """
 
     name: str
@@ -39,12 +39,12 @@ class PolicyEngine(ABC):
     """The attention (N, M) of the last tick."""
     _message: np.ndarray
 
-    def __init__(self, sizes: AttentionSizes, evidence: int, dtype: Any) -> None:
+    def __init__(self, sizes: AttentionSizes, evidence_count: int, dtype: Any) -> None:
         d = sizes.neuron
         self._sizes = sizes
         self._readings = slice(d, d + sizes.stack) if sizes.stack else slice(2 * d, 2 * d + 1)
         end = self._readings.stop
-        self._evidence = slice(end, end + (evidence if sizes.prediction_attention else 0))
+        self._evidence = slice(end, end + (evidence_count if sizes.prediction_attention else 0))
         self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, dtype)
         self._fresh[self._readings] = np.nan
         self._set_state(np.zeros((0, len(self._fresh)), dtype))
@@ -119,16 +119,17 @@ class PolicyEngine(ABC):
         """
 
     @abstractmethod
-    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence about which channel some neurons read.
+    def increase_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+        """Increase the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
             neurons: (K,) the indices of the neurons.
-            queries: (K,) the index of the query whose evidence is raised in each of these neurons.
-            min_nats: The evidence is raised to this value where it is lower.
+            queries: (K,) for each of these neurons, the index of the query whose evidence is
+                increased.
+            min_nats: The value to which the evidence is increased where it is lower.
         """
 
     @abstractmethod
@@ -149,7 +150,7 @@ class PolicyEngine(ABC):
         values: np.ndarray,
         neurons: np.ndarray | None,
         previous: np.ndarray,
-        shift: np.float64,
+        rounding_number: np.float64,
     ) -> np.ndarray:
         """Compute one tick and return the action (A,) float32.
 
@@ -158,8 +159,8 @@ class PolicyEngine(ABC):
             neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: A large number, which is added to each term of the attention's sum and subtracted
-                again. This rounds the terms so that the sum is exact (see `exact_sums`).
+            rounding_number: A large number, which is added to each term of the attention's sum and
+                subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
 
     @property

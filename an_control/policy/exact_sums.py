@@ -25,19 +25,20 @@ MAX_READING = 1e18
 overflow."""
 
 
-Grid = TypeVar("Grid", np.float64, np.ndarray)
+Spacing = TypeVar("Spacing", np.float64, np.ndarray)
 
 
-def compute_rounding_number(grid: Grid) -> Grid:
-    """Return the rounding number of a grid of equally spaced numbers.
+def compute_rounding_number(spacing: Spacing) -> Spacing:
+    """Return the large number whose addition and subtraction rounds a float64 to multiples.
 
-    Adding it to a much smaller number and subtracting it again rounds the small number to the grid.
+    If r is this rounding number and x is much smaller than r, then ``(x + r) - r`` is x rounded to
+    a multiple of `spacing`.
 
     Args:
-        grid: The distance between neighbouring points of the grid, which is a power of two; or an
-            array of such distances.
+        spacing: The distance between neighbouring multiples, a power of two; or an array of such
+            distances.
     """
-    return 1.5 * 2.0**52 * grid
+    return 1.5 * 2.0**52 * spacing
 
 
 ROUND_OUTPUT = compute_rounding_number(np.float64(2.0**-OUTPUT_BITS))
@@ -61,14 +62,15 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
-def compute_sum_rounding_number(channels: int, largest: float) -> np.float64:
-    """Return the rounding number with which a sum over channels becomes exact.
+def compute_sum_rounding_number(channels: int, largest_term: float) -> np.float64:
+    """Return the rounding number r with which a sum over channels becomes exact.
 
-    Each term of the sum must be rounded with it before it is added, see `compute_rounding_number`.
+    The sum is exact if ``(x + r) - r`` is added in place of each term x; see
+    `compute_rounding_number`.
 
     Args:
         channels: The number of terms, one for each channel.
-        largest: The largest magnitude of a term.
+        largest_term: The largest magnitude of a term.
     """
-    bits_above = math.frexp(largest * channels)[1] + 1
+    bits_above = math.frexp(largest_term * channels)[1] + 1
     return compute_rounding_number(np.float64(2.0 ** (bits_above - 52)))

@@ -74,7 +74,7 @@ class Policy(Protocol):
         """
         return
 
-    def ignore_next_tick(self) -> None:
+    def exclude_next_tick_from_evidence(self) -> None:
         """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
 
         Call it if the command that was sent corresponds to no action in [-1, 1].
@@ -103,11 +103,10 @@ class Policy(Protocol):
         return None
 
     @property
-    def message_contributions(self) -> np.ndarray | None:
-        """How much each image patch added to each entry of the last attention message (N, m).
+    def patch_values(self) -> np.ndarray | None:
+        """The value vectors (N, m) of the last step's image patches; None without image patches.
 
-        It has a row for each patch, in `channel_order`, and a column for each of the message's m
-        entries. None if the policy has no image patches.
+        Their weighted sums make up the attention message. The rows are in `channel_order`.
         """
         return None
 
@@ -118,7 +117,7 @@ class Policy(Protocol):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions freed a robot at rest."""
+        """The number of times since the last reset that random actions began to free the robot."""
         return 0
 
     @property
@@ -159,15 +158,17 @@ class ChannelState(Protocol):
             states: The state by channel id, as `save_state` returned it.
         """
 
-    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
-        """Tell the policy's attention which nominal channel's signal arrives under each given id.
+    def increase_identity_evidence(
+        self, ids: Sequence[str], channels: np.ndarray, min_nats: float
+    ) -> None:
+        """Increase the attention's evidence that given ids carry the signals of given channels.
 
-        It does nothing if the attention keeps no evidence of the channels' identities.
+        If the attention keeps no such evidence, nothing happens.
 
         Args:
             ids: (N,) channel ids.
             channels: (N,) the index of the nominal channel whose signal arrives under each id.
-            min_nats: The value in nats to which the evidence is raised where it is lower.
+            min_nats: The value in nats to which the evidence is increased where it is lower.
         """
 
     def advance_channels(
@@ -261,7 +262,7 @@ def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, .
 
 
 class PreviousAction:
-    """A mixin that adds the property `previous_action`, whose new values are checked."""
+    """A mixin with the property `previous_action`, which checks every action that is set."""
 
     _previous: np.ndarray
 
@@ -317,9 +318,12 @@ class WrappingPolicy(Policy):
         """Do work for the next tick that needs no readings; see `Policy.prepare_next_tick`."""
         self.policy.prepare_next_tick()
 
-    def ignore_next_tick(self) -> None:
-        """Exclude the next tick as evidence of rewiring; see `Policy.ignore_next_tick`."""
-        self.policy.ignore_next_tick()
+    def exclude_next_tick_from_evidence(self) -> None:
+        """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
+
+        Call it if the command that was sent corresponds to no action in [-1, 1].
+        """
+        self.policy.exclude_next_tick_from_evidence()
 
     @property
     def previous_action(self) -> np.ndarray:
@@ -345,12 +349,18 @@ class WrappingPolicy(Policy):
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The attention weights (M, N), queries by channels, of the policy in command, or None."""
+        """The attention weights (M, N) of the policy in command; None if it has no attention.
+
+        The rows are queries; the columns are in `channel_order`.
+        """
         return self._policy_in_command.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The attention keys (N, k) of the policy in command; None if it has none."""
+        """The attention keys (N, k) of the policy in command; None if it has no attention.
+
+        The rows are in `channel_order`.
+        """
         return self._policy_in_command.keys
 
     @property
@@ -360,5 +370,5 @@ class WrappingPolicy(Policy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions freed a robot at rest."""
+        """The number of times since the last reset that random actions began to free the robot."""
         return self.policy.recovery_count

@@ -37,7 +37,7 @@ class Head:
     """The network from the attention message to the action: linear layers with activations.
 
     Args:
-        layers: Weights and biases, float64.
+        layers: For each layer a weight (out, in) and a bias (out,), float64.
         activation: The activation between the layers, ``tanh`` or ``relu``.
         output: The function after the last layer, ``tanh`` or ``clip``.
     """

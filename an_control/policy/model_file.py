@@ -87,7 +87,7 @@ class Model:
         return own + sum(array.size for array in self.arrays.values())
 
     def with_normalised_sums(self, channels: int) -> Model:
-        """Return the policy with its sums over channels scaled to a nominal number of channels.
+        """Return a copy whose sums over channels are scaled to a nominal number of channels.
 
         Args:
             channels: The nominal number of channels; 0: the sums are not scaled.
@@ -131,8 +131,8 @@ class Model:
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file atomically: at any time the file is complete or not there.
 
-    Of a foreign policy only the monitor is written. If `path` is an ONNX file, the monitor's file
-    is written beside it.
+    Of a policy of kind ``foreign``, whose network is in an ONNX file, only the monitor is written.
+    If `path` is an ONNX file, the monitor's file is written beside it.
 
     Args:
         path: The file to write; an existing one is replaced.

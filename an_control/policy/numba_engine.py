@@ -290,7 +290,7 @@ def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
 
 
 @njit(inline="always", error_model="numpy")
-def correct_expected_readings(memory, units, sums, mass, expected, outlier_weight):
+def correct_expected_readings(memory, units, sums, total_attention, expected, outlier_weight):
     """Correct the memory's expected readings by the present ones; store the results in `memory`.
 
     Args:
@@ -299,14 +299,15 @@ def correct_expected_readings(memory, units, sums, mass, expected, outlier_weigh
             and the readings are changed.
         units: The number H of GRU units.
         sums: (n,) for each query the sum over channels of attention times reading.
-        mass: (n,) for each query the sum over channels of attention.
+        total_attention: (n,) for each query the sum over channels of attention.
         expected: (n,) the readings that the memory expects.
-        outlier_weight: (n,) how much less a reading counts the farther it is from the expected one.
+        outlier_weight: (n,) the factor d in the weight 1 / (1 + d r^2) of a reading that differs by
+            r from the expected one.
     """
     routed = (len(memory) - units) // 2
     for q in range(routed):
-        share = min(mass[q], 1.0)
-        news = sums[q] / max(mass[q], 1.0) - share * expected[q]
+        share = min(total_attention[q], 1.0)
+        news = sums[q] / max(total_attention[q], 1.0) - share * expected[q]
         trust = 1.0 / (1.0 + outlier_weight[q] * news * news)
         memory[q], memory[routed + q] = trust * share, expected[q] + trust * news
 
@@ -386,7 +387,7 @@ def apply_softmax(scores):
 
 @njit(inline="always", error_model="numpy")
 def update_evidence(prediction, value, expected, evidence, score):
-    """Update the evidence about which query's channel a channel is, in place.
+    """Update a channel's evidence that it is the one that each query stands for, in place.
 
     Each query stands for one channel of the model. The new evidence is also added to the channel's
     attention scores.
@@ -394,7 +395,7 @@ def update_evidence(prediction, value, expected, evidence, score):
     Args:
         prediction: (4, n) the weights of prediction attention, see `reference_engine`.
         value: The channel's reading.
-        expected: (n,) the reading that is expected at each query.
+        expected: (n,) the reading that the memory expects of each query's channel.
         evidence: (n,) the channel's evidence for each query; changed.
         score: (n,) the channel's score for each query; changed.
     """
@@ -451,7 +452,7 @@ class NumbaEngine(PolicyEngine):
         for neurons in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), neurons, previous, np.float64(1.0))
         self.advance_neurons(np.zeros(2, F32), np.array([1, 0]), previous)
-        self.raise_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
+        self.increase_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
     def reset(self) -> None:
@@ -473,18 +474,19 @@ class NumbaEngine(PolicyEngine):
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
-    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence about which channel some neurons read.
+    def increase_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+        """Increase the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
             neurons: (K,) the indices of the neurons.
-            queries: (K,) the index of the query whose evidence is raised in each of these neurons.
-            min_nats: The evidence is raised to this value where it is lower.
+            queries: (K,) for each of these neurons, the index of the query whose evidence is
+                increased.
+            min_nats: The value to which the evidence is increased where it is lower.
         """
-        _raise_evidence(self._state, neurons, self._evidence.start, queries, F32(min_nats))
+        _increase_evidence(self._state, neurons, self._evidence.start, queries, F32(min_nats))
 
     def advance_neurons(
         self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
@@ -504,7 +506,7 @@ class NumbaEngine(PolicyEngine):
         values: np.ndarray,
         neurons: np.ndarray | None,
         previous: np.ndarray,
-        shift: np.float64,
+        rounding_number: np.float64,
     ) -> np.ndarray:
         """Compute one tick and return the action (A,) float32.
 
@@ -513,8 +515,8 @@ class NumbaEngine(PolicyEngine):
             neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: A large number, which is added to each term of the attention's sum and subtracted
-                again. This rounds the terms so that the sum is exact (see `exact_sums`).
+            rounding_number: A large number, which is added to each term of the attention's sum and
+                subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
@@ -522,7 +524,7 @@ class NumbaEngine(PolicyEngine):
             values,
             self._all if neurons is None else neurons,
             previous,
-            shift,
+            rounding_number,
             self._state,
             self._attention,
             self._message,
@@ -602,45 +604,45 @@ def _compute_attention(
 
 
 @njit(inline="always", error_model="numpy")
-def _sum_weighted_readings(values, attention, shift):
+def _sum_weighted_readings(values, attention, rounding_number):
     """Return two sums (M,) over channels: of attention times reading, and of attention.
 
     Args:
         values: (N,) the readings.
         attention: (N, M) the attention weights.
-        shift: A large number, which is added to each term of a sum and subtracted again. This
-            rounds the terms so that the sum is exact (see `exact_sums`).
+        rounding_number: A large number, which is added to each term of the first sum and subtracted
+            again. This rounds the terms so that the sum is exact (see `exact_sums`).
     """
     queries = attention.shape[1]
-    sums, mass = np.zeros(queries), np.zeros(queries)
+    sums, total_attention = np.zeros(queries), np.zeros(queries)
     for n in range(values.shape[0]):
         wide = np.float64(values[n])
         for q in range(queries):
             share = np.float64(attention[n, q])
-            mass[q] += (share + ROUND_MASS) - ROUND_MASS
-            sums[q] += (share * wide + shift) - shift
-    return sums, mass
+            total_attention[q] += (share + ROUND_MASS) - ROUND_MASS
+            sums[q] += (share * wide + rounding_number) - rounding_number
+    return sums, total_attention
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_message(options, channels, sums, mass, message):
+def _compute_message(options, channels, sums, total_attention, message):
     """Compute the attention message from the sums over channels, in place.
 
     Args:
         options: The options of the policy.
         channels: The number of channels.
         sums: (M,) the sums of attention times reading; normalised in place.
-        mass: (M,) the sums of attention; normalised in place.
-        message: The array that receives the message.
+        total_attention: (M,) the sums of attention; normalised in place.
+        message: The array that receives the attention message.
     """
     routed = len(message) // 2
     if options.softmax:
         for q in range(routed):
             if options.normalise:
-                sums[q] /= max(mass[q], 1.0)
-                mass[q] = min(mass[q], 1.0)
+                sums[q] /= max(total_attention[q], 1.0)
+                total_attention[q] = min(total_attention[q], 1.0)
             message[q] = sums[q]
-            message[routed + q] = mass[q] - 1.0
+            message[routed + q] = total_attention[q] - 1.0
     else:
         if options.normalise:
             sums *= np.float64(options.normalise) / np.float64(max(1, channels))
@@ -671,15 +673,15 @@ def _advance_neurons(options, values, neurons, previous, gate_rows, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _raise_evidence(state, neurons, first, queries, min_nats):
-    """Raise one query's evidence in each of some neurons to at least `min_nats`, in place.
+def _increase_evidence(state, neurons, first, queries, min_nats):
+    """Increase one query's evidence in each of some neurons to at least `min_nats`, in place.
 
     Args:
         state: The rows of the neurons.
         neurons: (K,) the indices of the neurons' rows.
         first: The index, in a row, of the evidence for the first query.
         queries: (K,) the index of the query for each of these neurons.
-        min_nats: The value to which the evidence is raised where it is lower.
+        min_nats: The value to which the evidence is increased where it is lower.
     """
     for i in range(len(neurons)):
         place = first + queries[i]
@@ -706,7 +708,7 @@ def _compute_tick(
     values,
     neurons,
     previous,
-    shift,
+    rounding_number,
     state,
     attention,
     message,
@@ -725,8 +727,8 @@ def _compute_tick(
         values: (N,) float32 the readings.
         neurons: (N,) the index of each channel's row in `state`.
         previous: (A,) float32 the previous action.
-        shift: A large number, which is added to each term of the attention's sum and subtracted
-            again. This rounds the terms so that the sum is exact (see `exact_sums`).
+        rounding_number: A large number, which is added to each term of the attention's sum and
+            subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         state: One row for each neuron, with the neuron's own state; with prediction attention, also
             the evidence for each query; with reset on jump, also twice a reading's usual change.
             Changed.
@@ -737,7 +739,7 @@ def _compute_tick(
         gate_rows: The neurons' weights, see `PackedWeights`.
         score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
         memory_rows: The memory's weights, see `packed_weights.pack_memory`.
-        expecting_rows: The expectation's weights, see `packed_weights.pack_memory`.
+        expecting_rows: The weights of the expected readings, see `packed_weights.pack_memory`.
         head: The head's weights, see `PackedWeights`.
         widths: The widths of the head's layers.
         options_tuple: The fields of `KernelOptions` as a tuple.
@@ -755,11 +757,11 @@ def _compute_tick(
     _compute_attention(
         options, values, neurons, state, score_rows, expecting_rows, expected, attention
     )
-    sums, mass = _sum_weighted_readings(values, attention, shift)
-    _compute_message(options, len(values), sums, mass, message)
+    sums, total_attention = _sum_weighted_readings(values, attention, rounding_number)
+    _compute_message(options, len(values), sums, total_attention, message)
     if options.memory:
         weight = expecting_rows[len(expecting_rows) - (5 if options.prediction_attention else 1)]
-        correct_expected_readings(memory, options.memory, sums, mass, expected, weight)
+        correct_expected_readings(memory, options.memory, sums, total_attention, expected, weight)
         known = memory[len(message) // 2 :].astype(head.dtype)
         return compute_action(known, head, widths, options.relu, options.clip)
     return compute_action(message.astype(head.dtype), head, widths, options.relu, options.clip)

@@ -110,7 +110,7 @@ class Graph:
             self._tensors[key] = self._onnx.numpy_helper.from_array(array, name)
         return str(self._tensors[key].name)
 
-    def add_integers(self, *values: int) -> str:
+    def add_integer_constant(self, *values: int) -> str:
         """Add a constant of integers to the graph, and return its name."""
         return self.add_constant(np.array(values), np.int64)
 
@@ -136,12 +136,12 @@ class Graph:
         return self.add_cast(name, F64)
 
     def add_output(self, name: str, value: str, shape: Sequence[int]) -> None:
-        """Make a value an output of the graph, as float32.
+        """Make a value of the graph one of its outputs, as float32.
 
         Args:
-            name: The name of the output.
-            value: The name of the value.
-            shape: Its shape.
+            name: The name that the output gets.
+            value: The name of the value in the graph.
+            shape: The shape of the value.
         """
         info = self._onnx.helper.make_tensor_value_info
         self._outputs.append(info(name, self._onnx.TensorProto.FLOAT, list(shape)))
@@ -156,10 +156,10 @@ class Graph:
             first: The first column.
             end: The column after the last one.
         """
-        return self("Slice", value, *map(self.add_integers, (first, end, 1)))
+        return self("Slice", value, *map(self.add_integer_constant, (first, end, 1)))
 
     def add_logistic(self, x: str) -> str:
-        """Add 1 / (1 + e^-x) for the value named `x`; return the name of the result."""
+        """Add the nodes of 1 / (1 + e^-x) for the value named `x`; return the output's name."""
         return self("Add", self("Mul", self("Tanh", self("Mul", x, 0.5)), 0.5), 0.5)
 
     def add_row_sum(self, value: str) -> str:
@@ -168,7 +168,7 @@ class Graph:
         Args:
             value: The name of the matrix.
         """
-        return self("ReduceSum", value, self.add_integers(0), keepdims=1)
+        return self("ReduceSum", value, self.add_integer_constant(0), keepdims=1)
 
     def to_bytes(self, metadata: Mapping[str, str]) -> bytes:
         """Return the graph as the content of an ONNX file.
@@ -198,7 +198,7 @@ def _add_head_nodes(graph: Graph, model: Model, x: str) -> str:
         model: The policy, whose head is written (see `mlp.Head`).
         x: The name of the head's input.
     """
-    sizes, array = model.sizes, _to_float64(model)
+    sizes, array = model.sizes, _get_float64_arrays(model)
     assert isinstance(sizes, AttentionSizes | MlpSizes)
     for layer in range(len(sizes.head) + 1):
         weight, bias = (array[f"head.{layer}.{what}"] for what in ("weight", "bias"))
@@ -213,17 +213,17 @@ def _add_head_nodes(graph: Graph, model: Model, x: str) -> str:
     return x
 
 
-def _to_float64(model: Model) -> dict[str, np.ndarray]:
+def _get_float64_arrays(model: Model) -> dict[str, np.ndarray]:
     """Return a model's arrays as float64, by name."""
     return {name: value.astype(F64) for name, value in model.arrays.items()}
 
 
 class _NeuronWriter:
-    """A writer of an AttentionNeuron as an ONNX graph; its methods follow `reference.Reference`.
+    """A writer of an AttentionNeuron as an ONNX graph.
 
-    A recurrent state of the policy is an input and an output of the graph, and starts as zeros. The
-    state `started` is 0 in the first tick, which has no earlier reading, and 1 from the second tick
-    on.
+    Its methods add the computations of `reference_engine.ReferenceEngine` as nodes. A recurrent
+    state of the policy is an input and an output of the graph, and starts as zeros. The state
+    `started` is 0 in the first tick, which has no earlier reading, and 1 from the second tick on.
 
     Args:
         graph: The graph that is written.
@@ -234,7 +234,7 @@ class _NeuronWriter:
 
     def __init__(self, graph: Graph, model: Model, sizes: AttentionSizes, count: int) -> None:
         self._g, self._model, self._sizes, self._count = graph, model, sizes, count
-        self._array = _to_float64(model)
+        self._array = _get_float64_arrays(model)
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}
 
     def add_policy_nodes(self) -> None:
@@ -252,13 +252,13 @@ class _NeuronWriter:
         if sizes.memory:
             self._add_expectation_nodes()
         attention = self._add_attention_nodes(outputs)
-        message, mass = self._add_message_nodes(attention)
+        message, total_attention = self._add_message_nodes(attention)
         x = message
         if sizes.memory:
-            assert mass is not None
-            x = self._add_expectation_correction_nodes(message, mass)
-        elif mass is not None:
-            x = g("Concat", message, g("Sub", mass, 1.0), axis=1)
+            assert total_attention is not None
+            x = self._add_expectation_correction_nodes(message, total_attention)
+        elif total_attention is not None:
+            x = g("Concat", message, g("Sub", total_attention, 1.0), axis=1)
         g.add_output("actions", _add_head_nodes(g, self._model, x), (1, sizes.actions))
         for name, (value, shape) in self._states.items():
             g.add_output(f"{name}_out", value, shape)
@@ -323,7 +323,7 @@ class _NeuronWriter:
         return drive
 
     def _add_stacked_neuron_nodes(self) -> str:
-        """Add neurons on stacked readings; return the name of their outputs (N, d)."""
+        """Add the nodes of neurons on stacked readings; return the name of their outputs (N, d)."""
         g, count = self._g, self._count
         lasting = g("Sub", np.ones((1, 1)), self._kept)
         inputs = [self._values]
@@ -336,7 +336,7 @@ class _NeuronWriter:
         return g("Tanh", self._add_input_sum_nodes(inputs, None))
 
     def _add_lstm_nodes(self) -> str:
-        """Add LSTM neurons; return the name of their outputs (N, d)."""
+        """Add the nodes of LSTM neurons; return the name of their outputs (N, d)."""
         g, count, d = self._g, self._count, self._sizes.neuron
         hidden, cells = self._add_state("neuron", (count, d)), self._add_state("cell", (count, d))
         hidden, cells = g("Mul", hidden, self._kept), g("Mul", cells, self._kept)
@@ -358,7 +358,7 @@ class _NeuronWriter:
         return outputs
 
     def _add_expectation_nodes(self) -> None:
-        """Add one step of the head's memory, and the computation of the readings it expects."""
+        """Add the nodes that advance the head's memory by a tick and compute what it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_state("memory", (1, units))
         seen, share = self._add_state("seen", (1, n)), self._add_state("share", (1, n))
@@ -381,10 +381,10 @@ class _NeuronWriter:
         self._expected = g("Add", expected, array["expectation.bias"][None])
 
     def _add_attention_nodes(self, outputs: str) -> str:
-        """Add the attention; return the name of its weights (N, M).
+        """Add the nodes that compute the attention; return the name of its weights (N, M).
 
         Args:
-            outputs: The name of the neurons' outputs.
+            outputs: The name of the neurons' outputs (N, d).
         """
         g, array, sizes = self._g, self._array, self._sizes
         queries = array["attention.queries"] @ array["attention.key"]
@@ -438,24 +438,30 @@ class _NeuronWriter:
                 total = g("Mul", total, normalise / self._count)
             return g("Tanh", total), None
         n = sizes.queries - 1
-        mass = g.add_column_slice(g.add_row_sum(attention), 0, n)
+        total_attention = g.add_column_slice(g.add_row_sum(attention), 0, n)
         total = g.add_column_slice(total, 0, n)
         if normalise:
-            total, mass = g("Div", total, g("Max", mass, 1.0)), g("Min", mass, 1.0)
-        return total, mass
+            total, total_attention = (
+                g("Div", total, g("Max", total_attention, 1.0)),
+                g("Min", total_attention, 1.0),
+            )
+        return total, total_attention
 
-    def _add_expectation_correction_nodes(self, total: str, mass: str) -> str:
-        """Add the nodes that correct what was expected of each query by the present readings.
-
-        They compute the head's input, and the name of their output is returned.
+    def _add_expectation_correction_nodes(self, total: str, total_attention: str) -> str:
+        """Add the nodes that correct the expected readings by the present ones.
 
         Args:
             total: The name of the attention-weighted sums of readings.
-            mass: The name of the sums of attention.
+            total_attention: The name of the sums of attention.
+
+        Returns:
+            The name of the head's input: the corrected readings, then the units of the memory.
         """
         g = self._g
-        share = g("Min", mass, 1.0)
-        news = g("Sub", g("Div", total, g("Max", mass, 1.0)), g("Mul", share, self._expected))
+        share = g("Min", total_attention, 1.0)
+        news = g(
+            "Sub", g("Div", total, g("Max", total_attention, 1.0)), g("Mul", share, self._expected)
+        )
         trusted, trusted_share = news, share
         if self._sizes.outlier_weighting:
             logs = np.minimum(self._array["memory.log_outlier_weight"], MAX_LOG)

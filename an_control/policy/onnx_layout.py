@@ -198,7 +198,7 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         limit,
         scale,
         offset,
-        _resolve_step_s(beside.get("step_s"), metadata),
+        _resolve_tick_period(beside.get("step_s"), metadata),
         _resolve_task_name(beside.get("task"), metadata),
         _parse_safetensors_file_name(beside.get("hand_over")),
         _parse_safetensors_file_name(beside.get("excitation")),
@@ -384,12 +384,16 @@ def _resolve_actuators(
 def _resolve_action_scaling(
     network: NetworkInterface, entry: Entry | None, metadata: _Metadata
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Return the values of `limit`, `action_scale` and `action_offset` of a `Layout`.
+    """Return how the network's actions are scaled, from the YAML file or else from the metadata.
 
     Args:
         network: The sizes of the network.
         entry: The YAML file's entry `action`, or None.
         metadata: The metadata of the ONNX file.
+
+    Returns:
+        Three values: the largest action of the network, and for each of the A actions the factor
+        and the summand that turn it into a command, which are both empty if unknown.
 
     Raises:
         ValueError: The limit of scaled actions is unknown or not allowed.
@@ -419,7 +423,11 @@ def _resolve_action_scaling(
 
 
 def _parse_history(entry: Entry | None) -> History:
-    """Return the arrangement of the newest observations, by the YAML file's entry `history`."""
+    """Return the arrangement of the newest observations that the YAML file describes.
+
+    Args:
+        entry: The file's entry `history`; None: only the newest observation is arranged.
+    """
     if entry is None:
         return History()
     fields = entry.read_fields(("length",), ("by", "newest", "start"))
@@ -567,7 +575,7 @@ def _make_term_by_name(name: str, network: NetworkInterface, joints: _Joints) ->
 
 
 def _parse_names(entry: Entry) -> tuple[str, ...]:
-    """Return a list of different names in the YAML file as a tuple."""
+    """Return the names that an entry of the YAML file lists; they must differ."""
     names = entry.value
     if not isinstance(names, list) or not names or len(names) > MAX_SIZE:
         raise entry.make_error(_NAMES)
@@ -596,7 +604,7 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
     return found if isinstance(entry.value, list) else found * count
 
 
-def _resolve_step_s(entry: Entry | None, metadata: _Metadata) -> float | None:
+def _resolve_tick_period(entry: Entry | None, metadata: _Metadata) -> float | None:
     """Return the period of the ticks in seconds, or None if no file says it.
 
     Args:
@@ -622,7 +630,7 @@ def _resolve_task_name(entry: Entry | None, metadata: _Metadata) -> str:
 
 
 def _parse_safetensors_file_name(entry: Entry | None) -> str:
-    """Return the name of a file beside the YAML file, or "" without such an entry."""
+    """Return the name of a ``.safetensors`` file in an entry of the YAML file, or "" for None."""
     if entry is None:
         return ""
     name = entry.read_text("the name of a .safetensors file beside this one", _NAME)

@@ -63,9 +63,9 @@ class KernelOptions(NamedTuple):
 class PackedWeights(NamedTuple):
     """The weights of a policy in the layout of compiled code.
 
-    The number of rows U is 4d for LSTM neurons (input, forget, output, candidate), else d. If the
-    weights are those of several policies of the same sizes, all arrays but `widths` have an
-    additional first axis for the policies.
+    The number of columns U of `gate_rows` is 4d for LSTM neurons of d units (input, forget, output,
+    candidate), else d. If the weights are those of several policies of the same sizes, all arrays
+    but `widths` have an additional first axis for the policies.
     """
 
     gate_rows: np.ndarray
@@ -79,10 +79,10 @@ class PackedWeights(NamedTuple):
     form: KernelOptions
 
     def select_policies(self, policies: slice) -> PackedWeights:
-        """Return the weights of some policies, from the weights of several.
+        """Return the weights of some of several policies.
 
         Args:
-            policies: The policies to return, along the first axis.
+            policies: The slice of the first axis that selects these policies.
         """
         return self._replace(
             gate_rows=self.gate_rows[policies],
@@ -92,18 +92,18 @@ class PackedWeights(NamedTuple):
 
 
 def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> PackedWeights:
-    """Return the weights of a model in the layout of compiled code.
+    """Return the weights of a model, or of several, in the layout of compiled code.
 
     Args:
-        sizes: The sizes of the model.
-        arrays: The arrays by name, of a model or of several models stacked along one more first
+        sizes: The sizes of the model, or of each of the models.
+        arrays: The arrays by name; those of several models are stacked along an additional first
             axis.
     """
     array = _convert_to_float64(arrays)
-    units = _return_rows_unchanged if sizes.stack else _reorder_gates
+    units = _return_rows_unchanged if sizes.stack else _halve_and_reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
-        np.ascontiguousarray(_transpose(units(array[name], 2)))
+        np.ascontiguousarray(_swap_last_two_axes(units(array[name], 2)))
         for name in ("neuron.input", "neuron.action", "neuron.hidden")
         if name in array
     ]
@@ -152,7 +152,7 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
 
     Args:
         arrays: A model's arrays by name.
-        width: The number of columns of the second array, at least n.
+        width: The number of columns of the second array; those after the n queries are zeros.
 
     Returns:
         A pair of arrays. The first (R, 3H) float32 holds the weights of the GRU's gates. Its rows
@@ -200,8 +200,8 @@ def _convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
-def _reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
-    """Halve the weights of an LSTM's logistic gates, and put the gates before the candidate.
+def _halve_and_reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
+    """Return an LSTM's weights with the logistic gates halved and put before the candidate.
 
     Args:
         rows: The weights, with 4d rows in the order input, forget, candidate, output.
@@ -219,7 +219,7 @@ def _reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
 def _return_rows_unchanged(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
     """Return the weights `rows` as they are, for neurons without gates.
 
-    Its parameters are those of `_reorder_gates`, so that it can replace that function.
+    Its parameters are those of `_halve_and_reorder_gates`, so that it can replace that function.
     """
     return rows
 
@@ -231,9 +231,9 @@ def _stack_bias_on_weights(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
         bias: (..., out) the bias.
         weight: (..., out, in) the weights.
     """
-    return np.concatenate([bias[..., None, :], _transpose(weight)], -2)
+    return np.concatenate([bias[..., None, :], _swap_last_two_axes(weight)], -2)
 
 
-def _transpose(weight: np.ndarray) -> np.ndarray:
+def _swap_last_two_axes(weight: np.ndarray) -> np.ndarray:
     """Return the array with its last two axes exchanged."""
     return weight.swapaxes(-2, -1)

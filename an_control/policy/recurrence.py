@@ -100,10 +100,10 @@ class Recurrence:
         x = weight["recurrence.input.weight"] @ x + weight["recurrence.input.bias"]
         for layer, states in enumerate(self._states):
             states = self._states[layer] = np.vstack([states, x])[-self._sizes.window :]
-            x = self._apply_layer(f"recurrence.layers.{layer}", states)
+            x = self._apply_transformer_layer(f"recurrence.layers.{layer}", states)
         return x
 
-    def _apply_layer(self, name: str, states: np.ndarray) -> np.ndarray:
+    def _apply_transformer_layer(self, name: str, states: np.ndarray) -> np.ndarray:
         """Return the output (U,) of a transformer's layer: attention, then a position-wise network.
 
         Args:

@@ -66,7 +66,7 @@ from an_control.system.blas import one_blas_thread
 F32 = np.float32
 
 
-class Reference(PolicyEngine):
+class ReferenceEngine(PolicyEngine):
     """The engine in plain numpy, which computes every kind of AttentionNeuron for scalar channels.
 
     Args:
@@ -126,7 +126,7 @@ class Reference(PolicyEngine):
         values: np.ndarray,
         neurons: np.ndarray | None,
         previous: np.ndarray,
-        shift: np.float64,
+        rounding_number: np.float64,
     ) -> np.ndarray:
         """Compute one tick and return the action (A,) float32.
 
@@ -135,14 +135,14 @@ class Reference(PolicyEngine):
             neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: A large number, which is added to each term of the attention's sum and subtracted
-                again. This rounds the terms so that the sum is exact (see `exact_sums`).
+            rounding_number: A large number, which is added to each term of the attention's sum and
+                subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
         previous = previous.astype(np.float64)
         neurons = self._all if neurons is None else neurons
         if self._sizes.reset_on_jump:
             self._reset_on_jump(values, neurons)
-        outputs = self._advance_neurons(values, neurons, previous)
+        outputs = self._advance_and_get_outputs(values, neurons, previous)
         if self._sizes.memory:
             self._advance_memory_and_predict(previous)
         if self._sizes.attention == "pma":
@@ -151,7 +151,7 @@ class Reference(PolicyEngine):
             self._attention, self._message = attention.T, pooled.ravel()
         else:
             self._attention = self._compute_attention(outputs, values, neurons)
-            self._message = self._compute_attention_message(values, shift)
+            self._message = self._compute_attention_message(values, rounding_number)
         if self._sizes.memory:
             return self._head(self._correct_expected_readings())
         if self._recurrence is not None:
@@ -169,9 +169,9 @@ class Reference(PolicyEngine):
             neurons: (K,) the indices of the neurons.
             previous: (A,) the previous action.
         """
-        self._advance_neurons(values, neurons, previous.astype(np.float64))
+        self._advance_and_get_outputs(values, neurons, previous.astype(np.float64))
 
-    def _advance_neurons(
+    def _advance_and_get_outputs(
         self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
     ) -> np.ndarray:
         """Advance some neurons by one tick and return their outputs (N, d).
@@ -188,12 +188,12 @@ class Reference(PolicyEngine):
         if self._sizes.stack:  # a layer of tanh units on the newest readings, the newest first
             before = np.where(np.isnan(readings[:, :1]), values[:, None], readings)[:, :-1]
             readings = np.column_stack([values, before])
-            outputs = np.tanh(self._sum_inputs(readings, previous))
+            outputs = np.tanh(self._compute_input_sums(readings, previous))
         else:  # an LSTM
             change = values - readings[:, 0]
             inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
             recurrent = state[:, :d].astype(np.float64) @ self._hidden
-            gates = self._sum_inputs(
+            gates = self._compute_input_sums(
                 inputs[:, : self._sizes.inputs_per_neuron], previous, recurrent
             )
             outputs, state[:, d : 2 * d] = step_lstm(gates, state[:, d : 2 * d])
@@ -203,7 +203,7 @@ class Reference(PolicyEngine):
         self._state[neurons] = state
         return outputs
 
-    def _sum_inputs(
+    def _compute_input_sums(
         self, inputs: np.ndarray, previous: np.ndarray, recurrent: np.ndarray | float = 0.0
     ) -> np.ndarray:
         """Return the sums (N, U) float32 of the weighted inputs of each neuron's U units.
@@ -237,7 +237,7 @@ class Reference(PolicyEngine):
             neurons: (N,) the index of each channel's neuron in the state.
         """
         if self._set is not None:
-            scores = self._set.compute_pooling_scores(outputs).T.astype(F32, order="C")
+            scores = self._set.compute_attention_scores(outputs).T.astype(F32, order="C")
         else:
             scores = (outputs @ self._queries).astype(F32) + self._queries_bias
         if self._sizes.attention == "tanh":
@@ -248,7 +248,9 @@ class Reference(PolicyEngine):
         shares /= shares.sum(axis=1, keepdims=True)
         return shares**2 if self._sizes.memory else shares
 
-    def _compute_attention_message(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
+    def _compute_attention_message(
+        self, values: np.ndarray, rounding_number: np.float64
+    ) -> np.ndarray:
         """Return the attention message: the sums of the readings, weighted by attention.
 
         This is equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings.
@@ -257,8 +259,8 @@ class Reference(PolicyEngine):
 
         Args:
             values: (N,) the readings.
-            shift: A large number, which is added to each term of a sum and subtracted again. This
-                rounds the terms so that the sum is exact (see `exact_sums`).
+            rounding_number: A large number, which is added to each term of a sum and subtracted
+                again. This rounds the terms so that the sum is exact (see `exact_sums`).
 
         Returns:
             (M,) the message, or under softmax attention (2n,), where n is the number of queries
@@ -266,7 +268,7 @@ class Reference(PolicyEngine):
         """
         normalise = self._sizes.normalise
         attention = self._attention.astype(np.float64)
-        total = sum_exactly(attention * values[:, None], shift)
+        total = sum_exactly(attention * values[:, None], rounding_number)
         if self._sizes.attention == "tanh":
             return np.tanh(total * (normalise / max(1, len(values)) if normalise else 1.0))
         total, mass = total[:-1], sum_exactly(attention, ROUND_MASS)[:-1]
@@ -308,8 +310,8 @@ class Reference(PolicyEngine):
     def _update_evidence(self, values: np.ndarray, neurons: np.ndarray) -> np.ndarray:
         """Update and return the evidence (N, n) that channel i is the one that query k stands for.
 
-        The evidence fades from tick to tick. It grows if the channel's reading is what the memory
-        expects at the query.
+        The evidence fades from tick to tick. It grows if the channel's reading is near to the one
+        that the memory expects of the query's channel.
 
         Args:
             values: (N,) the readings.
@@ -339,27 +341,28 @@ class Reference(PolicyEngine):
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])
 
-    def raise_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence about which channel some neurons read.
+    def increase_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+        """Increase the evidence about which channel some neurons read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
 
         Args:
             neurons: (K,) the indices of the neurons.
-            queries: (K,) the index of the query whose evidence is raised in each of these neurons.
-            min_nats: The evidence is raised to this value where it is lower.
+            queries: (K,) for each of these neurons, the index of the query whose evidence is
+                increased.
+            min_nats: The value to which the evidence is increased where it is lower.
         """
         places = neurons, self._evidence.start + queries
         self._state[places] = np.maximum(self._state[places], min_nats)
 
 
-def sum_exactly(terms: np.ndarray, shift: np.float64) -> np.ndarray:
+def sum_exactly(terms: np.ndarray, rounding_number: np.float64) -> np.ndarray:
     """Return the sum of rows; its bits do not depend on the order of the rows.
 
     Args:
         terms: (N, ...) float64 the rows.
-        shift: A large number, which is added to each term and subtracted again. This rounds the
-            terms so that the sum is exact (see `exact_sums`).
+        rounding_number: A large number, which is added to each term and subtracted again. This
+            rounds the terms so that the sum is exact (see `exact_sums`).
     """
-    return np.asarray(((terms + shift) - shift).sum(axis=0))
+    return np.asarray(((terms + rounding_number) - rounding_number).sum(axis=0))

@@ -185,7 +185,7 @@ class SetTransformer:
         self._pooling = Pooling(arrays, sizes.heads) if sizes.attention == "pma" else None
         self._queries, self._bias = queries, bias[:, None]
 
-    def compute_pooling_scores(self, outputs: np.ndarray) -> np.ndarray:
+    def compute_attention_scores(self, outputs: np.ndarray) -> np.ndarray:
         """Encode the neurons' outputs; return the attention scores (M, N), before the softmax.
 
         Args:

@@ -65,9 +65,9 @@ Encoder = Literal["none", "isab", "sab"]
 
 
 class PartSizes(Protocol):
-    """The interface of sizes that describe attention, an encoder and attention heads.
+    """The interface of the sizes that policies on numbers and on image patches have in common.
 
-    Policies on scalar channels and policies on image patches both have such sizes.
+    They describe the attention, an optional encoder before it, and the heads of both.
     """
 
     @property
@@ -76,7 +76,7 @@ class PartSizes(Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """The kind of encoder, in which channels attend to each other before the queries do."""
+        """The kind of encoder, by which channels attend to each other; ``none`` for no encoder."""
 
     @property
     def inducing(self) -> int:
@@ -712,7 +712,7 @@ class ConvolutionSizes(VisionSizes):
         return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
     @property
-    def plane_sides(self) -> tuple[int, int]:
+    def convolution_side_lengths(self) -> tuple[int, int]:
         """The side lengths of the square outputs of the first and of the second convolution."""
         first = (self.grid - 4) // 2 + 1
         return first, first - 2
@@ -720,7 +720,7 @@ class ConvolutionSizes(VisionSizes):
     def list_head_shapes(self) -> Shapes:
         """Return the shapes, by name, of the weights from the attention message to the action."""
         filters = self.filters
-        inputs = filters * self.plane_sides[1] ** 2
+        inputs = filters * self.convolution_side_lengths[1] ** 2
         shapes: Shapes = {
             "convolution.0.weight": (filters, self.message, 4, 4),
             "convolution.0.bias": (filters,),
@@ -823,19 +823,20 @@ def parse_sizes(kind: str, header: Mapping[str, Any]) -> Sizes:
             choices = CHOICES.get(key)
             if key == "attention" and isinstance(sizes, VisionSizes):
                 choices = ("softmax", "pma")
-            _check_value(f"sizes.{key}", value, choices)
+            _check_header_value(f"sizes.{key}", value, choices)
     if not isinstance(sizes, OrderedSizes):
         sizes.check_consistency()
     return sizes
 
 
-def _check_value(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
-    """Check the value of a key in a header.
+def _check_header_value(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
+    """Check one value in the part ``sizes`` of a model file's header.
 
     Args:
-        key: The key, for the message.
+        key: The value's key, such as ``sizes.queries``.
         value: The value.
-        choices: The values that are allowed; None: whole numbers within bounds.
+        choices: The values that are allowed; None: whole numbers within bounds, or for
+            ``sizes.head`` a list of them.
 
     Raises:
         ValueError: The value is not allowed.
@@ -848,7 +849,7 @@ def _check_value(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
         if not isinstance(value, list) or len(value) > MAX_LAYERS:
             raise ValueError(f"{key}: {shown} is not a list of at most {MAX_LAYERS} widths")
         for layer, width in enumerate(value):
-            _check_value(f"{key}[{layer}]", width, None)
+            _check_header_value(f"{key}[{layer}]", width, None)
     else:
         min_value = 0 if key in MAY_BE_ZERO else 1
         if type(value) is not int or not min_value <= value <= MAX_SIZE:

@@ -41,9 +41,9 @@ class Task:
         step_s: The seconds between two steps; 0 if unknown.
         ramp_s: The longest ramp that the policy was trained with, in seconds; a ramp brings the
             commands up gradually at the start.
-        recovery: The threshold of the readings' change below which a robot counts as standing
-            still, see `RecoveringPolicy`; 0 if the policy was trained without recovery.
-        repeats: Whether the policy was trained to step on readings that it has already seen.
+        recovery: The mean change of the readings below which a robot counts as standing still, see
+            `RecoveringPolicy`; 0 if the policy was trained without recovery.
+        repeats: Whether the policy was trained to also act in ticks without a new reading.
         units: The scale and the offset of each channel's numbers, if the policy was trained on
             scaled numbers.
     """
@@ -72,7 +72,7 @@ class Task:
             if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
                 raise ValueError(f"task.{key}: must be a list of strings that differ")
         if "units" in header:
-            _check_units(header["units"], len(header.get("channels", [])))
+            _check_channel_units(header["units"], len(header.get("channels", [])))
         _check_bounds(header, "ramp_s", 0.0, MAX_RAMP_S, " s")
         _check_bounds(header, "recovery", 0.0, MAX_RECOVERY)
         _check_bounds(header, "step_s", MIN_STEP_S, MAX_STEP_S, " s")
@@ -133,7 +133,7 @@ def _check_bounds(
         raise ValueError(f"task.{key}: {header[key]!r} is not between {low:g} and {high:g}{unit}")
 
 
-def _check_units(units: list[Any], channels: int) -> None:
+def _check_channel_units(units: list[Any], channels: int) -> None:
     """Check that each channel has a valid pair of numbers: a scale that is not 0, and an offset.
 
     Args:

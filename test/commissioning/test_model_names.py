@@ -51,7 +51,9 @@ def model(channels, actuators=("linear.x", "angular.z"), step_s=0.05):
 
 @pytest.fixture(autouse=True)
 def _no_ranges(monkeypatch):
-    monkeypatch.setattr("an_control.commissioning.model_names.get_trained_ranges", lambda model: {})
+    monkeypatch.setattr(
+        "an_control.commissioning.model_names.get_training_ranges", lambda model: {}
+    )
 
 
 def load(draft, tmp_path):
@@ -108,7 +110,9 @@ def test_values_far_outside_of_the_training_make_a_match_doubtful_and_say_both_r
     sure = draft_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it" not in sure
     ranges = {"mast_pan.position": (-30.0, -20.0)}
-    monkeypatch.setattr("an_control.commissioning.model_names.get_trained_ranges", lambda _: ranges)
+    monkeypatch.setattr(
+        "an_control.commissioning.model_names.get_training_ranges", lambda _: ranges
+    )
     text = draft_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it mast_pan.position? -0.2 .. 0.3, in training -30 .. -20" in text
 

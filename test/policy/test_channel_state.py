@@ -77,11 +77,11 @@ def test_the_attention_takes_a_channel_for_what_it_is_known_to_be(engine):
     for _ in range(2):
         policy.step_array(values, ids)
         told.step_array(values, ids)
-        told.identify_channels((*ids, "no such"), np.append(turned, 0), 40.0)
+        told.increase_identity_evidence((*ids, "no such"), np.append(turned, 0), 40.0)
     told.step_array(values, ids)
     assert (told.attention.argmax(0) == turned).all()
     kept = told.save_state()
-    told.identify_channels(ids, turned, 1.0)
+    told.increase_identity_evidence(ids, turned, 1.0)
     assert all(kept[name].tobytes() == now.tobytes() for name, now in told.save_state().items())
 
 
@@ -89,7 +89,7 @@ def test_neurons_without_such_evidence_stay_as_they_are(engine):
     policy = make_policy(monitored_model(), "off", engine=engine)
     policy.step_array(waves(0), tuple(CHANNELS))
     kept = policy.save_state()
-    policy.identify_channels(CHANNELS, np.arange(5), 40.0)
+    policy.increase_identity_evidence(CHANNELS, np.arange(5), 40.0)
     assert all(kept[name].tobytes() == now.tobytes() for name, now in policy.save_state().items())
 
 

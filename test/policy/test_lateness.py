@@ -27,7 +27,7 @@ class Pulled:
         change = -0.2 * readings + 0.1 * actions @ PULL
         return Prediction(change, np.full_like(change, SD), np.zeros_like(change))
 
-    def compute_expectation(self, signals, action):
+    def compute_expected_readings(self, signals, action):
         prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
         return Expectation(signals, action, prediction, expected, expected)
@@ -45,14 +45,16 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
         followed = lateness.store_and_get_delayed_action(action)
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
-            lateness.store_tick_for_comparison(forward.compute_expectation(before, followed), seen)
-            lateness.compare_with_another_delay()
+            lateness.store_tick_for_comparison(
+                forward.compute_expected_readings(before, followed), seen
+            )
+            lateness.update_delay_by_comparison()
         error = np.abs(lateness.predict_present_signals(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
         action = rng.uniform(-1, 1, ACTIONS) if actions is None else actions[tick]
         action = np.asarray(action, np.float32)
-        states.append(forward.compute_expectation(states[-1], action).expected)
+        states.append(forward.compute_expected_readings(states[-1], action).expected)
     return found
 
 
@@ -89,9 +91,9 @@ def test_what_is_missing_says_nothing():
     for tick in range(100):
         followed = lateness.store_and_get_delayed_action(np.full(ACTIONS, tick % 2, np.float32))
         lateness.store_tick_for_comparison(
-            forward.compute_expectation(np.zeros(CHANNELS, np.float32), followed), missing
+            forward.compute_expected_readings(np.zeros(CHANNELS, np.float32), followed), missing
         )
-        lateness.compare_with_another_delay()
+        lateness.update_delay_by_comparison()
     assert lateness.ticks == 0
 
 
@@ -101,5 +103,5 @@ def test_what_follows_is_what_the_next_tick_asks_for():
     for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late
         for action in actions:
-            following = lateness.get_action_behind_next_readings(action)
+            following = lateness.get_action_that_next_readings_follow(action)
             assert lateness.store_and_get_delayed_action(action) is following

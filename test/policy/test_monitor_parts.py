@@ -223,12 +223,12 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
     assignment = Assignment.make_nominal(3)
     swapped = assignment.with_slots(np.array([1, 0, 2]))
-    assert swapped.with_outputs_updated_from_slots(move_is_verified=False).outputs.tolist() == [
+    assert swapped.with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
         0,
         1,
         2,
     ]
-    assert swapped.with_outputs_updated_from_slots(move_is_verified=True).outputs.tolist() == [
+    assert swapped.with_outputs_updated_from_slots(verifying_move=True).outputs.tolist() == [
         1,
         0,
         2,
@@ -236,12 +236,12 @@ def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wirin
     unpinned = swapped.with_unpinned_outputs()
     before, now = unpinned.renames
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
-    assert unpinned.with_outputs_updated_from_slots(move_is_verified=False).outputs.tolist() == [
+    assert unpinned.with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
         1,
         0,
         2,
     ]
-    assert unpinned.for_next_tick().renames is None
+    assert unpinned.without_last_tick_events().renames is None
     assert swapped.arrange_by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
 
 
@@ -257,7 +257,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     def fresh():
         costs, budget = Costs(forward, MONITOR.costs), TimeBudget(forward, MONITOR.budget)
         evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
-        evidence.restart_with_move_costs(link)
+        evidence.restart_with_initial_costs(link)
         return evidence
 
     def drawn(count):
@@ -269,13 +269,13 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
         now[rng.random(5) < 0.1] = np.nan
         records.append(TickRecord(before, drawn(2), now - before, now))
         asked.add_record(records[-1])
-        asked.run_identity_classifier()
+        asked.compute_and_store_identity_costs()
         some = rng.permutation(every)[:3]
         totals = asked.compute_total_costs(some)
         first = fresh()
         for record in records:
             first.add_record(record)
-        first.run_identity_classifier()
+        first.compute_and_store_identity_costs()
         for slots, total in zip(some, totals, strict=True):
             known, new = asked.evaluate_assignment(slots), first.evaluate_assignment(slots)
             np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)

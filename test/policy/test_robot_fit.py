@@ -194,7 +194,7 @@ def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_ot
 ):
     """As the Ant's, of three velocities whose readings cost so many nats before and after it."""
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
-    assert fit.explains_move(*candidates(moved, others, ticks)) is believed
+    assert fit.does_move_explain_readings(*candidates(moved, others, ticks)) is believed
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
     """The first two as of a cheetah whose motors lag, where nothing had moved."""
     first, other = candidates(moved, others, ticks)
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
-    assert fit.explains_move(first, other)
+    assert fit.does_move_explain_readings(first, other)
     for _ in range(60):
         fit.update_fit_from_excess(24.0, assignment_known=True)
-    assert fit.explains_move(first, other) is believed
+    assert fit.does_move_explain_readings(first, other) is believed

@@ -32,7 +32,7 @@ def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) 
     """The stuck slots after each tick, where slot 7 is a contact's."""
     found = []
     for tick in ticks:
-        sensors.remove_stuck_readings(moving(tick, **held))
+        sensors.replace_stuck_readings_by_nan(moving(tick, **held))
         if sensors.has_repeated_reading(np.arange(1, SLOTS)):
             sensors.update_stuck_slots_and_check_new(excess, CONTACT)
         found.append(np.flatnonzero(sensors.stuck).tolist())
@@ -43,9 +43,9 @@ def test_a_slot_that_should_move_is_missing_until_it_reads_something_else(sensor
     found = run(sensors, range(STUCK.ticks + 3), np.where(np.arange(SLOTS) == 2, 3.0, 0.0), s2=-5.0)
     assert found == [[]] * (STUCK.ticks + 1) + [[2]] * 2
     readings = moving(20, s2=-5.0)
-    seen = sensors.remove_stuck_readings(readings)
+    seen = sensors.replace_stuck_readings_by_nan(readings)
     assert np.isnan(seen[2]) and np.isfinite(np.delete(seen, 2)).all()
-    assert sensors.remove_stuck_readings(moving(21)) is not None and not sensors.stuck.any()
+    assert sensors.replace_stuck_readings_by_nan(moving(21)) is not None and not sensors.stuck.any()
 
 
 def test_a_slot_that_may_well_stay_is_not_stuck(sensors):
@@ -60,7 +60,7 @@ def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck
 
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
     for _ in range(50):
-        sensors.remove_stuck_readings(moving(0))
+        sensors.replace_stuck_readings_by_nan(moving(0))
         assert not sensors.update_stuck_slots_and_check_new(MUCH, CONTACT)
 
 
@@ -86,7 +86,7 @@ def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):
 def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(sensors):
     told = []
     for tick in (0, 1, 1, 2, 3, 3, 3, 3, 3, 3):
-        sensors.remove_stuck_readings(moving(tick))
+        sensors.replace_stuck_readings_by_nan(moving(tick))
         told.append(sensors.is_repeated_message)
     assert told == [False, False, True, False, False, True, True, True, False, False]
 
@@ -103,7 +103,7 @@ def test_a_reset_forgets(sensors):
     sensors.reset()
     assert (
         not sensors.stuck.any()
-        and np.isfinite(sensors.remove_stuck_readings(moving(0, s2=-5.0))).all()
+        and np.isfinite(sensors.replace_stuck_readings_by_nan(moving(0, s2=-5.0))).all()
     )
 
 

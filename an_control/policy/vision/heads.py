@@ -107,7 +107,7 @@ class ConvolutionHead:
             for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
         ]
         # Its inputs are ordered by plane in the file, and by pixel after the convolution.
-        hidden, side = model.arrays["head.0.weight"], model.sizes.plane_sides[1]
+        hidden, side = model.arrays["head.0.weight"], model.sizes.convolution_side_lengths[1]
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
         if model.sizes.memory:

@@ -22,7 +22,7 @@ BLOCK = 128
 processor's cache."""
 
 
-def count_attention_bits(patches: int) -> int:
+def compute_attention_bits(patches: int) -> int:
     """Return the number of bits to which attention weights and values must be rounded.
 
     Both are within [-1, 1]. With so many bits, the sum of their products over all patches is exact
@@ -101,7 +101,7 @@ class PatchAttention:
         block = min(BLOCK, queries)
         self._scores = np.empty((block, patches))
         self._values = np.ones((patches, message + 1))
-        bits = count_attention_bits(patches)
+        bits = compute_attention_bits(patches)
         self._to_values = compute_rounding_number(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
@@ -130,7 +130,7 @@ class PatchAttention:
             return self._pool_patches(keys)
         compared = None
         if self._set is not None:
-            compared = self._set.compute_pooling_scores(keys * self._key_scale)
+            compared = self._set.compute_attention_scores(keys * self._key_scale)
         keys = np.ascontiguousarray(keys.T)
         for start in range(0, self._sizes.queries, BLOCK):
             rows = slice(start, min(start + BLOCK, self._sizes.queries))
@@ -216,8 +216,8 @@ class PatchAttention:
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
 
     @property
-    def message_contributions(self) -> np.ndarray:
-        """The contributions (N, m) of the last tick's patches to the message, a copy."""
+    def patch_values(self) -> np.ndarray:
+        """The value vectors (N, m) of the last tick's patches, a copy; with PMA, key plus value."""
         return self._values[:, :-1].copy()
 
 

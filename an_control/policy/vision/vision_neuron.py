@@ -106,10 +106,10 @@ class VisionNeuron(PreviousAction, Policy):
         return self._attend.attention[:, : len(self._ids)]  # none after a reset
 
     @property
-    def message_contributions(self) -> np.ndarray:
-        """How much each image patch added to each entry of the last attention message (N, m).
+    def patch_values(self) -> np.ndarray:
+        """The value vectors (N, m) of the last step's patches, which attention sums.
 
-        It has a row for each patch, in `channel_order`, and a column for each of the message's m
-        entries.
+        There is a row for each patch, in `channel_order`, and a column for each of the m entries of
+        a row of the attention message.
         """
-        return self._attend.message_contributions[: len(self._ids)]
+        return self._attend.patch_values[: len(self._ids)]
