@@ -226,7 +226,7 @@ def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
             f"monitor: {requested!r} needs a forward model, which this model does not have"
             " (an-control train-monitor adds one); allowed is 'off'"
         )
-    return requested or ("off" if model.forward is None else model.forward.default_monitor)
+    return requested or ("off" if model.forward is None else model.forward.default_monitor_setting)
 
 
 def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:

@@ -72,9 +72,9 @@ class Imputation:
     def count_tick_and_check_needs_partial_search(self, missing: np.ndarray) -> bool:
         """Count consecutive ticks with missing slots; return if this one needs `PartialSearch`.
 
-        `PartialSearch` is the search for an assignment from the present slots alone. It is needed
-        if slots have been missing for too many ticks to be predicted, or if there are no earlier
-        readings to compare with.
+        `PartialSearch` is the search for an assignment while some slots have no readings. It is
+        needed if slots have been missing for too many ticks to be predicted, or if there are no
+        earlier readings to compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -159,7 +159,7 @@ class Imputation:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
             assignment: Which input slot feeds which channel.
-            readings_explained: Whether the assignment explains the readings of the present slots.
+            readings_explained: Whether the assignment explains the readings that are not missing.
                 Only then does the policy's input contain estimates; otherwise missing channels stay
                 NaN.
         """

@@ -160,7 +160,7 @@ class IdentityMonitor:
 
         Returns:
             (N,) the signal for each channel id, NaN if it is missing and not imputed. If the
-            readings are delayed, the predicted present signals.
+            readings are delayed, the signals that are predicted for now.
         """
         self.delay.update_delay_by_comparison()
         action = self.delay.store_and_get_delayed_action(action)
@@ -523,7 +523,7 @@ class IdentityMonitor:
         return self._forward.compute_expected_readings(signals, action)
 
     def _predict_present_signals(self, delayed: np.ndarray) -> np.ndarray:
-        """Return the predicted present signals (N,) for the policy, from delayed ones.
+        """Return the signals (N,) that are predicted for now, for the policy, from delayed ones.
 
         If the last tick's signals are not all known, the delayed signals are returned.
 

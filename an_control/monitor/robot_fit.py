@@ -81,7 +81,7 @@ class RobotFit:
         return self._settings.min_gain
 
     @property
-    def min_trial_gain(self) -> float:
+    def min_gain_while_lost(self) -> float:
         """Nats by which another assignment must be better to be tried while the monitor is lost."""
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 

@@ -687,7 +687,7 @@ class AssignmentSearch:
         """
         gain = current.total - other.total
         if assignment.lost and not self._moved:
-            return gain >= self._fit.min_trial_gain
+            return gain >= self._fit.min_gain_while_lost
         return gain >= self._fit.min_gain and self._fit.does_move_explain_readings(current, other)
 
     def _is_change_supported_by_classifier(

@@ -18,7 +18,7 @@ from an_control.monitor.settings import SensorDelaySettings
 
 
 class SensorDelay:
-    """An estimator of the readings' constant delay, which also predicts the present readings.
+    """An estimator of the readings' constant delay, which also predicts readings without delay.
 
     Args:
         forward: The forward model of N channels.
@@ -105,7 +105,7 @@ class SensorDelay:
             self._gains[:] = 0.0
 
     def predict_present_signals(self, signals: np.ndarray) -> np.ndarray:
-        """Return the predicted present signals (N,) from delayed signals (N,), by channel."""
+        """Return the signals (N,) that are predicted for now, from delayed ones (N,), by channel."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.compute_expected_readings(
                 signals, self._actions[-age]

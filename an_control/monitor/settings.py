@@ -253,8 +253,9 @@ class TrustSettings:
 class FitSettings:
     """Numbers that decide whether the forward model describes the connected robot.
 
-    They also decide how well a move of signals must explain the readings to be accepted. The
-    largest excess is `FitLimits.max_excess`. The numbers were chosen with robots of other mass,
+    They also decide how well a move of signals must explain the readings to be accepted. How far
+    the costs of a robot that fits may exceed the usual ones is a number of each model, in
+    `FitLimits.max_excess`. The numbers were chosen with robots of other mass,
     friction, motor lag and sensor rate, so that monitors report no wrong move and find the real
     ones (`experiments/monitor_fit`).
     """
@@ -322,7 +323,7 @@ class BudgetSettings:
     """Limits on how much the search for an assignment of input slots may compute in a tick.
 
     They were measured on an ordinary core with numba, for the Ant's 28 channels and 54,528 weights.
-    The shares do not change healthy episodes.
+    With these shares, healthy episodes are the same as without limits.
     """
 
     share: float = 0.08
@@ -364,9 +365,9 @@ class ImputationSettings:
 class PartialSearchSettings:
     """Tuned limits of the search for an assignment while channels are missing.
 
-    They say when an assignment counts as explained or sure, and how much better another one must
-    be. They were tuned on a hopper, and on the Ant with 10 and 25 % of the channels missing and
-    signals moved every 25 and 100 steps.
+    They say when an assignment counts as explaining the readings or as sure to be right, and how
+    much better another one must be. They were tuned on a hopper, and on the Ant with 10 and 25 %
+    of the channels missing and signals moved every 25 and 100 steps.
     """
 
     max_cost: float = 3.0

@@ -121,17 +121,17 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.increase_evidence(neurons, channels if whole else channels[places], min_nats)
 
     def advance_channels(
-        self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
+        self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the neurons of some channels by one tick without computing an action.
 
         Args:
             ids: (N,) the ids of the channels; unknown ids are ignored.
             values: (N,) their readings.
-            previous: (A,) the action before these readings.
+            previous_action: (A,) the action before these readings.
         """
         places, neurons = self._find_known_neurons(ids)
-        self._engine.advance_neurons(values[places].astype(np.float32), neurons, previous)
+        self._engine.advance_neurons(values[places].astype(np.float32), neurons, previous_action)
 
     def _find_known_neurons(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in `ids` of the ids that have a neuron, and these neurons' indices.

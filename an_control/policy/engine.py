@@ -134,14 +134,14 @@ class PolicyEngine(ABC):
 
     @abstractmethod
     def advance_neurons(
-        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
             neurons: (K,) the indices of the neurons.
-            previous: (A,) the action before these readings.
+            previous_action: (A,) the action before these readings.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class PolicyEngine(ABC):
         self,
         values: np.ndarray,
         neurons: np.ndarray | None,
-        previous: np.ndarray,
+        previous_action: np.ndarray,
         rounding_number: np.float64,
     ) -> np.ndarray:
         """Compute one tick and return the action (A,) float32.
@@ -158,7 +158,7 @@ class PolicyEngine(ABC):
             values: (N,) float32 the readings.
             neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
-            previous: (A,) float32 the previous action, in [-1, 1].
+            previous_action: (A,) float32 the previous action, in [-1, 1].
             rounding_number: A large number, which is added to each term of the attention's sum and
                 subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """

@@ -53,8 +53,8 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weights: (R, d) the weights, for outputs (d, N).
 
     Returns:
-        A pair: the rounded weights (R, d), in which each row has its own grid that is as fine as 53
-        bits allow, and the rounding numbers (R, 1) of these grids (see `compute_rounding_number`).
+        A pair: the weights (R, d), of which each row is rounded to multiples of its own power of
+        two, and the numbers (R, 1) that round the rows (see `compute_rounding_number`).
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]

@@ -172,14 +172,14 @@ class ChannelState(Protocol):
         """
 
     def advance_channels(
-        self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
+        self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the states of some channels by one tick without computing an action.
 
         Args:
             ids: (N,) the ids of the channels.
             values: (N,) their readings.
-            previous: (A,) the action before these readings.
+            previous_action: (A,) the action before these readings.
         """
 
 

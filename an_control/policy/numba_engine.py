@@ -258,14 +258,14 @@ def add_two_products(out, other, rows, x, y):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
+def advance_memory_and_predict(memory, previous_action, memory_rows, expecting_rows):
     """Advance the GRU of the head's memory by a tick; return the readings (n,) that it expects.
 
     Args:
         memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
             `reference_engine`), then their readings (x), then the H units of the GRU. The units are
             changed.
-        previous: (A,) the previous action.
+        previous_action: (A,) the previous action.
         memory_rows: The weights of the GRU, see `packed_weights.pack_memory`.
         expecting_rows: The weights from the memory to the expected readings, see
             `packed_weights.pack_memory`.
@@ -276,7 +276,7 @@ def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
     state = memory[seen:]
     add_product(entering, memory_rows[1 : 1 + seen], memory[:seen])
     behind = 1 + seen + units
-    add_product(entering, memory_rows[behind : behind + len(previous)], previous)
+    add_product(entering, memory_rows[behind : behind + len(previous_action)], previous_action)
     add_product(staying, memory_rows[1 + seen : behind], state)
     for k in range(2 * units):
         entering[k] = F32(0.5) * compute_tanh(entering[k] + staying[k]) + F32(0.5)
@@ -285,13 +285,13 @@ def advance_memory_and_predict(memory, previous, memory_rows, expecting_rows):
         state[k] = new + entering[units + k] * (state[k] - new)
     expected = expecting_rows[0].copy()
     add_product(expected, expecting_rows[1:behind], memory)
-    add_product(expected, expecting_rows[behind : behind + len(previous)], previous)
+    add_product(expected, expecting_rows[behind : behind + len(previous_action)], previous_action)
     return expected
 
 
 @njit(inline="always", error_model="numpy")
 def correct_expected_readings(memory, units, sums, total_attention, expected, outlier_weight):
-    """Correct the memory's expected readings by the present ones; store the results in `memory`.
+    """Correct the memory's expected readings by those of this tick; store them in `memory`.
 
     Args:
         memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
@@ -440,18 +440,18 @@ class NumbaEngine(PolicyEngine):
             packed.widths,
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
-        self._memory = np.zeros(sizes.message + sizes.memory if sizes.memory else 0, F32)
+        self._memory = np.zeros(sizes.message_length + sizes.memory if sizes.memory else 0, F32)
         self._attention = np.zeros((0, self._width), F32)
-        self._message = np.zeros(sizes.message)
+        self._message = np.zeros(sizes.message_length)
         self._compile_kernels()
 
     def _compile_kernels(self) -> None:
         """Call all compiled functions once, so that they are compiled before the first tick."""
         self.add_neurons(2)
-        previous = np.zeros(self._sizes.actions, F32)
+        previous_action = np.zeros(self._sizes.actions, F32)
         for neurons in (None, np.array([1, 0])):
-            self.step(np.zeros(2, F32), neurons, previous, np.float64(1.0))
-        self.advance_neurons(np.zeros(2, F32), np.array([1, 0]), previous)
+            self.step(np.zeros(2, F32), neurons, previous_action, np.float64(1.0))
+        self.advance_neurons(np.zeros(2, F32), np.array([1, 0]), previous_action)
         self.increase_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
@@ -489,23 +489,25 @@ class NumbaEngine(PolicyEngine):
         _increase_evidence(self._state, neurons, self._evidence.start, queries, F32(min_nats))
 
     def advance_neurons(
-        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
             neurons: (K,) the indices of the neurons.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
         gate_rows, *_, options = self._weights
-        _advance_neurons_without_action(values, neurons, previous, self._state, gate_rows, options)
+        _advance_neurons_without_action(
+            values, neurons, previous_action, self._state, gate_rows, options
+        )
 
     def step(
         self,
         values: np.ndarray,
         neurons: np.ndarray | None,
-        previous: np.ndarray,
+        previous_action: np.ndarray,
         rounding_number: np.float64,
     ) -> np.ndarray:
         """Compute one tick and return the action (A,) float32.
@@ -514,7 +516,7 @@ class NumbaEngine(PolicyEngine):
             values: (N,) float32 the readings.
             neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
-            previous: (A,) float32 the previous action, in [-1, 1].
+            previous_action: (A,) float32 the previous action, in [-1, 1].
             rounding_number: A large number, which is added to each term of the attention's sum and
                 subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
@@ -523,7 +525,7 @@ class NumbaEngine(PolicyEngine):
         return _compute_tick(
             values,
             self._all if neurons is None else neurons,
-            previous,
+            previous_action,
             rounding_number,
             self._state,
             self._attention,
@@ -534,7 +536,7 @@ class NumbaEngine(PolicyEngine):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_input_weights(options, previous, gate_rows):
+def _compute_input_weights(options, previous_action, gate_rows):
     """Return the neurons' input weights (1 + F, U) under the previous action.
 
     The first row is the sum of the bias and of the weighted previous action, which is the same for
@@ -543,16 +545,16 @@ def _compute_input_weights(options, previous, gate_rows):
 
     Args:
         options: The options of the policy.
-        previous: (A,) the previous action.
+        previous_action: (A,) the previous action.
         gate_rows: The neurons' weights, see `PackedWeights`.
     """
-    inputs, actions = options.inputs, len(previous)
+    inputs, actions = options.inputs, len(previous_action)
     input_weights = gate_rows[: 1 + inputs].copy()
-    add_product(input_weights[0], gate_rows[1 + inputs : 1 + inputs + actions], previous)
+    add_product(input_weights[0], gate_rows[1 + inputs : 1 + inputs + actions], previous_action)
     if options.products:
         for f in range(inputs):
             row = 1 + inputs + actions + options.recurrent + f * actions
-            add_product(input_weights[1 + f], gate_rows[row : row + actions], previous)
+            add_product(input_weights[1 + f], gate_rows[row : row + actions], previous_action)
     return input_weights
 
 
@@ -651,20 +653,20 @@ def _compute_message(options, channels, sums, total_attention, message):
 
 
 @njit(inline="always", error_model="numpy")
-def _advance_neurons(options, values, neurons, previous, gate_rows, state):
+def _advance_neurons(options, values, neurons, previous_action, gate_rows, state):
     """Advance all neurons by one tick, in place.
 
     Args:
         options: The options of the policy.
         values: (N,) float32 the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        previous: (A,) float32 the previous action.
+        previous_action: (A,) float32 the previous action.
         gate_rows: The neurons' weights, see `PackedWeights`.
         state: The rows of the neurons; changed.
     """
-    input_weights = _compute_input_weights(options, previous, gate_rows)
+    input_weights = _compute_input_weights(options, previous_action, gate_rows)
     if options.recurrent:
-        first = 1 + options.inputs + len(previous)
+        first = 1 + options.inputs + len(previous_action)
         advance_lstm_neurons(
             values, neurons, input_weights, gate_rows[first : first + options.recurrent], state
         )
@@ -689,25 +691,29 @@ def _increase_evidence(state, neurons, first, queries, min_nats):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_neurons_without_action(values, neurons, previous, state, gate_rows, options_tuple):
+def _advance_neurons_without_action(
+    values, neurons, previous_action, state, gate_rows, options_tuple
+):
     """Advance neurons by one tick without computing an action, in place.
 
     Args:
         values: (K,) float32 the readings.
         neurons: (K,) the index of each reading's row in `state`.
-        previous: (A,) float32 the previous action.
+        previous_action: (A,) float32 the previous action.
         state: The rows of the neurons; changed.
         gate_rows: The neurons' weights, see `PackedWeights`.
         options_tuple: The fields of `KernelOptions` as a tuple.
     """
-    _advance_neurons(KernelOptions(*options_tuple), values, neurons, previous, gate_rows, state)
+    _advance_neurons(
+        KernelOptions(*options_tuple), values, neurons, previous_action, gate_rows, state
+    )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _compute_tick(
     values,
     neurons,
-    previous,
+    previous_action,
     rounding_number,
     state,
     attention,
@@ -726,7 +732,7 @@ def _compute_tick(
     Args:
         values: (N,) float32 the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        previous: (A,) float32 the previous action.
+        previous_action: (A,) float32 the previous action.
         rounding_number: A large number, which is added to each term of the attention's sum and
             subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         state: One row for each neuron, with the neuron's own state; with prediction attention, also
@@ -750,10 +756,10 @@ def _compute_tick(
         reset_neurons_on_jump(
             values, neurons, state, (2 * d, 1) if options.recurrent else (d, inputs)
         )
-    _advance_neurons(options, values, neurons, previous, gate_rows, state)
+    _advance_neurons(options, values, neurons, previous_action, gate_rows, state)
     expected = score_rows[0]  # a placeholder, not read without a memory
     if options.memory:
-        expected = advance_memory_and_predict(memory, previous, memory_rows, expecting_rows)
+        expected = advance_memory_and_predict(memory, previous_action, memory_rows, expecting_rows)
     _compute_attention(
         options, values, neurons, state, score_rows, expecting_rows, expected, attention
     )

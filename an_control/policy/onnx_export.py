@@ -250,7 +250,7 @@ class _NeuronWriter:
             self._add_reset_on_jump_nodes()
         outputs = self._add_stacked_neuron_nodes() if sizes.stack else self._add_lstm_nodes()
         if sizes.memory:
-            self._add_expectation_nodes()
+            self._add_memory_and_expectation_nodes()
         attention = self._add_attention_nodes(outputs)
         message, total_attention = self._add_message_nodes(attention)
         x = message
@@ -357,7 +357,7 @@ class _NeuronWriter:
         self._set_next_state("cell", cells)
         return outputs
 
-    def _add_expectation_nodes(self) -> None:
+    def _add_memory_and_expectation_nodes(self) -> None:
         """Add the nodes that advance the head's memory by a tick and compute what it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_state("memory", (1, units))
@@ -448,7 +448,7 @@ class _NeuronWriter:
         return total, total_attention
 
     def _add_expectation_correction_nodes(self, total: str, total_attention: str) -> str:
-        """Add the nodes that correct the expected readings by the present ones.
+        """Add the nodes that correct the expected readings by those of this tick.
 
         Args:
             total: The name of the attention-weighted sums of readings.

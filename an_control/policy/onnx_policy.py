@@ -144,17 +144,17 @@ class ObservationBuilder:
             self._history.reset()
 
     def write_observation(
-        self, readings: np.ndarray, previous: np.ndarray, out: np.ndarray
+        self, readings: np.ndarray, previous_action: np.ndarray, out: np.ndarray
     ) -> None:
         """Write the observation of a tick into the network's input.
 
         Args:
             readings: (N,) the readings in the network's order.
-            previous: (A,) the previous action, in [-1, 1].
+            previous_action: (A,) the previous action, in [-1, 1].
             out: (inputs,) receives the observation.
         """
         self._readings[:] = readings
-        np.multiply(previous, self._limit, out=self._previous)
+        np.multiply(previous_action, self._limit, out=self._previous)
         for place, angle in self._phases:
             self._source[place] = math.sin(angle * self._tick)
             self._source[place + 1] = math.cos(angle * self._tick)

@@ -164,7 +164,7 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
     """
     array = _convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
-    half = make_gate_factors(units)
+    half = make_gru_gate_factors(units)
     seen, previous = np.split((array["memory.input"] * half[:, None]).T, [2 * n])
     hidden = (array["memory.hidden"] * half[:, None]).T
     bias = (array["memory.bias"] * half)[None]
@@ -184,7 +184,7 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
     return copy_aligned(np.concatenate(rows), F32), copy_aligned(spread, F32)
 
 
-def make_gate_factors(units: int) -> np.ndarray:
+def make_gru_gate_factors(units: int) -> np.ndarray:
     """Return the factors (3H,) for the sums of a GRU's gates: 1/2 for the two logistic gates.
 
     With them a logistic gate can be computed as (tanh + 1) / 2.

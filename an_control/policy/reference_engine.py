@@ -118,14 +118,14 @@ class ReferenceEngine(PolicyEngine):
         """
         super().remove_all_neurons()
         self._attention = np.zeros((0, self._sizes.queries))
-        self._message = np.zeros(self._sizes.message)
+        self._message = np.zeros(self._sizes.message_length)
 
     @one_blas_thread
     def step(
         self,
         values: np.ndarray,
         neurons: np.ndarray | None,
-        previous: np.ndarray,
+        previous_action: np.ndarray,
         rounding_number: np.float64,
     ) -> np.ndarray:
         """Compute one tick and return the action (A,) float32.
@@ -134,17 +134,17 @@ class ReferenceEngine(PolicyEngine):
             values: (N,) float32 the readings.
             neurons: (N,) the index of the neuron that each reading belongs to; None: all neurons,
                 in order.
-            previous: (A,) float32 the previous action, in [-1, 1].
+            previous_action: (A,) float32 the previous action, in [-1, 1].
             rounding_number: A large number, which is added to each term of the attention's sum and
                 subtracted again. This rounds the terms so that the sum is exact (see `exact_sums`).
         """
-        previous = previous.astype(np.float64)
+        previous_action = previous_action.astype(np.float64)
         neurons = self._all if neurons is None else neurons
         if self._sizes.reset_on_jump:
-            self._reset_on_jump(values, neurons)
-        outputs = self._advance_and_get_outputs(values, neurons, previous)
+            self._reset_neurons_on_jump(values, neurons)
+        outputs = self._advance_and_get_outputs(values, neurons, previous_action)
         if self._sizes.memory:
-            self._advance_memory_and_predict(previous)
+            self._advance_memory_and_predict(previous_action)
         if self._sizes.attention == "pma":
             assert self._set is not None
             pooled, attention = self._set.pool_channels(outputs)
@@ -160,19 +160,19 @@ class ReferenceEngine(PolicyEngine):
 
     @one_blas_thread
     def advance_neurons(
-        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance some neurons by one tick without computing an action.
 
         Args:
             values: (K,) float32 the readings.
             neurons: (K,) the indices of the neurons.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
-        self._advance_and_get_outputs(values, neurons, previous.astype(np.float64))
+        self._advance_and_get_outputs(values, neurons, previous_action.astype(np.float64))
 
     def _advance_and_get_outputs(
-        self, values: np.ndarray, neurons: np.ndarray, previous: np.ndarray
+        self, values: np.ndarray, neurons: np.ndarray, previous_action: np.ndarray
     ) -> np.ndarray:
         """Advance some neurons by one tick and return their outputs (N, d).
 
@@ -181,20 +181,20 @@ class ReferenceEngine(PolicyEngine):
         Args:
             values: (N,) float32 the readings.
             neurons: (N,) the index of each reading's neuron in the state.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
         d, state = self._sizes.neuron, self._state[neurons]
         readings = state[:, self._readings]
         if self._sizes.stack:  # a layer of tanh units on the newest readings, the newest first
             before = np.where(np.isnan(readings[:, :1]), values[:, None], readings)[:, :-1]
             readings = np.column_stack([values, before])
-            outputs = np.tanh(self._compute_input_sums(readings, previous))
+            outputs = np.tanh(self._compute_input_sums(readings, previous_action))
         else:  # an LSTM
             change = values - readings[:, 0]
             inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
             recurrent = state[:, :d].astype(np.float64) @ self._hidden
             gates = self._compute_input_sums(
-                inputs[:, : self._sizes.inputs_per_neuron], previous, recurrent
+                inputs[:, : self._sizes.inputs_per_neuron], previous_action, recurrent
             )
             outputs, state[:, d : 2 * d] = step_lstm(gates, state[:, d : 2 * d])
             readings = values[:, None]
@@ -204,19 +204,19 @@ class ReferenceEngine(PolicyEngine):
         return outputs
 
     def _compute_input_sums(
-        self, inputs: np.ndarray, previous: np.ndarray, recurrent: np.ndarray | float = 0.0
+        self, inputs: np.ndarray, previous_action: np.ndarray, recurrent: np.ndarray | float = 0.0
     ) -> np.ndarray:
         """Return the sums (N, U) float32 of the weighted inputs of each neuron's U units.
 
         Args:
             inputs: (N, F) the inputs that each neuron gets from its channel.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
             recurrent: (N, U) the weighted sums of the neurons' own outputs.
         """
         weight = self.weight["neuron.input"]
         if self._sizes.products:
-            weight = weight + self.weight["neuron.products"] @ previous
-        common = self.weight["neuron.bias"] + self.weight["neuron.action"] @ previous
+            weight = weight + self.weight["neuron.products"] @ previous_action
+        common = self.weight["neuron.bias"] + self.weight["neuron.action"] @ previous_action
         drive = (common + recurrent).astype(F32)
         for feature, column in zip(inputs.T, weight.T.astype(F32), strict=True):
             drive = drive + feature[:, None] * column
@@ -276,7 +276,7 @@ class ReferenceEngine(PolicyEngine):
             total, mass = total / np.maximum(mass, 1.0), np.minimum(mass, 1.0)
         return np.concatenate([total, mass - 1.0])
 
-    def _reset_on_jump(self, values: np.ndarray, neurons: np.ndarray) -> None:
+    def _reset_neurons_on_jump(self, values: np.ndarray, neurons: np.ndarray) -> None:
         """Reset all neurons if most readings change abruptly, as after a rewiring.
 
         It also updates the last column of the state, which is twice the usual change of each
@@ -294,15 +294,15 @@ class ReferenceEngine(PolicyEngine):
         if excess > JUMP_LIMIT * len(values):
             self._state[:, :-1] = self._fresh[:-1]
 
-    def _advance_memory_and_predict(self, previous: np.ndarray) -> None:
+    def _advance_memory_and_predict(self, previous_action: np.ndarray) -> None:
         """Advance the head's memory by one tick; store the readings (n,) that it expects.
 
         There is one expected reading for each query, which stands for one channel.
 
         Args:
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
-        lately = np.concatenate([self.seen, self.share, previous])
+        lately = np.concatenate([self.seen, self.share, previous_action])
         self.units = step_gru(self.weight, "memory", lately, self.units)
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
@@ -325,7 +325,7 @@ class ReferenceEngine(PolicyEngine):
         return np.asarray(evidence)
 
     def _correct_expected_readings(self) -> np.ndarray:
-        """Correct the expected readings by the present ones; return the head's input (n + H,).
+        """Correct the expected readings by those of this tick; return the head's input (n + H,).
 
         The input is the corrected readings, then the units of the memory. The corrected readings
         are also stored for the next tick.

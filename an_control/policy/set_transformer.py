@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.policy.sizes import PartSizes
+from an_control.policy.sizes import AttentionPartSizes
 
 NORM_EPSILON = 1e-5
 """The number added to a variance before dividing by its square root. For image patches the variance
@@ -51,9 +51,11 @@ class SetTransformerBlock:
             x: (m, d) the rows that attend.
             y: (n, d) the rows that they attend to; n may be 0.
         """
-        return self.compute_attention(x, y)[0]
+        return self.compute_output_and_attention(x, y)[0]
 
-    def compute_attention(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compute_output_and_attention(
+        self, x: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the output (m, d) of the block, and its attention weights (m, n).
 
         The weights are the mean over the heads.
@@ -134,12 +136,12 @@ class Pooling:
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the pooled rows (M, d) of `z` (N, d), and the attention weights (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
-        return self._block.compute_attention(self._seeds, rows)
+        return self._block.compute_output_and_attention(self._seeds, rows)
 
 
 @dataclass(frozen=True)
 class ChannelOrder:
-    """An order of N channels that depends only on their outputs, and each channel's place in it.
+    """An order of N channels that only their neurons' outputs decide, and each channel's place.
 
     Attributes:
         sorted: (N,) the indices of the channels, arranged in this order.
@@ -152,7 +154,7 @@ class ChannelOrder:
 
     @classmethod
     def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
-        """Return the order that the neurons' outputs (N, d) define."""
+        """Return the lexicographic order of the neurons' outputs (N, d)."""
         ordered = np.lexsort(outputs.T[::-1])
         rows = outputs[ordered]
         first = np.arange(len(rows))
@@ -174,7 +176,7 @@ class SetTransformer:
 
     def __init__(
         self,
-        sizes: PartSizes,
+        sizes: AttentionPartSizes,
         arrays: Mapping[str, np.ndarray],
         queries: np.ndarray,
         bias: np.ndarray,

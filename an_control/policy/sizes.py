@@ -64,7 +64,7 @@ def list_layer_shapes(name: str, widths: list[int]) -> Shapes:
 Encoder = Literal["none", "isab", "sab"]
 
 
-class PartSizes(Protocol):
+class AttentionPartSizes(Protocol):
     """The interface of the sizes that policies on numbers and on image patches have in common.
 
     They describe the attention, an optional encoder before it, and the heads of both.
@@ -91,7 +91,9 @@ class PartSizes(Protocol):
         """Whether channels are compared with each other, by an encoder or by PMA."""
 
 
-def check_part_sizes(sizes: PartSizes, width: int, width_description: str) -> None:
+def check_attention_part_sizes(
+    sizes: AttentionPartSizes, width: int, width_description: str
+) -> None:
     """Check that the sizes of attention, encoder and heads fit each other.
 
     Args:
@@ -380,7 +382,7 @@ class AttentionSizes:
         return self.stack or len(self.inputs)
 
     @property
-    def message(self) -> int:
+    def message_length(self) -> int:
         """The length of the attention message."""
         if self.attention == "pma":
             return self.queries * self.neuron
@@ -408,11 +410,11 @@ class AttentionSizes:
         if self.products:
             shapes["neuron.products"] = (units, features, self.actions)
         if self.recurrence is not None:
-            shapes |= self.recurrence.list_array_shapes(self.message)
+            shapes |= self.recurrence.list_array_shapes(self.message_length)
             return shapes | list_head_shapes(self.recurrence.units, self.head, self.actions)
         if not self.memory:
-            return shapes | list_head_shapes(self.message, self.head, self.actions)
-        units, message = self.memory, self.message
+            return shapes | list_head_shapes(self.message_length, self.head, self.actions)
+        units, message = self.memory, self.message_length
         shapes |= list_memory_shapes(units, message + self.actions) | {
             "expectation.weight": (message // 2, units + message + self.actions),
             "expectation.bias": (message // 2,),
@@ -437,7 +439,7 @@ class AttentionSizes:
             raise ValueError(
                 f"sizes.key: {self.key}, pma attention allows its neurons' {self.neuron}"
             )
-        check_part_sizes(self, self.neuron, "neurons' {} units")
+        check_attention_part_sizes(self, self.neuron, "neurons' {} units")
         if self.memory and self.recurrence is not None:
             raise ValueError(f"sizes.memory: {self.memory}, a recurrence allows 0")
         if self.recurrence is not None:
@@ -625,7 +627,7 @@ class VisionSizes(ABC):
             )
         if self.stack < 2:
             raise ValueError(f"sizes.stack: {self.stack}, differences need at least 2 frames")
-        check_part_sizes(self, self.message, "message's {} numbers")
+        check_attention_part_sizes(self, self.message, "message's {} numbers")
 
 
 @dataclass(frozen=True)
@@ -953,7 +955,7 @@ class ForwardSizes:
     validation: MonitorValidation | None = None
 
     @property
-    def default_monitor(self) -> Monitor:
+    def default_monitor_setting(self) -> Monitor:
         """The monitor's setting if the user chooses none: "off" if it failed its validation."""
         return "off" if self.monitor_off_reason else self.monitor
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import make_gate_factors
+from an_control.policy.packed_weights import make_gru_gate_factors
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 from an_control.policy.vision.kernels import Kernels
 
@@ -45,12 +45,12 @@ class TopPatchesHead:
         self._cell = np.zeros(self._sizes.hidden, F32)
         return np.zeros(self._sizes.actions, F32)
 
-    def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def __call__(self, message: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32 in [-1, 1].
 
         Args:
             message: (M, m) the attention message.
-            previous: The previous action, which this head does not use.
+            previous_action: The previous action, which this head does not use.
         """
         array = self._array
         self._message *= self._stays
@@ -111,7 +111,7 @@ class ConvolutionHead:
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
         if model.sizes.memory:
-            half = make_gate_factors(model.sizes.memory).astype(F32)
+            half = make_gru_gate_factors(model.sizes.memory).astype(F32)
             self._input = model.arrays["memory.input"] * half[:, None]
             self._staying = model.arrays["memory.hidden"] * half[:, None]
             self._bias = model.arrays["memory.bias"] * half
@@ -124,7 +124,7 @@ class ConvolutionHead:
         self._units = np.zeros(self._sizes.memory, F32)
         return np.array(self._sizes.initial_action, F32)
 
-    def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def __call__(self, message: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32.
 
         Either it is 1 for the action with the best score and 0 for the others, or it is the tanh of
@@ -132,11 +132,11 @@ class ConvolutionHead:
 
         Args:
             message: (M, m) the attention message.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
         hidden = np.maximum(self.compute_first_layer_sums(message), F32(0.0))
         if self._sizes.memory:
-            hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
+            hidden = np.concatenate([hidden, self._advance_memory(hidden, previous_action)])
         self.scores = _apply_linear(self._array, "head.1", hidden)
         if not self._sizes.choice:
             return np.tanh(self.scores)
@@ -160,14 +160,14 @@ class ConvolutionHead:
         self._kernels.add_matrix_product(hidden, self._hidden, image.ravel())
         return hidden
 
-    def _advance_memory(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def _advance_memory(self, hidden: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Advance the memory by one tick; return its units (H,).
 
         Args:
             hidden: (h,) the first layer's outputs.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
-        entering = self._input.dot(np.concatenate([hidden, previous]))
+        entering = self._input.dot(np.concatenate([hidden, previous_action]))
         entering += self._bias
         staying = self._staying.dot(self._units)
         staying[2 * len(self._units) :] += self._array["memory.hidden_bias"]
@@ -189,7 +189,7 @@ def _step_gru(units: np.ndarray, input_sums: np.ndarray, unit_sums: np.ndarray) 
     """Advance GRU units by a tick, in place.
 
     The given sums have three parts, for the reset gate, the update gate and the new state. They
-    must be multiplied by the factors of `make_gate_factors`.
+    must be multiplied by the factors of `make_gru_gate_factors`.
 
     Args:
         units: (H,) the units; changed.

@@ -57,7 +57,9 @@ class PatchAttention:
         self._key_scale = _round_up_to_power_of_two(
             sum(np.abs(part).sum(1) for part in (key, action, key_bias[:, None]))
         )
-        self._key = _round_to_grid(key.T / self._key_scale / WHITE, key.shape[1] * WHITE)
+        self._key = _round_weights_for_exact_sums(
+            key.T / self._key_scale / WHITE, key.shape[1] * WHITE
+        )
         self._key_action, self._key_bias = (
             action / self._key_scale[:, None],
             key_bias / self._key_scale,
@@ -71,7 +73,7 @@ class PatchAttention:
         # A normed frame's pixels have at most the length sqrt(p): Cauchy and Schwarz.
         longest = np.sqrt(pixels) * np.sqrt((value**2).sum(1)).sum(0)
         self._value_scale = _round_up_to_power_of_two(longest + np.abs(value_bias))
-        self._value = _round_to_grid(value / self._value_scale, pixels * WHITE)
+        self._value = _round_weights_for_exact_sums(value / self._value_scale, pixels * WHITE)
         self._value_mean = self._value.sum(1, keepdims=True)
         self._value_bias = value_bias / self._value_scale
         # (M, m): from a key to its scores.
@@ -105,12 +107,12 @@ class PatchAttention:
         self._to_values = compute_rounding_number(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
-    def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def __call__(self, patches: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Compute one tick and return the attention message (M, m).
 
         Args:
             patches: (N, f, p, p) uint8 the patches.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
         if len(patches) != self._exponential.shape[1]:
             self._allocate_buffers(len(patches))
@@ -124,7 +126,7 @@ class PatchAttention:
             )
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
-        keys = self._compute_keys(pixels, previous)
+        keys = self._compute_keys(pixels, previous_action)
         self._values[:, :-1] = self._compute_values(pixels)
         if pma:
             return self._pool_patches(keys)
@@ -162,15 +164,15 @@ class PatchAttention:
         self._exponential[...] = attention
         return np.asarray(message, F32)
 
-    def _compute_keys(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def _compute_keys(self, pixels: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the keys (N, m) in [-1, 1] of the patches.
 
         Args:
             pixels: (f, N, p * p) the frames.
-            previous: (A,) the previous action.
+            previous_action: (A,) the previous action.
         """
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
-        common = self._key_bias + (self._key_action * previous).sum(1)
+        common = self._key_bias + (self._key_action * previous_action).sum(1)
         keys = change.dot(self._key)
         keys += common
         keys += ROUND_OUTPUT
@@ -232,7 +234,7 @@ def _round_up_to_power_of_two(bound: np.ndarray) -> np.ndarray:
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
-def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
+def _round_weights_for_exact_sums(weights: np.ndarray, largest_sum: float) -> np.ndarray:
     """Return weights rounded so that sums of their products with whole numbers are exact.
 
     Args:
