@@ -54,7 +54,7 @@ class Assignment(NamedTuple):
         return cls(slots, slots, slots, slots)
 
     @property
-    def channels(self) -> np.ndarray:
+    def channel_by_slot(self) -> np.ndarray:
         """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 

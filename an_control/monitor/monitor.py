@@ -186,7 +186,7 @@ class IdentityMonitor:
         self.assignment, signals = estimate(tick, assignment)
         self._budget.reset_for_tick(model_fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
-        return self._predict_present_signals(signals) if late else signals
+        return self._predict_undelayed_signals(signals) if late else signals
 
     def prepare_next_tick(self, action: np.ndarray) -> None:
         """Do work for the next tick between two ticks, so that it does not delay the command.
@@ -522,7 +522,7 @@ class IdentityMonitor:
             return self._ahead
         return self._forward.compute_expected_readings(signals, action)
 
-    def _predict_present_signals(self, delayed: np.ndarray) -> np.ndarray:
+    def _predict_undelayed_signals(self, delayed: np.ndarray) -> np.ndarray:
         """Return the signals (N,) that are predicted for now, for the policy, from delayed ones.
 
         If the last tick's signals are not all known, the delayed signals are returned.
@@ -533,7 +533,9 @@ class IdentityMonitor:
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
             return delayed
-        ahead = self.delay.predict_present_signals(signals)[assignment.channels[assignment.outputs]]
+        ahead = self.delay.predict_undelayed_signals(signals)[
+            assignment.channel_by_slot[assignment.outputs]
+        ]
         return np.where(np.isnan(delayed), delayed, ahead)
 
     def _has_new_stuck_sensor(
@@ -570,7 +572,7 @@ class IdentityMonitor:
             if float((excess - present)[moving].sum()) > self._settings.stuck.better:
                 judged, excess = assignment, present
         if judged.slots is not self._judged.slots:
-            self._sensors.restart_counts(self._judged.channels != judged.channels)
+            self._sensors.restart_counts(self._judged.channel_by_slot != judged.channel_by_slot)
             self._judged = judged
         return self._sensors.update_stuck_slots_and_check_new(
             excess, judged.slots[self._may_stand_still]

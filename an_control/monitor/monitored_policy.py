@@ -220,7 +220,7 @@ class MonitoredPolicy(WrappingPolicy):
             assignment: Which input slot feeds which channel.
         """
         if assignment is not self._known[0]:
-            self._known = assignment, assignment.channels[assignment.outputs]
+            self._known = assignment, assignment.channel_by_slot[assignment.outputs]
         ids, channels = self.nominal_ids, self._known[1]
         known = self.monitor.identified_channel_mask[channels]
         if not known.all():

@@ -142,7 +142,7 @@ class PartialSearch:
             continuation = continuation._replace(
                 costs=_subtract_minimum_of_each_slot(continuation.costs, present, self._max_cost)
             )
-        if self._detect_move(change, assignment, continuation):
+        if self._has_move_happened(change, assignment, continuation):
             self._return_costs = self._settings.back * np.isnan(last)[assignment.slots]
             return self._restart_after_move(assignment, continuation, present)
         self._records.append((action, change, readings))
@@ -161,7 +161,7 @@ class PartialSearch:
         self._sure = cost < self._settings.sure_cost and self._ticks >= self._settings.sure_ticks
         return assignment
 
-    def _detect_move(
+    def _has_move_happened(
         self, change: np.ndarray, assignment: Assignment, continuation: Continuation | None
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.

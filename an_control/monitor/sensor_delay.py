@@ -104,8 +104,12 @@ class SensorDelay:
             self.ticks = other
             self._gains[:] = 0.0
 
-    def predict_present_signals(self, signals: np.ndarray) -> np.ndarray:
-        """Return the signals (N,) that are predicted for now, from delayed ones (N,), by channel."""
+    def predict_undelayed_signals(self, signals: np.ndarray) -> np.ndarray:
+        """Return the signals (N,) that are predicted for now from delayed ones, by channel.
+
+        Args:
+            signals: (N,) the delayed signals by channel.
+        """
         for age in range(self.ticks, 0, -1):
             signals = self._forward.compute_expected_readings(
                 signals, self._actions[-age]

@@ -165,7 +165,7 @@ class ObservationBuilder:
             x += self._offset
         if self._clips:
             x = np.minimum(np.maximum(x, self._low), self._high)
-        out[:] = x if self._history is None else self._history.append_observation(x)
+        out[:] = x if self._history is None else self._history.append_observation_and_get_input(x)
 
 
 class _ObservationHistory:
@@ -196,7 +196,7 @@ class _ObservationHistory:
         self._rows[:] = 0.0
         self._fresh = self._history.start == "repeat"
 
-    def append_observation(self, x: np.ndarray) -> np.ndarray:
+    def append_observation_and_get_input(self, x: np.ndarray) -> np.ndarray:
         """Append an observation (width,); return the network's input of the newest observations."""
         if self._fresh:
             self._rows[:] = x

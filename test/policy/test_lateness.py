@@ -49,7 +49,7 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
                 forward.compute_expected_readings(before, followed), seen
             )
             lateness.update_delay_by_comparison()
-        error = np.abs(lateness.predict_present_signals(seen) - states[-1]).max()
+        error = np.abs(lateness.predict_undelayed_signals(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
         action = rng.uniform(-1, 1, ACTIONS) if actions is None else actions[tick]

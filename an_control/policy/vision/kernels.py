@@ -58,7 +58,7 @@ def apply_layer_norm_to_attention_message(
     message += bias
 
 
-def compute_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def compute_row_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Return how much attention each row gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
@@ -122,7 +122,7 @@ class Kernels(NamedTuple):
     name: str
     exponentiate_scores: Callable[[np.ndarray, np.ndarray, np.float32], None]
     apply_layer_norm_to_attention_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-    compute_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    compute_row_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve_image: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_matrix_product: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
@@ -131,7 +131,7 @@ PLAIN = Kernels(
     "numpy",
     exponentiate_scores,
     apply_layer_norm_to_attention_message,
-    compute_importance,
+    compute_row_importance,
     convolve_image,
     add_matrix_product,
 )

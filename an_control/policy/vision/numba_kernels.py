@@ -66,7 +66,7 @@ def apply_layer_norm_to_attention_message(message, weight, bias):
             message[m, j] = message[m, j] / deviation * weight[j] + bias[j]
 
 
-def compute_importance(queries, keys):
+def compute_row_importance(queries, keys):
     """Return how much attention each row gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
@@ -79,12 +79,12 @@ def compute_importance(queries, keys):
         (M,) the sums of the attention over the queries.
     """
     few = (0, 0), (0, max(4 - queries.shape[1], 0))
-    return _compute_importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
+    return _compute_row_importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _compute_importance(queries, keys):
-    """Return how much attention (M,) each row gets from all rows; see `compute_importance`.
+def _compute_row_importance(queries, keys):
+    """Return how much attention (M,) each row gets from all rows; see `compute_row_importance`.
 
     Args:
         queries: (M, a) the query of each row, of width a = 4 or more.
@@ -209,7 +209,7 @@ COMPILED = Kernels(
     "numba",
     exponentiate_scores,
     apply_layer_norm_to_attention_message,
-    compute_importance,
+    compute_row_importance,
     convolve_image,
     add_matrix_product,
 )
