@@ -115,7 +115,7 @@ class Assignment(NamedTuple):
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
     def arrange_by_slot(self, values_by_channel: np.ndarray) -> np.ndarray:
-        """Return values in the order of input slots, given in the order of channels.
+        """Return values reordered from the order of channels to the order of input slots.
 
         Args:
             values_by_channel: (N,) one value for each channel, in the order of channels.

@@ -40,7 +40,7 @@ ends."""
 
 
 class ExcitationError(ValueError):
-    """An error that a file holds no excitation; the message names the file and the reason."""
+    """An error raised if a file holds no excitation; the message names file and reason."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _parse_excitation(content: bytes) -> Excitation:
 
 
 def _read_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return the names under a key of the header.
+    """Return the names under a key of an excitation file's header.
 
     Raises:
         ValueError: They are not strings, or occur twice.

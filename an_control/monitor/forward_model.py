@@ -237,7 +237,8 @@ class ForwardModel:
         k.
 
         Args:
-            readings: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`.
+            readings: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`, the
+                number of ticks that the classifier takes.
             changes: (T, N) the changes that led to these readings.
             actions: (T, A) the actions before the readings.
         """

@@ -68,7 +68,7 @@ class MonitorTick(NamedTuple):
 
 
 class IdentityMonitor:
-    """An estimator of which sensor signal arrives at which slot; the policy gets sorted signals.
+    """An estimator of which sensor's signal arrives at which slot, which sorts the signals.
 
     It estimates the assignment of input slots (the positions at which readings arrive) to channels
     (the named inputs of the model), and turns readings by input slot into signals by channel.

@@ -154,8 +154,8 @@ class RecoveringPolicy(WrappingPolicy):
     def previous_action(self) -> np.ndarray:
         """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot.
 
-        If the action that is set differs much from the one that `step_array` returned, the running
-        mean by which a robot counts as standing still restarts.
+        If that action differs much from the one that `step_array` returned, the estimate of whether
+        the robot stands still starts again.
         """
         return self.policy.previous_action
 

@@ -158,8 +158,8 @@ class AssignmentSearch:
     | phase | ends | next |
     |---|---|---|
     | STAND_BY | `start_verification` | VERIFY_START |
-    | VERIFY_START | `confirm_initial_assignment`, or after `verify_ticks` | REVIEW |
-    | VERIFY_MOVE | after `verify_ticks` | REVIEW |
+    | VERIFY_START | `confirm_initial_assignment`, or after `verify_ticks` ticks | REVIEW |
+    | VERIFY_MOVE | after `verify_ticks` ticks | REVIEW |
     | REVIEW | if nothing explains the readings, when a review is due | SEEK |
     | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
     | any | `start_move_verification` | VERIFY_MOVE |

@@ -76,9 +76,9 @@ class StuckSensors:
 
     @property
     def is_repeated_message(self) -> bool:
-        """Whether all readings of this tick repeat those of the previous one, but not for too long.
+        """Whether all readings repeat those of the last tick, as if a message had come twice.
 
-        After more repeats, the robot may stand still; then no message has come twice.
+        After a few such ticks in a row it is False, because then the robot may stand still.
         """
         return 0 < self._repeats <= self._settings.max_repeats
 

@@ -263,10 +263,11 @@ def _select_present_readings(
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
     """Return the readings that are not missing, their channel ids, and a bound of their magnitudes.
 
-    The bound is the largest magnitude, but at least `ORDINARY`.
+    The bound is the largest magnitude, but at least `ORDINARY`, the bound of an ordinary tick.
 
     Args:
-        values: (N,) the readings; one that is not finite, or beyond `MAX_READING`, is missing.
+        values: (N,) the readings; one that is not finite, or whose magnitude is over `MAX_READING`,
+            is missing.
         ids: (N,) their channel ids.
 
     Raises:

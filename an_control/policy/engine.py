@@ -74,7 +74,7 @@ class PolicyEngine(ABC):
         self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
 
     def keep_only_neurons(self, neurons: np.ndarray) -> None:
-        """Remove all neurons but those with the given indices, which get the order of the indices.
+        """Keep only the neurons with the given indices, in the order of these indices.
 
         Args:
             neurons: (K,) the indices of the neurons that stay.

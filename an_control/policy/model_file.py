@@ -54,7 +54,7 @@ INVALID = (ValueError, KeyError, TypeError, RecursionError)
 
 
 class ModelError(ValueError):
-    """An error that a model cannot be used; the message names the file and the reason."""
+    """An error raised if a model cannot be used; the message names the file and the reason."""
 
 
 @dataclass(frozen=True)

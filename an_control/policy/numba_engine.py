@@ -472,7 +472,7 @@ class NumbaEngine(PolicyEngine):
         """
         super().remove_all_neurons()
         self._attention = np.zeros((0, self._width), F32)
-        self._message = np.zeros(self._sizes.message)
+        self._message = np.zeros(self._sizes.message_length)
 
     def increase_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
         """Increase the evidence about which channel some neurons read.

@@ -107,7 +107,7 @@ class Layout:
         limit: The largest action of the network, which is scaled to 1 in the policy's action.
         action_scale: (A,) the factors that turn the network's action into a command; empty if
             unknown.
-        action_offset: (A,) what is added to the scaled action; empty if unknown.
+        action_offset: (A,) the summands that are added to the scaled action; empty if unknown.
         step_s: The period of the ticks in seconds; None if no file says it.
         task: The name of the task that the network was trained for; "" if unknown.
         hand_over: The name of a model file beside the YAML file, whose policy acts until the order

@@ -24,8 +24,8 @@ def exponentiate_scores(
 ) -> None:
     """Replace attention scores by their exponentials, in place.
 
-    Each row's largest score is subtracted first. The exponentials are rounded to a grid, so that
-    sums of their products are exact. They are the numerators of a softmax.
+    Each row's largest score is subtracted first. The exponentials are rounded to multiples of a
+    power of two, so that sums of their products are exact. They are the numerators of a softmax.
 
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.

@@ -38,8 +38,9 @@ class PatchAttention:
     """The attention of a vision policy, which turns image patches into the attention message.
 
     Patches are (N, f, p, p) uint8 (f frames of p x p pixels), the message is (M, m) float32. Pixels
-    are whole numbers, so their products with weights on a fine enough grid add up without rounding.
-    Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
+    are whole numbers. The weights are rounded to multiples of a power of two that is coarse enough
+    for the products of pixels and weights to add up without rounding. Keys and values are scaled
+    to within [-1, 1] by powers of two, which changes no bit.
 
     Args:
         model: A model of a vision kind.
