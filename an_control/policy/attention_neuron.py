@@ -240,9 +240,9 @@ class AttentionNeuron(PreviousAction, Policy):
         return self._engine.attention
 
     @property
-    def message(self) -> np.ndarray:
+    def attention_message(self) -> np.ndarray:
         """The attention message of the last step, which is the head's input."""
-        return self._engine.message
+        return self._engine.attention_message
 
     @property
     def keys(self) -> np.ndarray:

@@ -174,6 +174,6 @@ class PolicyEngine(ABC):
         return self._attention[:, :rows].T.astype(np.float64)
 
     @property
-    def message(self) -> np.ndarray:
+    def attention_message(self) -> np.ndarray:
         """The attention message of the last tick, which is the head's input, a copy."""
         return self._message.copy()

@@ -55,7 +55,7 @@ def played(model, patches, present):
         for tick, shown in zip(episode, there, strict=True):
             previous = policy.previous_action
             action = policy.step_array(tick[shown], np.flatnonzero(shown).astype(str).tolist())
-            rows.append((policy.message, action, previous))
+            rows.append((policy.attention_message, action, previous))
     parts = (np.array(part) for part in zip(*rows, strict=True))
     return [part.reshape(*present.shape[:2], *part.shape[1:]) for part in parts]
 

@@ -160,7 +160,7 @@ def test_whole_numbers_whose_squares_overflow_are_large_readings(policy):
     for _ in range(3):
         action = policy.step_array(values, IDS)
         np.testing.assert_array_equal(action, other.step_array(values[order], IDS))
-        np.testing.assert_array_equal(policy.message, other.message)
+        np.testing.assert_array_equal(policy.attention_message, other.attention_message)
 
 
 def test_lists_tuples_and_mappings_are_taken_alike(policy):
@@ -219,7 +219,7 @@ def test_attention_message_and_keys_can_be_asked_for(model, engine):
         if normalise:
             pulled, mass = pulled / np.maximum(mass, 1.0), np.minimum(mass, 1.0)
         message = np.concatenate([pulled, mass - 1.0])
-    np.testing.assert_allclose(policy.message, message, atol=2e-6)
+    np.testing.assert_allclose(policy.attention_message, message, atol=2e-6)
 
     arrays = model.arrays
     scores = arrays["attention.queries"] @ policy.keys.T

@@ -36,7 +36,7 @@ def test_the_engines_agree(model):
         plain, compiled = (policy.step_array(values, ids) for policy in policies)
         np.testing.assert_allclose(plain, compiled, rtol=0, atol=AGREEMENT)
         assert policies[0].channel_order == policies[1].channel_order
-        for query in ("attention", "message", "keys"):
+        for query in ("attention", "attention_message", "keys"):
             one, other = (getattr(policy, query) for policy in policies)
             np.testing.assert_allclose(one, other, rtol=5e-6, atol=5e-6)
         policies[0].previous_action = compiled

@@ -153,7 +153,7 @@ def test_a_normalised_softmax_message_has_no_more_than_one_of_each_channel(engin
     for times in (60, 120):
         policy = make_policy(model, engine=engine)
         policy.step_array(np.tile(values, times), names(times * NOMINAL))
-        messages.append(policy.message)
+        messages.append(policy.attention_message)
     np.testing.assert_allclose(*messages, atol=1e-9)
     assert (messages[0][3:] == 0.0).all()
     assert np.abs(messages[0][:3]).max() <= np.abs(values).max()
@@ -162,7 +162,7 @@ def test_a_normalised_softmax_message_has_no_more_than_one_of_each_channel(engin
 def test_without_normalisation_doubled_channels_change_the_message(engine):
     policy = make_policy(make_random_model(ANT_SIZES, seed=3), engine=engine)
     policy.step_array(np.ones(3), ("a", "b", "c"))
-    once = policy.message
+    once = policy.attention_message
     policy.reset()
     policy.step_array(np.ones(6), tuple("abcdef"))
-    assert np.abs(policy.message - once).max() > 0.01
+    assert np.abs(policy.attention_message - once).max() > 0.01

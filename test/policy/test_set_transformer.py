@@ -75,7 +75,9 @@ def test_attention_and_message_are_those_of_the_plain_equations(name):
         columns = [policy._column[channel] for channel in policy.channel_order]
         encoded = parts.encode(policy._engine.get_neuron_outputs(np.array(columns, np.int64)))
         if model.sizes.attention == "pma":
-            np.testing.assert_allclose(policy.message, parts.pool(encoded).ravel(), atol=1e-6)
+            np.testing.assert_allclose(
+                policy.attention_message, parts.pool(encoded).ravel(), atol=1e-6
+            )
         elif model.sizes.attention == "tanh":
             keys = encoded @ weight["attention.key"].T + weight["attention.key_bias"]
             expected = np.tanh(weight["attention.queries"] @ keys.T)

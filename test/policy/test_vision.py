@@ -80,7 +80,8 @@ def test_the_order_of_the_patches_changes_no_bit(model, engine, patches):
     policy = make_policy(model, engine=engine)
     sequence, ids = pictures(model.sizes, patches), names(patches)
     expected = [
-        (policy.step_array(one, ids).tobytes(), policy.message.tobytes()) for one in sequence
+        (policy.step_array(one, ids).tobytes(), policy.attention_message.tobytes())
+        for one in sequence
     ]
     rng = np.random.default_rng(patches)
     for _ in range(10):
@@ -89,7 +90,7 @@ def test_the_order_of_the_patches_changes_no_bit(model, engine, patches):
             order = rng.permutation(patches)
             carried = tuple(ids[i] for i in order)
             assert policy.step_array(one[order], carried).tobytes() == action
-            assert policy.message.tobytes() == message
+            assert policy.attention_message.tobytes() == message
 
 
 def test_the_order_changes_no_bit_of_the_authors_policy_on_their_frames(shared, engine):
@@ -140,7 +141,7 @@ def test_a_flat_picture_and_no_picture_at_all_give_a_finite_action(model, engine
     flat = np.full_like(pictures(model.sizes, 9)[0], value)
     for patches in (flat, policy.empty_patches, flat):
         action = policy.step_array(patches, names(len(patches)))
-        assert np.isfinite(action).all() and np.isfinite(policy.message).all()
+        assert np.isfinite(action).all() and np.isfinite(policy.attention_message).all()
 
 
 def test_a_reset_forgets_the_episode(model, engine):
@@ -172,8 +173,8 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         policy.previous_action = plain.previous_action = previous
         policy.step_array(view, names(20))
         plain.step_array(view, names(20))
-        np.testing.assert_array_equal(policy.message, plain.message)
-        hidden = np.maximum(policy._head.compute_first_layer_sums(policy.message), 0.0)
+        np.testing.assert_array_equal(policy.attention_message, plain.attention_message)
+        hidden = np.maximum(policy._head.compute_first_layer_sums(policy.attention_message), 0.0)
         units = step_gru(array, "memory", np.concatenate([hidden, previous]), units)
         scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
@@ -209,7 +210,7 @@ def test_the_message_is_that_of_the_plain_equations(name, patches, engine):
         scores = np.exp(queries @ parts.encode(keys).T / np.sqrt(sizes.message))
         total = np.maximum(scores.sum(1, keepdims=True), 1e-300)
         expected = plain_norm(np.maximum(scores / total @ values, 0.0), array, "message_norm")
-    np.testing.assert_allclose(policy.message, expected, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(policy.attention_message, expected, rtol=0, atol=1e-4)
 
 
 def without_memory(model):

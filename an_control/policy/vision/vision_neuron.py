@@ -44,7 +44,7 @@ class VisionNeuron(PreviousAction, Policy):
     def reset(self) -> None:
         """Start an episode: reset the previous action and the head's state."""
         self._previous = self._head.reset()
-        self.message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
+        self.attention_message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
         """The attention message (M, m) of the last step."""
         self._ids: tuple[str, ...] = ()
 
@@ -83,8 +83,8 @@ class VisionNeuron(PreviousAction, Policy):
             )
         if ids is not self._ids:
             self._ids = check_unique_ids(ids)
-        self.message = self._attend(patches, self._previous)
-        self._previous = self._head(self.message, self._previous)
+        self.attention_message = self._attend(patches, self._previous)
+        self._previous = self._head(self.attention_message, self._previous)
         return self._previous.copy()
 
     @property
