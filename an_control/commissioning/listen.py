@@ -30,7 +30,7 @@ from an_control.ros.inputs import (
     Inputs,
     describe_wrong_clock,
     describe_wrong_rate,
-    find_publishers_qos,
+    find_strongest_qos_on_topic,
 )
 from an_control.ros.outputs import COMMAND_QOS
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
@@ -226,7 +226,7 @@ def _listen_to_sources_with_node(
         time.monotonic_ns,
         partial(_append_message_times, node, heard),
         1,
-        informed=True,
+        with_message_info=True,
     )
     if recorder is not None:
         recorder.subscribe_to_robot(node)
@@ -239,7 +239,7 @@ def _listen_to_sources_with_node(
             update_reading_ranges(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
         _look_up_publishers(node, one)
-        one.rivals = tuple(inputs.describe_rivals(one.config.name))
+        one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
     missing = table.explain_missing_channels(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
     inputs.close()
@@ -350,7 +350,7 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
     if not infos:
         source.elsewhere = describe_similar_topic(node, source.topic, source.config.type)
     source.quality = (
-        _describe_qos(find_publishers_qos(node, source.config.topic, 1)) if right else ""
+        _describe_qos(find_strongest_qos_on_topic(node, source.config.topic, 1)) if right else ""
     )
 
 

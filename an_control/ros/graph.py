@@ -53,8 +53,8 @@ yet."""
 def get_owner_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription.
 
-    DDS can discover a publisher before it knows the node's name; until then the result is the text
-    UNKNOWN.
+    DDS can discover a publisher before it knows the node's name. Until then the result is the text
+    `UNKNOWN`, "a node whose name is not known yet".
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN
@@ -69,7 +69,7 @@ def select_endpoints_by_type(
 
 
 def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
-    """Return a text about publishers or subscriptions of a topic with a wrong type, or "".
+    """Return text on the publishers or subscriptions that have a wrong type, or "".
 
     Args:
         infos: The publishers or subscriptions of a topic.

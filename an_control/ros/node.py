@@ -70,11 +70,12 @@ class ModelSwap:
         engine: The implementation that computes the policy (see `load_policy`).
         monitor: The reaction to sensors whose readings arrive on other channels without notice (see
             `load_policy`).
-        failed: Called from the background thread with the reason if an accepted model cannot act.
+        on_failure: Called on the background thread, with the reason, if a requested model cannot
+            act.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The mean change of a reading per tick below which a robot counts as standing still
-            (see `load_policy`).
-        recorder: Records the model file that is going to act; None: nothing is recorded.
+        recovery: The threshold for a robot that stands still, as a mean change of its readings per
+            tick (see `load_policy`).
+        recorder: Records the model files that replace the policy; None: nothing is recorded.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ModelSwap:
         controller: Controller,
         engine: EngineName | None,
         monitor: Monitor | None,
-        failed: Callable[[str], object],
+        on_failure: Callable[[str], object],
         *,
         check_rate: bool = True,
         recovery: float | None = None,
@@ -90,7 +91,7 @@ class ModelSwap:
     ) -> None:
         self._recorder = recorder
         self._controller, self._engine, self._monitor = controller, engine, monitor
-        self._failed, self._check_rate = failed, check_rate
+        self._on_failure, self._check_rate = on_failure, check_rate
         self._recovery = recovery
         self._changed = threading.Condition()
         self._newest: str | None = None
@@ -98,7 +99,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def explain_model_refusal(self, path: str) -> str:
-        """Return why a model cannot replace the policy, or "", by the header of its file only.
+        """Return why the header of a model file shows that it cannot replace the policy, or "".
 
         A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
         checked later, by the background thread.
@@ -112,7 +113,7 @@ class ModelSwap:
         return ""
 
     def request_model(self, path: str) -> None:
-        """Load this model file in the background. It replaces the policy when it is ready."""
+        """Load a model file in the background, and let it replace the policy when it is ready."""
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -146,7 +147,7 @@ class ModelSwap:
             raise ValueError(reason)
 
     def _load_requested_models(self) -> None:
-        """Load the models that `request_model` gets, one after the other, until `close` is called.
+        """Load the models that are requested, one after the other, until `close` is called.
 
         This runs on the background thread. One thread loads all models, because each new thread
         would keep some RAM of its own.
@@ -171,7 +172,7 @@ class ModelSwap:
             else:
                 self._controller.acting.start_policy_swap(path, built)
         if isinstance(built, str):
-            self._failed(built)
+            self._on_failure(built)
 
     def _build_policy(self, path: str) -> Policy | str:
         """Load a model file.
@@ -202,7 +203,7 @@ ROS arguments, after --ros-args:
 
 
 class RecordedDeclarations:
-    """An object that replaces a node, and only records the parameters that are declared on it."""
+    """A stand-in for a node, which records the parameters that are declared on it for the help."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
@@ -371,12 +372,12 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             watchdog_s,
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
-            informed=self._has_message_info(settings),
+            with_message_info=self._callbacks_get_message_info(settings),
             thread_priority=settings.thread_priority,
             recorder=self._recorder,
         )
 
-    def _has_message_info(self, settings: Settings) -> bool:
+    def _callbacks_get_message_info(self, settings: Settings) -> bool:
         """Return whether subscription callbacks get a MessageInfo (who sent a message, and when).
 
         rclpy's events executor gives none.
@@ -444,7 +445,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def _on_reset_state(self, _: Any, response: Any) -> Any:
         """Start a new episode on request of a client.
 
-        This succeeds only while the node is active.
+        The request succeeds only while the node is active.
         """
         if self._loop is not None and self._loop.active:
             self._loop.reset()
@@ -498,7 +499,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Accept or refuse these parameter changes, all together.
+        """Accept all of these parameter changes, or refuse all of them.
 
         Accepted changes take effect later, in `_apply_parameters`.
         """
@@ -601,7 +602,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
 
 def make_executor(name: str, context: Any) -> Executor:
-    """Create rclpy's executor of this kind, to be driven by `spin_once`.
+    """Create the rclpy executor of this name, to be driven by `spin_once`.
 
     Args:
         name: "single_threaded" or "events".
@@ -618,7 +619,12 @@ def make_executor(name: str, context: Any) -> Executor:
 
 
 def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
-    """Run the node until `stopped()` or until rclpy is shut down; then send the safe command."""
+    """Run the node until a stop is requested or rclpy is shut down; then send the safe command.
+
+    Args:
+        node: The node.
+        stopped: Returns whether a stop is requested.
+    """
     executor = make_executor(parameters.read_settings(node).executor, node.context)
     executor.add_node(node)
     try:
@@ -682,18 +688,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _limit_shutdown_time() -> None:
-    """Ensure that the process ends within 5 s (END_S) after the first signal, even if it hangs.
+    """Ensure that the process ends within 5 s (`END_S`) after the first signal, even if it hangs.
 
-    Python runs signal handlers on the main thread, which may hang. But it also writes to a file
-    descriptor at once (`signal.set_wakeup_fd`), and a thread waits for that. Until the end of the
-    process the watchdog keeps sending the safe command.
+    The signal handlers cannot ensure it, because Python runs them on the main thread, which may
+    hang. So another thread waits for the byte that Python writes to a pipe at each signal
+    (`signal.set_wakeup_fd`), and ends the process. Until the end of the process the watchdog keeps
+    sending the safe command.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
     def end_after_signal() -> None:
-        """Wait for a signal that ends the process, and end the process 5 s (END_S) later."""
+        """Wait for a signal that should end the process; end the process 5 s (`END_S`) later."""
         while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
         time.sleep(END_S)
@@ -703,7 +710,12 @@ def _limit_shutdown_time() -> None:
 
 
 def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
-    """Configure and activate the node unless `stopped()`. Return whether that succeeded."""
+    """Configure and activate the node. Return whether that succeeded.
+
+    Args:
+        node: The node.
+        stopped: Returns whether a stop is requested; the node is then not activated.
+    """
     success = TransitionCallbackReturn.SUCCESS
     steps = (node.trigger_configure, node.trigger_activate)
     return all(stopped() or step() == success for step in steps)

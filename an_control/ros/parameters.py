@@ -157,13 +157,13 @@ class WiringParameters:
         return self.make_changed_wiring(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Remove all parameters that rewire the node, also if only some of them were declared."""
+        """Remove all declared parameters that rewire the node; there may be none."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
     def make_changed_wiring(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
-        """Return the wiring with these changed parameters, or None if none concerns the wiring.
+        """Return the wiring after these changes of parameters; None if none concerns the wiring.
 
         Args:
             wiring: The wiring before the changes.
