@@ -33,10 +33,10 @@ class TopicSubscription(NamedTuple):
 
 
 class Listener:
-    """The subscriptions of a node whose messages are polled, without an executor.
+    """Subscriptions whose messages are read when they are asked for, without an executor.
 
     Args:
-        node: The node, which must not be in an executor.
+        node: The node that owns the subscriptions. It must not be in an executor.
     """
 
     def __init__(self, node: Node) -> None:

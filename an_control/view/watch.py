@@ -82,7 +82,7 @@ class RobotWatch:
         self._listener.subscribe_to_topics(graph.topics)
 
     def set_wiring_file(self, path: str) -> None:
-        """Set the robot's wiring file, beside which its own drawing is looked for from now on.
+        """Set the robot's wiring file; a drawing of the robot is looked for in the same folder.
 
         Args:
             path: The path of the wiring file.
@@ -96,14 +96,14 @@ class RobotWatch:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the policy node has sent no diagnostics for 2.5 s (SILENT_S)."""
+        """Whether the policy node has sent no diagnostics for 2.5 s (`SILENT_S`)."""
         return self._now_s() - self._heard_s > SILENT_S
 
-    def record_mark(self, text: str) -> schema.MarksUpdate:
-        """Record a mark for the charts, because the robot was rewired now; return the update.
+    def add_chart_mark(self, text: str) -> schema.MarksUpdate:
+        """Record a mark for the charts at the present time; return the update with all marks.
 
         Args:
-            text: Description of what was rewired.
+            text: Description of what was done, such as a rewiring.
         """
         self.marks.append((self.seconds_since_start, text))
         return schema.MarksUpdate(list(self.marks))
@@ -162,12 +162,12 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
     def _read_parameter_events(self) -> None:
-        """Add to `changed` the nodes whose parameters changed, by the topic /parameter_events."""
+        """Add the nodes whose parameters changed, by the topic /parameter_events, to `changed`."""
         for message in self._listener.take_new_messages("events"):
             self.changed.add(message.node)
 
     def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
-        """Read the newest joint positions, pose and image; yield drawing and image if new."""
+        """Read the newest joint positions, pose and image; yield a new drawing and a new image."""
         joints = self._listener.take_newest_message("joints")
         pose = self._listener.take_newest_message("pose")
         image = self._listener.take_newest_message("image")
@@ -183,7 +183,7 @@ class RobotWatch:
         if names:
             wanted = list(names), self._wiring
             if self._looked_up is None or self._looked_up[0] != wanted:
-                self._looked_up = wanted, make_drawing(*wanted)
+                self._looked_up = wanted, make_drawing_update(*wanted)
             drawing = self._looked_up[1]
         elif image is not None and "joints" not in self.found.topics:
             drawing = schema.DrawingUpdate("camera", [])
@@ -197,7 +197,7 @@ class RobotWatch:
             yield shown
 
     def _iterate_tick_updates(self) -> Iterator[schema.Update]:
-        """Read and yield the policy's newest tick, after the channel ids if these have changed."""
+        """Yield the policy's newest tick, preceded by the channel ids if these have changed."""
         progress = self._listener.take_newest_message("progress")
         if progress is not None:
             self._episode = {
@@ -227,9 +227,9 @@ class RobotWatch:
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _iterate_score_updates(self) -> Iterator[schema.Update]:
-        """Yield a row of numbers for the charts, if the previous row is half a second old.
+        """Yield a row of numbers for the charts, if the previous row is 0.5 s (`SCORE_S`) old.
 
-        That time is SCORE_S. Nothing is yielded before the robot's first diagnostics.
+        Nothing is yielded before the robot's first diagnostics.
         """
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
@@ -252,12 +252,13 @@ class RobotWatch:
         yield schema.ScoreUpdate([row], fresh=False)
 
 
-def make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
-    """Return the drawing of a robot: its skeleton, or a dial for each joint.
+def make_drawing_update(joints: list[str], wiring: str) -> schema.DrawingUpdate:
+    """Make the update that says how to draw a robot: by its skeleton, or a dial for each joint.
 
     Args:
         joints: The names of the joints.
-        wiring: The path of the robot's wiring file, or "".
+        wiring: The path of the robot's wiring file, beside which its own drawing may lie; "" if it
+            is unknown.
     """
     try:
         skeleton = find_skeleton(joints, wiring)
@@ -267,13 +268,13 @@ def make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
 
 
 def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -> float | None:
-    """Return the mean reward per step between two samples of an episode's numbers.
+    """Return the mean reward per step between two ticks, from the episode's numbers at each.
 
     Return None if the numbers are unknown or of different episodes.
 
     Args:
-        previous: A mapping from a name, such as "return" or "step", to a number of the older one.
-        newest: The same mapping of the second sample.
+        previous: The episode's numbers at the earlier tick, by name, such as "return" or "step".
+        newest: The episode's numbers at the later tick, by name.
     """
     if not previous or not newest or previous.get("episode") != newest.get("episode"):
         return None
