@@ -285,7 +285,7 @@ def _make_unmonitored_policy(
 
 def warm_up_policy(policy: Policy) -> None:
     """Compute one tick on zero readings, which compiles the policy's code, and reset the policy."""
-    names = policy.nominal_ids or _make_numbered_ids(policy.model)
+    names = policy.nominal_ids or _make_numbered_channel_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
@@ -323,7 +323,7 @@ def _describe_numba_problem() -> str:
     return ""
 
 
-def _make_numbered_ids(model: Model) -> tuple[str, ...]:
+def _make_numbered_channel_ids(model: Model) -> tuple[str, ...]:
     """Return channel ids "0", "1", ... for a model whose file names no channels."""
     channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

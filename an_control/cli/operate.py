@@ -77,7 +77,7 @@ class StatusCommand:
         if status is None:
             return 0
         write_json(self.json, asdict(status))
-        return 1 if status.failed else 0
+        return 1 if status.has_errors else 0
 
 
 @dataclass(frozen=True)

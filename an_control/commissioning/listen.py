@@ -20,11 +20,11 @@ from an_control.commissioning.doctor.data_checks import Series, describe_series_
 from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
-    describe_similar_topic,
-    describe_unheard_commands,
-    describe_wrong_types,
+    describe_endpoints_of_wrong_type,
+    describe_incompatible_subscriptions,
     get_owner_name,
     select_endpoints_by_type,
+    suggest_similar_topic,
 )
 from an_control.ros.inputs import (
     Inputs,
@@ -346,9 +346,9 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
     infos = node.get_publishers_info_by_topic(source.config.topic)
     right = select_endpoints_by_type(infos, source.config.type)
     source.publishers = tuple(sorted(get_owner_name(info) for info in right))
-    source.other_types = describe_wrong_types(infos, source.config.type, source.topic)
+    source.other_types = describe_endpoints_of_wrong_type(infos, source.config.type, source.topic)
     if not infos:
-        source.elsewhere = describe_similar_topic(node, source.topic, source.config.type)
+        source.elsewhere = suggest_similar_topic(node, source.topic, source.config.type)
     source.quality = (
         _describe_qos(find_strongest_qos_on_topic(node, source.config.topic, 1)) if right else ""
     )
@@ -382,9 +382,9 @@ def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, li
     if len(senders) > 1:
         who = ", ".join(senders)
         wrong.append(f"{len(senders)} publishers command {name} ({who}): stop one of them")
-    other = "" if readers else describe_wrong_types(infos, type_, name)
+    other = "" if readers else describe_endpoints_of_wrong_type(infos, type_, name)
     if other:
         wrong.append(f"nobody hears commands on {name}: subscription of {other}")
-    elif unheard := describe_unheard_commands(infos, name, type_, COMMAND_QOS):
+    elif unheard := describe_incompatible_subscriptions(infos, name, type_, COMMAND_QOS):
         wrong.append(unheard)
     return said, wrong

@@ -251,14 +251,14 @@ class SafetyGate:
         else:
             self.safe_command.forget_positions()
         if self._any_rated:
-            slowed = self._limit_rate(allowed, periods)
+            slowed = self._limit_rate_of_change(allowed, periods)
             if (slowed != allowed).any():
                 self.counts.rate_limited += 1
             allowed = slowed
         self._given = allowed
         return allowed.copy()
 
-    def _limit_rate(self, allowed: Values, periods: float) -> Values:
+    def _limit_rate_of_change(self, allowed: Values, periods: float) -> Values:
         """Return a command (A,), moved towards the previous command where it changes too fast.
 
         The result is within the actuators' limits, because it lies between two commands that are.

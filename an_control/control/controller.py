@@ -21,7 +21,7 @@ from an_control.control.model_wiring_check import (
     ActionOrder,
     check_channel_kind,
     check_channels_of_fixed_order_model,
-    check_fit,
+    check_wiring_fits_model,
     compare_channels,
     describe_channel_differences,
     describe_unread_sources,
@@ -242,7 +242,7 @@ class Controller:
         self.messages = make_command_messages(self.wiring.command, wiring_path)
         """The message objects that together carry a command, one for each topic."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
-        self.check_model(model_path, policy.model)
+        self.check_model_fits_wiring(model_path, policy.model)
         self.acting = ActingPolicy(self.wiring, model_path, policy, ramp_s)
         self._asked_monitor = monitor
         self.estop = estop or EStop()
@@ -271,13 +271,13 @@ class Controller:
         """The wiring by which the channel table reads sensor messages."""
         return self.table.wiring
 
-    def check_model(self, model_path: str, model: Model) -> None:
-        """Check that the controller's wiring fits a model (see `check_fit`).
+    def check_model_fits_wiring(self, model_path: str, model: Model) -> None:
+        """Check that the controller's wiring fits a model (see `check_wiring_fits_model`).
 
         Raises:
             WiringError: The wiring does not fit the model.
         """
-        check_fit(self.wiring, self.table.ids, model_path, model)
+        check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
         """Run one control step up to the decision: read, estimate, decide. Return the readings.

@@ -42,7 +42,9 @@ class ChannelDifferences(NamedTuple):
     model_total: int
 
 
-def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
+def check_wiring_fits_model(
+    wiring: Wiring, ids: Sequence[str], model_path: str, model: Model
+) -> None:
     """Check that a wiring has the kinds of channels, and the actuators, that a model needs.
 
     There must be one actuator for each element of the model's action, with the same name if the
@@ -60,7 +62,7 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
         WiringError: The wiring does not fit the model.
     """
     check_channel_kind(wiring, model_path, model)
-    find_action_indices(wiring, model_path, model)
+    map_actuators_to_action_indices(wiring, model_path, model)
     check_channels_of_fixed_order_model(wiring, ids, model_path, model)
 
 
@@ -135,7 +137,9 @@ def check_channel_kind(wiring: Wiring, model_path: str, model: Model) -> None:
             raise WiringError(file, key, getattr(images[0], name), allowed)
 
 
-def find_action_indices(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
+def map_actuators_to_action_indices(
+    wiring: Wiring, model_path: str, model: Model
+) -> list[int] | None:
     """Return, for each of the wiring's A actuators, its index in the model's action.
 
     Args:
@@ -186,7 +190,7 @@ class ActionOrder:
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self._command = wiring.command
-        places = find_action_indices(wiring, model_path, model)
+        places = map_actuators_to_action_indices(wiring, model_path, model)
         self.places: np.ndarray | None = None
         """(A,) for each actuator of the wiring, its index in the action; None if the model's and
         the wiring's orders are equal."""

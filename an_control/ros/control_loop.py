@@ -45,7 +45,7 @@ from an_control.ros.tickers import (
 )
 from an_control.system.priority import (
     RealTimePriority,
-    freeze_new_objects,
+    exclude_new_objects_from_gc,
     set_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
@@ -168,7 +168,9 @@ class Loop:
         """
         names = [source.name for source in self.controller.wiring.sources]
         if wait_s is not None:
-            return LockstepTicker(node, names, wait_s, self._run_tick, self._output.repeat_command)
+            return LockstepTicker(
+                node, names, wait_s, self._run_tick, self._output.resend_newest_command
+            )
         return RealTimeTicker(
             node, names, self.controller.step_s, self._run_tick, self._clock, trigger
         )
@@ -275,7 +277,7 @@ class Loop:
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
-        self._inputs.store_earlier_messages(moved, self._ticker.is_stamp_awaited)
+        self._inputs.store_newest_messages_for_moved_sources(moved, self._ticker.is_stamp_awaited)
 
     def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
@@ -486,7 +488,7 @@ class LoopGuard:
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
         before = sum(count for _, count in self._trips.pop_suppressed_counts(now_s))
         more = f"; {before} more trips since the line before" if before else ""
-        if not self._trips.count_and_allow_line("", now_s):
+        if not self._trips.count_line_and_check_allowed("", now_s):
             return
         done = (
             "safe command"
@@ -634,4 +636,4 @@ def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]
     logger.info(f"configured: {controller.format_summary()}")
-    freeze_new_objects()
+    exclude_new_objects_from_gc()

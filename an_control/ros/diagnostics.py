@@ -30,11 +30,11 @@ from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
-    describe_similar_topic,
-    describe_unheard_commands,
-    describe_wrong_types,
+    describe_endpoints_of_wrong_type,
+    describe_incompatible_subscriptions,
     get_owner_name,
     select_endpoints_by_type,
+    suggest_similar_topic,
 )
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
@@ -263,7 +263,7 @@ class DiagnosticsReport:
     def _make_estop_status(self) -> DiagnosticStatus:
         """Return the diagnostic status of the emergency stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
-        deaf = describe_wrong_types(
+        deaf = describe_endpoints_of_wrong_type(
             self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic
         )
         if deaf:
@@ -291,14 +291,16 @@ class DiagnosticsReport:
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._inspect_command_topic(message.topic, message.type)
+            one, wrong, unheard = self._count_publishers_and_find_problems(
+                message.topic, message.type
+            )
             commanding = max(commanding, one)
             errors += wrong
             warnings += unheard
         name, named = node.get_fully_qualified_name(), count_nodes_of_same_name(node)
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
-        complete = sum(_is_complete(source) for source in sources)
+        complete = sum(_is_source_complete(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
             text = "; ".join(errors + warnings)
@@ -308,7 +310,9 @@ class DiagnosticsReport:
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
         return self._make_status("wiring", level, text, values)
 
-    def _inspect_command_topic(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
+    def _count_publishers_and_find_problems(
+        self, topic: str, type_: str
+    ) -> tuple[int, list[str], list[str]]:
         """Count the publishers of a command topic, and describe what is wrong with its nodes.
 
         Args:
@@ -336,13 +340,14 @@ class DiagnosticsReport:
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
             )
-        if other := describe_wrong_types(publishers, type_, topic):
+        if other := describe_endpoints_of_wrong_type(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
-        if other := describe_wrong_types(subscriptions, type_, topic):
+        if other := describe_endpoints_of_wrong_type(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
         if not self._output.shadow:
             warnings += filter(
-                None, [describe_unheard_commands(subscriptions, topic, type_, COMMAND_QOS)]
+                None,
+                [describe_incompatible_subscriptions(subscriptions, topic, type_, COMMAND_QOS)],
             )
         return commanding, errors, warnings
 
@@ -359,9 +364,9 @@ class DiagnosticsReport:
             if self._real_time:
                 text = self._controller.table.explain_lateness(source.name, now_ns)
             if not publishers:
-                text = f"no publisher{describe_similar_topic(self._node, topic, config.type)}"
+                text = f"no publisher{suggest_similar_topic(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}
-        if other := describe_wrong_types(infos, config.type, topic):
+        if other := describe_endpoints_of_wrong_type(infos, config.type, topic):
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
@@ -384,7 +389,7 @@ class DiagnosticsReport:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _is_complete(source) and not (other or wrong) else WARN
+        level = OK if _is_source_complete(source) and not (other or wrong) else WARN
         return self._make_status(part, level, text, values)
 
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
@@ -501,7 +506,7 @@ def _compute_percentile(values: np.ndarray, percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else 0.0
 
 
-def _is_complete(source: SourceStatus) -> bool:
+def _is_source_complete(source: SourceStatus) -> bool:
     """Return whether a source's messages are readable and up to date and have all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
@@ -537,7 +542,7 @@ class Throttle:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
-    def count_and_allow_line(self, subject: str, now_s: float) -> bool:
+    def count_line_and_check_allowed(self, subject: str, now_s: float) -> bool:
         """Count a log line about a subject (any text). Return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
@@ -615,11 +620,11 @@ class EventLog:
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
-                if self._throttle.count_and_allow_line("", now_s):
+                if self._throttle.count_line_and_check_allowed("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
         elif not self._acted or self._logged_cause:
-            if self._throttle.count_and_allow_line("", now_s):
+            if self._throttle.count_line_and_check_allowed("", now_s):
                 self._log_that_policy_acts(readings, shadow)
             self._acted, self._logged_cause = True, ""
         self._log_monitor_changes(now_s)
@@ -639,7 +644,7 @@ class EventLog:
                 self._logger.warning(self._policy_waits)
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
-            if self._misfit and self._throttle.count_and_allow_line(MONITOR, now_s):
+            if self._misfit and self._throttle.count_line_and_check_allowed(MONITOR, now_s):
                 self._logger.warning(
                     f"the monitor's model does not fit this robot: {report.misfit}; signals are"
                     " left as they are"
@@ -653,7 +658,7 @@ class EventLog:
             if moved.get(slot) != self._moved.get(slot)
         }
         self._moved = moved
-        if self._throttle.count_and_allow_line(MONITOR, now_s):
+        if self._throttle.count_line_and_check_allowed(MONITOR, now_s):
             where = join_names(
                 f"the slot of {slot} carries {'it again' if signal == slot else signal}"
                 for slot, signal in changed.items()
@@ -676,7 +681,7 @@ class EventLog:
         self._named = named
         self._noted = controller.list_configuration_notes()
         for note in self._noted:
-            if note not in before and self._throttle.count_and_allow_line(NAMES, now_s):
+            if note not in before and self._throttle.count_line_and_check_allowed(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source_notice(self, notice: Notice, now_s: float) -> None:
@@ -694,7 +699,7 @@ class EventLog:
             del self._waiting[name]
         elif self._detect_flapping_and_log(
             notice, now_s
-        ) or not self._throttle.count_and_allow_line(name, now_s):
+        ) or not self._throttle.count_line_and_check_allowed(name, now_s):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))

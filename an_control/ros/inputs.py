@@ -338,10 +338,10 @@ class Inputs:
         self._unread.difference_update(topics.values())
         return moved
 
-    def store_earlier_messages(
+    def store_newest_messages_for_moved_sources(
         self, sources: Iterable[str], is_awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store again the newest message of each topic that sources have just begun to read.
+        """Store the newest message of each topic that sources have just begun to read.
 
         Such a message arrived before these sources read the topic. It is stored only if a tick
         still needs it.
@@ -426,7 +426,7 @@ class Inputs:
         recorder, name, type_ = (
             self._recorder,
             self._node.resolve_topic_name(topic),
-            format_type_name(cls),
+            format_message_type_name(cls),
         )
 
         def store_message(message: Any, info: MessageInfo | None) -> None:
@@ -534,12 +534,12 @@ class Inputs:
         readers = self._readers.get(topic, ())
         if recorder is not None and not readers:
             recorder.record_message(
-                name, format_type_name(type(message)), message, None, now_ns, now_ns
+                name, format_message_type_name(type(message)), message, None, now_ns, now_ns
             )
         for source in readers:
             if recorder is not None:
                 recorder.record_message(
-                    name, format_type_name(type(message)), message, source, now_ns, now_ns
+                    name, format_message_type_name(type(message)), message, source, now_ns, now_ns
                 )
             self._table.store_message(source, message, stamp_ns, now_ns)
             self._on_stored(source, stamp_ns)
@@ -561,7 +561,7 @@ class Inputs:
             self._node.destroy_subscription(subscription)
 
 
-def format_type_name(cls: Any) -> str:
+def format_message_type_name(cls: Any) -> str:
     """Return the ROS name of a message class, such as sensor_msgs/msg/JointState."""
     return f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}"
 

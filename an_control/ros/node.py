@@ -44,7 +44,7 @@ from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
 from an_control.ros.control_loop import Loop, prepare_first_ticks
 from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
-from an_control.ros.graph import QuietNode, describe_similar_topic
+from an_control.ros.graph import QuietNode, suggest_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
@@ -52,7 +52,7 @@ from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular_file
 from an_control.system.priority import (
     collect_new_garbage,
-    freeze_existing_objects,
+    exclude_existing_objects_from_gc,
     raise_process_priority,
 )
 from an_control.wiring import ChannelTable, load_wiring
@@ -140,7 +140,7 @@ class ModelSwap:
         Raises:
             ValueError: The model cannot take over; the text says why.
         """
-        self._controller.check_model(path, model)
+        self._controller.check_model_fits_wiring(path, model)
         resolve_monitor_setting(model, self._monitor)
         resolve_recovery_threshold(model, self._recovery)
         if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
@@ -163,7 +163,7 @@ class ModelSwap:
 
     def _replace_policy(self, path: str) -> None:
         """Load this model and replace the policy, unless another model was requested meanwhile."""
-        built = self._build_policy(path)
+        built = self._load_policy_or_explain(path)
         with self._changed:
             if self._newest is not None or self._closed:
                 return
@@ -174,7 +174,7 @@ class ModelSwap:
         if isinstance(built, str):
             self._on_failure(built)
 
-    def _build_policy(self, path: str) -> Policy | str:
+    def _load_policy_or_explain(self, path: str) -> Policy | str:
         """Load a model file.
 
         Return the policy, or text that says why it cannot replace the present policy.
@@ -504,7 +504,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         Accepted changes take effect later, in `_apply_parameters`.
         """
         for change in changes:
-            if change.name != "model" and self._has_parameter_value(change):
+            if change.name != "model" and self._changes_nothing(change):
                 continue  # the file of an unchanged model parameter may have changed
             reason = parameters.explain_parameter_refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
@@ -517,8 +517,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
-    def _has_parameter_value(self, change: Parameter) -> bool:
-        """Return whether the node's parameter already has the value that a change would give it."""
+    def _changes_nothing(self, change: Parameter) -> bool:
+        """Return whether the node's parameter already has the value of a requested change."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
@@ -569,7 +569,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         read = {one.topic for one in before.sources}
         for topic, type_ in sorted({(one.topic, one.type) for one in table.wiring.sources}):
             if topic not in read and not self.count_publishers(topic):
-                near = describe_similar_topic(self, topic, type_)
+                near = suggest_similar_topic(self, topic, type_)
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
@@ -590,7 +590,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._rewire(table)
             response.success = True
         except ValueError as error:
-            self._wiring_parameters.declare(before, overridden=False)
+            self._wiring_parameters.declare(before, with_launch_overrides=False)
             return self._refuse_rewiring(error, response)
         return response
 
@@ -673,7 +673,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     try:
-        freeze_existing_objects()
+        exclude_existing_objects_from_gc()
         if parameters.read_settings(node).autostart and not _configure_and_activate(node, stopped):
             return 2
         spin(node, stopped)
@@ -699,14 +699,14 @@ def _limit_shutdown_time() -> None:
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
-    def end_after_signal() -> None:
+    def end_process_after_signal() -> None:
         """Wait for a signal that should end the process; end the process 5 s (`END_S`) later."""
         while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
         time.sleep(END_S)
         os._exit(1)
 
-    threading.Thread(target=end_after_signal, name="end", daemon=True).start()
+    threading.Thread(target=end_process_after_signal, name="end", daemon=True).start()
 
 
 def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:

@@ -84,8 +84,8 @@ class NodeStatus:
     parts: list[PartStatus] = field(default_factory=list)
 
     @property
-    def failed(self) -> bool:
-        """Return whether any part reports an error."""
+    def has_errors(self) -> bool:
+        """Whether any part reports an error."""
         return any(one.level == "error" for one in self.parts)
 
 
@@ -126,7 +126,7 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._create_client(Trigger, f"{node}/{service}")
+        client = self._wait_for_service_and_create_client(Trigger, f"{node}/{service}")
         answer = call_until_answered(
             self._caller, lambda: client.call_async(Trigger.Request()), self._compute_deadline_s()
         )
@@ -138,7 +138,7 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._create_client(GetState, f"{node}/get_state")
+        client = self._wait_for_service_and_create_client(GetState, f"{node}/get_state")
         answer = call_until_answered(
             self._caller, lambda: client.call_async(GetState.Request()), self._compute_deadline_s()
         )
@@ -198,11 +198,11 @@ class Operator:
         """
         newest: list[DiagnosticArray] = []
 
-        def receive(message: DiagnosticArray) -> None:
+        def keep_if_of_node(message: DiagnosticArray) -> None:
             if any(one.name.startswith(f"{node}: ") for one in message.status):
                 newest[:] = [message]
 
-        self._caller.create_subscription(DiagnosticArray, "/diagnostics", receive, 10)
+        self._caller.create_subscription(DiagnosticArray, "/diagnostics", keep_if_of_node, 10)
         while True:
             status = NodeStatus(node, self.read_state(node))
             newest.clear()
@@ -226,7 +226,7 @@ class Operator:
     def _compute_deadline_s(self) -> float:
         return time.monotonic() + self._timeout_s
 
-    def _create_client(self, type_: Any, name: str) -> Any:
+    def _wait_for_service_and_create_client(self, type_: Any, name: str) -> Any:
         """Wait until a service is there, and return a client of it.
 
         Raises:
@@ -251,8 +251,8 @@ class Operator:
             TimeoutError: The node does not answer, and its state does not show that the transition
                 succeeded.
         """
-        client = self._create_client(ChangeState, f"{node}/change_state")
-        states = self._create_client(GetState, f"{node}/get_state")
+        client = self._wait_for_service_and_create_client(ChangeState, f"{node}/change_state")
+        states = self._wait_for_service_and_create_client(GetState, f"{node}/get_state")
         request = ChangeState.Request(transition=Transition(id=transition))
         future, until_s = client.call_async(request), self._compute_deadline_s()
         while time.monotonic() < until_s:

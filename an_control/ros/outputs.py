@@ -176,7 +176,7 @@ class CommandOutput:
         """Return the command (A,) that the messages hold, rounded to the types of their fields."""
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
-    def repeat_command(self) -> None:
+    def resend_newest_command(self) -> None:
         """Send the newest command again, on topics whose messages have a time stamp."""
         with self.lock:
             self._send_messages(stamped_only=True)
@@ -240,7 +240,7 @@ class CommandOutput:
         """
         kept = []
         for publisher, until_s in self._retiring:
-            if time.monotonic() >= until_s or _has_arrived(publisher):
+            if time.monotonic() >= until_s or _have_all_messages_arrived(publisher):
                 self._node.destroy_publisher(publisher)
             else:
                 kept.append((publisher, until_s))
@@ -291,7 +291,7 @@ class CommandOutput:
                 self._last.record(heard, now_ns)
 
 
-def _has_arrived(publisher: Any) -> bool:
+def _have_all_messages_arrived(publisher: Any) -> bool:
     """Return whether, as far as the middleware knows, all messages of a publisher have arrived."""
     try:
         return bool(publisher.wait_for_all_acked(Duration()))

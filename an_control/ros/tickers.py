@@ -373,7 +373,7 @@ class TickSchedule:
             self._interval_ns[source] += FORGET * (interval_ns - self._interval_ns[source])
         self._last_ns[source] = now_ns
         self._fresh.add(source)
-        if not self._is_set_complete(now_ns):
+        if not self._is_message_set_complete(now_ns):
             return False
         self._set_ns = now_ns
         on_time = now_ns >= self._compute_earliest_tick_ns()
@@ -393,7 +393,7 @@ class TickSchedule:
         latest_ns = max(self._compute_latest_tick_ns(self._due_ns), earliest_ns)
         if self._set_ns is None:
             return latest_ns
-        newer_ns = self._set_ns + self._compute_interval_of_sets_ns()
+        newer_ns = self._set_ns + self._compute_message_set_interval_ns()
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
     def record_tick(self, now_ns: int) -> None:
@@ -420,7 +420,7 @@ class TickSchedule:
             due_ns: The time at which the tick is due.
             set_ns: The time at which the set was complete.
         """
-        if self._compute_interval_of_sets_ns() < FOLLOWED * self._period_ns:
+        if self._compute_message_set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
             return due_ns
         largest = EARLY if self._sets < FIRST_SETS else MAX_SHIFT
@@ -429,7 +429,7 @@ class TickSchedule:
         shift = FOLLOW * (late - round(late))  # modulo a period
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
-    def _is_set_complete(self, now_ns: int) -> bool:
+    def _is_message_set_complete(self, now_ns: int) -> bool:
         """Return whether each source that ticks wait for has sent a message for this tick."""
         since_ns = now_ns - self._period_ns // 2
         return all(
@@ -450,7 +450,7 @@ class TickSchedule:
             and self._last_ns.get(name, self._first_ns) >= heard_ns
         ]
 
-    def _compute_interval_of_sets_ns(self) -> float:
+    def _compute_message_set_interval_ns(self) -> float:
         """Return the mean time between two complete sets of messages in ns.
 
         A set has a message of every source (subscribed topic) that ticks wait for. So the mean time

@@ -191,7 +191,7 @@ class _CompilationLocks:
         """For each lock's path, its file descriptor once for each compilation under way: that of a
         function may need the same function with other types."""
 
-    def take(self, cache: Any) -> None:
+    def acquire(self, cache: Any) -> None:
         """Acquire a function's lock; if another process holds it, wait, but at most 180 s.
 
         Do nothing for a function of a foreign package.
@@ -281,7 +281,7 @@ def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
     def load_or_lock(cache: Any, signature: Any, context: Any) -> Any:
         found = load(cache, signature, context)
         if found is None:
-            _locks.take(cache)
+            _locks.acquire(cache)
             found = load(cache, signature, context)
             if found is not None:
                 _locks.release(cache)

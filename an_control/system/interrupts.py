@@ -45,12 +45,12 @@ def allow_interrupts() -> Iterator[None]:
         return
     came: list[int] = []
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def raise_interrupt(number: int, frame: FrameType | None) -> None:
         """Record that the signal has come, and raise KeyboardInterrupt."""
         came.append(number)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
     except Exception:

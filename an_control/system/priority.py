@@ -39,7 +39,7 @@ def raise_process_priority() -> bool:
     return True
 
 
-def freeze_existing_objects() -> None:
+def exclude_existing_objects_from_gc() -> None:
     """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
     A collection that visits everything that was imported delays a tick (control step) by 20 ms.
@@ -53,21 +53,21 @@ def freeze_existing_objects() -> None:
     gc.collect()
 
 
-def freeze_new_objects() -> None:
-    """Exclude also objects made since `freeze_existing_objects` from garbage collections.
+def exclude_new_objects_from_gc() -> None:
+    """Exclude also objects made since `exclude_existing_objects_from_gc` from garbage collections.
 
     Do nothing if that function was never called. Call this one while nothing waits for the process,
     because it collects all garbage.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
-        freeze_existing_objects()
+        exclude_existing_objects_from_gc()
 
 
 def collect_new_garbage() -> None:
-    """Collect garbage made since `freeze_existing_objects`; do nothing if that was never called.
+    """Collect the garbage made since `exclude_existing_objects_from_gc` was called.
 
-    Call this while nothing waits for the process. It also frees the tuples that Python keeps for
-    reuse, up to 2,000 of each length.
+    Do nothing if that function was never called. Call this one while nothing waits for the process.
+    It also frees the tuples that Python keeps for reuse, up to 2,000 of each length.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
@@ -161,7 +161,7 @@ class RealTimePriority:
                     self._wanted = False
                     return ""
             except PermissionError as error:
-                self._reset()
+                self._return_to_ordinary_scheduling()
                 return str(error)
             self._measured[thread] = now_s, time.thread_time()
             return ""
@@ -172,9 +172,9 @@ class RealTimePriority:
         Any thread may call it.
         """
         with self._lock:
-            self._reset()
+            self._return_to_ordinary_scheduling()
 
-    def _reset(self) -> None:
+    def _return_to_ordinary_scheduling(self) -> None:
         """Return all threads to ordinary scheduling, until the next `request`."""
         self._wanted = False
         for thread in self._measured:

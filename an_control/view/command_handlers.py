@@ -133,7 +133,7 @@ class CommandHandlers:
                 text = await self._set_estop(command)
             else:
                 async with self._turn:
-                    text = await self._carry_out_in_turn(command)
+                    text = await self._carry_out_non_estop_command(command)
         except (RefusedChangeError, UnansweredCallError) as error:
             return schema.ReplyUpdate(command.id, False, str(error))
         took_ms = round(1e3 * (time.monotonic() - begin_s), 1)
@@ -153,7 +153,7 @@ class CommandHandlers:
             raise RefusedChangeError(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
-    async def _carry_out_in_turn(self, command: schema.Command) -> str:
+    async def _carry_out_non_estop_command(self, command: schema.Command) -> str:
         """Carry out a command other than an e-stop; return a description of what was done.
 
         The caller must let no other such command run meanwhile.
@@ -243,14 +243,14 @@ class CommandHandlers:
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
-            if pause and (refusal := await self._set_paused(True)):
+            if pause and (refusal := await self._set_simulator_paused(True)):
                 raise RefusedChangeError(refusal)
             if both and not pause:
                 await self._listener.wait_for_message("channels", TICK_S)
             await self._rewire_both_nodes(change, back)
         finally:
             if pause:
-                await self._set_paused(False)
+                await self._set_simulator_paused(False)
         self.panel.record_change(change, None if is_undo else back)
         await self._wait_for_reported_signal_order(change.order)
 
@@ -275,7 +275,7 @@ class CommandHandlers:
 
     def _pop_reported_signal_order(self) -> dict[str, str] | None:
         """Return each slot's signal by the scrambler's newest report; None if it has been read."""
-        message = self._listener.take_newest_message("order")
+        message = self._listener.pop_newest_message("order")
         return None if message is None else {pair.key: pair.value for pair in message.values}
 
     async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
@@ -299,7 +299,7 @@ class CommandHandlers:
         if failed := order or rewire:
             raise failed
 
-    async def _set_paused(self, paused: bool) -> str:
+    async def _set_simulator_paused(self, paused: bool) -> str:
         """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.call_set_bool(f"{self.found.simulator}/pause", paused)
 

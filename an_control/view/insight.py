@@ -57,7 +57,7 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
-def scale_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+def scale_attention_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return attention weights as whole hundredths of their largest magnitude, for the page.
 
     Args:
@@ -67,14 +67,16 @@ def scale_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
         (rows, columns) the hundredths. If there are more than 32 queries or 64 channels, a row or a
         column is the mean of several neighbours.
     """
-    small = _average_rows(_average_rows(attention, MOST_ROWS).T, MOST_COLUMNS).T
+    small = _average_neighbouring_rows(
+        _average_neighbouring_rows(attention, MOST_ROWS).T, MOST_COLUMNS
+    ).T
     most = float(np.abs(small).max(initial=0.0))
     if not np.isfinite(most) or most == 0.0:
         return np.zeros(small.shape, np.int64)
     return np.rint(100.0 * small / most).astype(np.int64)
 
 
-def _average_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
+def _average_neighbouring_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
     """Return the rows of a matrix, or means of neighbouring rows if there are too many.
 
     Args:
@@ -139,7 +141,7 @@ _PLACES |= {"bgra8": (2, 1, 0), "8UC1": (0, 0, 0), "8UC3": (2, 1, 0)}
 _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 
 
-def encode_picture(image: Any) -> bytes | None:
+def encode_image_message(image: Any) -> bytes | None:
     """Return a sensor_msgs/Image as a binary message for the page; None if it cannot be drawn."""
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step

@@ -32,7 +32,7 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_pixels,
-    scale_to_hundredths,
+    scale_attention_to_hundredths,
 )
 from an_control.view.watch import (
     KEPT_SCORES,
@@ -141,7 +141,7 @@ class RecordedFrames:
         """
         for command in self._replay.replay_commands():
             self._on_command(command)
-            self._add_command(command)
+            self._add_command_messages(command)
             if stopped.is_set():
                 return
         self.computed = True
@@ -187,7 +187,7 @@ class RecordedFrames:
         if not self.events or self.events[-1][1] != text:  # an e-stop is noted as a stop as well
             self.events.append((at_s, text))
 
-    def _add_command(self, command: ReplayedCommand) -> None:
+    def _add_command_messages(self, command: ReplayedCommand) -> None:
         """Store the messages that show a replayed command and the tick that made it.
 
         Only one tick in each 20th of a second is stored, and fewer if they need too much memory.
@@ -207,8 +207,8 @@ class RecordedFrames:
         if not self._looks:
             at_s = 0.0  # the recording begins with what the first tick shows
         self._looks += 1
-        self._add_robot_state(at_s)
-        self._add_tick(at_s, readings)
+        self._add_state_messages(at_s)
+        self._add_tick_messages(at_s, readings)
         if at_s >= self._score_s:
             self._score_s = at_s + SCORE_S
             present = round(len(readings.ids) / max(1, readings.expected, len(readings.ids)), 3)
@@ -216,7 +216,7 @@ class RecordedFrames:
             self.scores.append(row)
             self._largest = 0.0
 
-    def _add_robot_state(self, at_s: float) -> None:
+    def _add_state_messages(self, at_s: float) -> None:
         """Store the messages that show the state of policy, replay, e-stop and monitor."""
         controller = self._replay.controller
         assert controller is not None
@@ -251,7 +251,7 @@ class RecordedFrames:
             recorded=True,
         )
 
-    def _add_tick(self, at_s: float, readings: Readings) -> None:
+    def _add_tick_messages(self, at_s: float, readings: Readings) -> None:
         """Store the messages that show a tick: readings, attention, joint positions and pose."""
         controller, ids = self._replay.controller, readings.ids
         assert controller is not None
@@ -268,7 +268,7 @@ class RecordedFrames:
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
-                small = scale_to_hundredths(weights)
+                small = scale_attention_to_hundredths(weights)
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
                 self.add_message("matrix", at_s, matrix)
@@ -460,7 +460,7 @@ class RecordedRobot:
         """Carry out a command to show another time or to play; refuse others. Return the reply."""
         match command:
             case schema.SeekCommand(seconds=seconds):
-                return self._show_time(command.id, seconds, "")
+                return self._show_recorded_time(command.id, seconds, "")
             case schema.JumpCommand(forward=forward):
                 times = sorted(self.frames.events)
                 there = [one for one in times if (one[0] > self.at_s + 1e-6) == forward]
@@ -469,15 +469,15 @@ class RecordedRobot:
                     where = "after" if forward else "before"
                     return schema.ReplyUpdate(command.id, False, f"no event {where} this time")
                 at_s, text = there[0] if forward else there[-1]
-                return self._show_time(command.id, at_s, f": {text}")
+                return self._show_recorded_time(command.id, at_s, f": {text}")
             case schema.PlayCommand(on=on, speed=speed):
                 if on and self.frames.computed and self.at_s >= self.frames.length_s:
-                    self._show_time(command.id, 0.0, "")
+                    self._show_recorded_time(command.id, 0.0, "")
                 self.playing, self.speed = on, speed
                 return schema.ReplyUpdate(command.id, True, "playing" if on else "paused")
         return schema.ReplyUpdate(command.id, False, REFUSED)
 
-    def _show_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
+    def _show_recorded_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
         """Show another time of the recording; return the reply to the command that asks for it.
 
         Args:

@@ -162,7 +162,7 @@ class RewiringPanel:
         if others:
             return self._plan_signal_moves({slot: others[0], others[0]: slot}, announced=announced)
         if self.order is None:
-            return WiringChange(parameters=self._make_field_parameters(slot, signal))
+            return WiringChange(parameters=self._make_parameters_to_read_signal(slot, signal))
         return WiringChange({slot: signal})
 
     def plan_disconnection(self, slot: str) -> WiringChange:
@@ -171,7 +171,7 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        return self._plan_replacement(slot, NOTHING)
+        return self._plan_signal_replacement(slot, NOTHING)
 
     def plan_noise_on_slot(self, slot: str) -> WiringChange:
         """Return the change that replaces the signal of an input slot by noise.
@@ -179,7 +179,7 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        return self._plan_replacement(slot, NOISE)
+        return self._plan_signal_replacement(slot, NOISE)
 
     def plan_signal_copy(self, signal: str, slot: str) -> WiringChange:
         """Return the change that connects a signal to one more input slot, in place of its signal.
@@ -193,7 +193,7 @@ class RewiringPanel:
         """
         if signal not in self.signals:
             raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
-        return self._plan_replacement(slot, signal)
+        return self._plan_signal_replacement(slot, signal)
 
     def plan_signal_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
         """Return a change that permutes all signals at random.
@@ -296,7 +296,7 @@ class RewiringPanel:
         }
         return WiringChange(order, self._select_changed_parameters(reads))
 
-    def _plan_replacement(self, slot: str, signal: str) -> WiringChange:
+    def _plan_signal_replacement(self, slot: str, signal: str) -> WiringChange:
         """Return the change that gives an input slot another signal.
 
         Raises:
@@ -319,7 +319,7 @@ class RewiringPanel:
             raise RefusedChangeError(f"{slot!r} is not an input slot of this robot")
         return found
 
-    def _make_field_parameters(self, channel: str, signal: str) -> dict[str, str]:
+    def _make_parameters_to_read_signal(self, channel: str, signal: str) -> dict[str, str]:
         """Return the policy node's parameters that must change so that a channel reads a signal.
 
         Args:

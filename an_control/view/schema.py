@@ -1,8 +1,9 @@
 """The format of the web socket's messages, which are `Command`s from a page and `Update`s to it.
 
 Each message is one JSON object. Its key `do` names a command, or its key `is` names an update.
-Pictures are sent as binary messages (see `encode_picture` in `insight.py`). Decoding is strict:
-unknown keys, wrong types, numbers that are not finite and texts that are too long are refused.
+Pictures are sent as binary messages (see `encode_image_message` in `insight.py`). Decoding is
+strict: unknown keys, wrong types, numbers that are not finite and texts that are too long are
+refused.
 """
 
 from __future__ import annotations

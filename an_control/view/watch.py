@@ -15,10 +15,10 @@ from an_control.view.graph import RobotGraph
 from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
-    encode_picture,
+    encode_image_message,
     read_channel_ids,
     read_matrix_message,
-    scale_to_hundredths,
+    scale_attention_to_hundredths,
 )
 from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
@@ -118,7 +118,7 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
         self._read_parameter_events()
-        attention = self._listener.take_newest_message("attention")
+        attention = self._listener.pop_newest_message("attention")
         values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
@@ -126,10 +126,10 @@ class RobotWatch:
         yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:
-            shown = scale_to_hundredths(values)
+            shown = scale_attention_to_hundredths(values)
             rows, columns = shown.shape
             yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
-        if slow and (keys := self._listener.take_newest_message("keys")) is not None:
+        if slow and (keys := self._listener.pop_newest_message("keys")) is not None:
             points = read_matrix_message(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
@@ -150,7 +150,7 @@ class RobotWatch:
         """Read the policy node's new diagnostics; yield an update with them if there are any."""
         start = f"{self.found.policy}: "
         parts = {}
-        for message in self._listener.take_new_messages("diagnostics"):
+        for message in self._listener.pop_new_messages("diagnostics"):
             for one in message.status:
                 if self.found.policy and one.name.startswith(start):
                     name = one.name.removeprefix(start)
@@ -163,14 +163,14 @@ class RobotWatch:
 
     def _read_parameter_events(self) -> None:
         """Add the nodes whose parameters changed, by the topic /parameter_events, to `changed`."""
-        for message in self._listener.take_new_messages("events"):
+        for message in self._listener.pop_new_messages("events"):
             self.changed.add(message.node)
 
     def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
         """Read the newest joint positions, pose and image; yield a new drawing and a new image."""
-        joints = self._listener.take_newest_message("joints")
-        pose = self._listener.take_newest_message("pose")
-        image = self._listener.take_newest_message("image")
+        joints = self._listener.pop_newest_message("joints")
+        pose = self._listener.pop_newest_message("pose")
+        image = self._listener.pop_newest_message("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
             self._joints = round_with_nonfinite_as_zero(joints.position[: len(names)], 4)
@@ -192,20 +192,20 @@ class RobotWatch:
         if drawing is not None and drawing != self._drawing:
             self._drawing = drawing
             yield drawing
-        shown = None if image is None else encode_picture(image)
+        shown = None if image is None else encode_image_message(image)
         if shown is not None:
             yield shown
 
     def _iterate_tick_updates(self) -> Iterator[schema.Update]:
         """Yield the policy's newest tick, preceded by the channel ids if these have changed."""
-        progress = self._listener.take_newest_message("progress")
+        progress = self._listener.pop_newest_message("progress")
         if progress is not None:
             self._episode = {
                 name: value
                 for name, value in zip(progress.name, progress.position, strict=False)
                 if np.isfinite(value)
             }
-        channels = self._listener.take_newest_message("channels")
+        channels = self._listener.pop_newest_message("channels")
         if channels is None:
             return
         if list(channels.name) != self._ids:

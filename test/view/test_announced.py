@@ -87,7 +87,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         while not ticks.get_subscription_count():
             await asyncio.sleep(0.01)
         ticks.publish(JointState(name=["before"]))
-        while not (last := listener.take_newest_message("channels")):
+        while not (last := listener.pop_newest_message("channels")):
             await asyncio.sleep(0.01)
         assert last.name == ["before"]
         nodes = Nodes()
@@ -100,7 +100,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         assert reply.ok, reply.text
         assert sorted(nodes.asked) == [POLICY, SCRAMBLER]
         assert nodes.order == SWAPPED and nodes.reads == SWAPPED
-        assert listener.take_newest_message("channels").name == ["tick"], (
+        assert listener.pop_newest_message("channels").name == ["tick"], (
             "whoever shows the tick gets it too"
         )
 
