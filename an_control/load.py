@@ -251,7 +251,8 @@ def _make_unmonitored_policy(
     Args:
         model: The model.
         engine: "numba", "numpy" or None, as for `load_policy`.
-        keep_ticks: Number of ticks for which the state of a missing channel is kept.
+        keep_ticks: Number of ticks for which the state of a missing channel is kept; None: the
+            ticks of one second.
 
     Raises:
         ValueError: The engine is unknown, not installed, or cannot compute the model.

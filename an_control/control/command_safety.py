@@ -148,11 +148,11 @@ class SafeCommand:
 class SafetyGate:
     """A filter that is called with each command (A,) and keeps it within the limits.
 
-    The change of a command is limited from the previous command on the robot's topics, whichever
-    node sent that (attribute `last`). If the previous command was out of bounds, the nearest
-    allowed value counts in its place. As long as no previous command is known, the gate's previous
-    result counts, and at the start the safe command. A command that is not finite is replaced by
-    the safe command.
+    The gate also limits how far a command may differ from the previous one on the robot's topics,
+    whichever node sent that (attribute `last`). Where the previous command was out of bounds, the
+    nearest allowed value counts in its place. While no previous command is known, a command is
+    compared with the gate's previous result, and at the start with the safe command. A command that
+    is not finite is replaced by the safe command.
 
     Args:
         command: The command section of the wiring, with the limits, the largest rates of change and
@@ -231,8 +231,8 @@ class SafetyGate:
             now_ns: The time now in ns. An actuator may change by its largest rate times the time
                 since the previous command, but at most by one period's change. None: one period has
                 passed.
-            ramped: Whether the ramp applies, which blends this command with the safe command for
-                some time after the safe command was sent.
+            ramped: Whether the ramp applies: for the time of the ramp after each safe command,
+                commands are blended with the safe command.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():

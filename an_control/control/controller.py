@@ -272,10 +272,10 @@ class Controller:
         return self.table.wiring
 
     def check_model_fits_wiring(self, model_path: str, model: Model) -> None:
-        """Check that the controller's wiring fits a model (see `check_wiring_fits_model`).
+        """Check that a model fits the controller's wiring (see `check_wiring_fits_model`).
 
         Raises:
-            WiringError: The wiring does not fit the model.
+            WiringError: The model does not fit the wiring.
         """
         check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
@@ -446,8 +446,8 @@ class Controller:
         """Return whether the policy should make a step on these readings.
 
         In lockstep the policy makes one step for each stamp. In real time it makes a step if a
-        reading is new, or if it was trained to step on old readings too. The attribute `repeats`
-        counts the ticks without a step.
+        reading is new; a policy that was trained to do so steps on old readings too. The attribute
+        `repeats` counts the ticks without a step.
 
         Args:
             readings: The readings of the tick.

@@ -45,7 +45,7 @@ class ChannelDifferences(NamedTuple):
 def check_wiring_fits_model(
     wiring: Wiring, ids: Sequence[str], model_path: str, model: Model
 ) -> None:
-    """Check that a wiring has the kinds of channels, and the actuators, that a model needs.
+    """Check that the channels and the actuators of a wiring fit a model.
 
     There must be one actuator for each element of the model's action, with the same name if the
     model names its actuators. The channels must be of the right kind: numbers or image patches. A
@@ -96,9 +96,10 @@ def describe_long_ramp(ramp_s: float, model_path: str, model: Model) -> str:
 
 
 def get_trained_ramp_s(model: Model) -> float:
-    """Return the longest ramp from the safe command, in seconds, that a model was trained with.
+    """Return the duration in seconds of the longest ramp that a model was trained with.
 
-    The result is 0 if the model file names no ramp.
+    A ramp is the gradual change from the safe command to the policy's commands. The result is 0 if
+    the model file names no ramp.
     """
     return model.task.ramp_s
 

@@ -79,7 +79,7 @@ class Loop:
             says when a message was published.
         thread_priority: Real-time priority of the thread that ticks, while the node is active in
             real time; 0 = ordinary priority.
-        recorder: Records all that happens; None: nothing is recorded.
+        recorder: Records messages, ticks, commands and events; None: nothing is recorded.
     """
 
     def __init__(
@@ -258,6 +258,9 @@ class Loop:
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Make the channel table for a changed wiring, which is then passed to `rewire`.
 
+        Args:
+            wiring: The changed wiring: other topics, fields or channels.
+
         Raises:
             ValueError: The wiring cannot replace the present one; the text says why.
         """
@@ -269,6 +272,9 @@ class Loop:
 
     def rewire(self, table: ChannelTable) -> None:
         """Read sensors by another channel table, from the next tick on.
+
+        Args:
+            table: The channel table that `make_rewired_table` returned.
 
         Raises:
             ValueError: A topic cannot be subscribed; then nothing is changed.
@@ -437,7 +443,7 @@ class LoopGuard:
         it is logged once."""
 
     def begin_tick(self) -> float:
-        """Record that a tick begins, with the calling thread at real-time priority.
+        """Record that a tick begins on the calling thread; give this thread real-time priority.
 
         Return the time in seconds by `time.perf_counter`.
         """
@@ -572,7 +578,7 @@ class LoopReports:
     def report_tick(
         self, readings: Readings, now_ns: int, sent_ns: int, begin_s: float, end_s: float
     ) -> None:
-        """Report a tick of an active loop.
+        """Publish the readings and the attention of a tick, store its times, and log what changed.
 
         Args:
             readings: The sensor readings of the tick.

@@ -395,9 +395,9 @@ class DiagnosticsReport:
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
         """Return the newest message rates of a source (subscribed topic), the oldest first.
 
-        This must be called once in each report, of which there is one a second. Each rate is that
-        between two successive reports. There are at most three rates (`RATE_REPORTS`), and none at
-        the first report.
+        This must be called once in each report, of which there is one a second. Each rate is
+        measured between two successive reports. There are at most three rates (`RATE_REPORTS`), and
+        none at the first report.
         """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -550,10 +550,13 @@ class Throttle:
         return self._lines[subject] <= LINES
 
     def pop_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield each subject whose ten seconds (`WINDOW_S`) are over, with a number of log lines.
+        """Yield pairs: a subject, and the number of its log lines that were not allowed.
 
-        That is the number of its log lines that were not allowed. These subjects are then
-        forgotten.
+        Only subjects whose ten seconds (`WINDOW_S`) are over are yielded. Their lines are then
+        counted anew.
+
+        Args:
+            now_s: The time of the steady clock.
         """
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
@@ -632,8 +635,8 @@ class EventLog:
     def _log_monitor_changes(self, now_s: float) -> None:
         """Log what has changed in the report of the identity monitor.
 
-        That can be which input slots carry other signals than they are wired to, that the monitor's
-        forward model does not fit this robot, or why the policy does not act yet.
+        The log lines tell which input slots carry other signals than they are wired to, that the
+        monitor's forward model does not fit this robot, or why the policy does not act yet.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:

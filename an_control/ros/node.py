@@ -131,14 +131,14 @@ class ModelSwap:
             self._changed.notify()
 
     def _check_model(self, path: str, model: Model) -> None:
-        """Check that a model can take over.
+        """Check that a model can replace the policy.
 
         Args:
             path: The model file, for error texts.
             model: The model, or only its header.
 
         Raises:
-            ValueError: The model cannot take over; the text says why.
+            ValueError: The model cannot replace the policy; the text says why.
         """
         self._controller.check_model_fits_wiring(path, model)
         resolve_monitor_setting(model, self._monitor)
@@ -175,10 +175,7 @@ class ModelSwap:
             self._on_failure(built)
 
     def _load_policy_or_explain(self, path: str) -> Policy | str:
-        """Load a model file.
-
-        Return the policy, or text that says why it cannot replace the present policy.
-        """
+        """Load and return the policy of a model file, or text that says why it cannot be used."""
         try:
             model = read_model(path)
             self._check_model(path, model)
@@ -203,7 +200,7 @@ ROS arguments, after --ros-args:
 
 
 class RecordedDeclarations:
-    """A stand-in for a node, which records the parameters that are declared on it for the help."""
+    """A stand-in for a node, which records the declared parameters for the help text."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}

@@ -279,7 +279,7 @@ be lost."""
 
 
 def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
-    """Set parameters of a running node, either all or none. Return why that failed, or "".
+    """Rewire a running node by its parameters, all or none. Return why that failed, or "".
 
     Args:
         node: The full name of the node.

@@ -136,7 +136,7 @@ class CommandOutput:
             self._retire_publishers()
 
     def stop_publishing(self) -> None:
-        """Stop publishing, and record the commands of other nodes."""
+        """Stop publishing, and record the commands of other nodes from now on."""
         with self.lock:
             self._targets = []
         self._subscribe_to_commands()
@@ -339,7 +339,7 @@ class InsightOutput:
         table: ChannelTable,
         stamp_ns: int,
     ) -> None:
-        """Publish the readings, the attention and its keys of one tick (control step).
+        """Publish the readings, the attention and the attention keys of one tick (control step).
 
         Args:
             readings: The sensor readings of the tick.

@@ -52,7 +52,10 @@ class Parameter:
 
     @property
     def option_help_text(self) -> str:
-        """The help of a command-line option for this parameter, which may be left out."""
+        """The help text of a command-line option that sets this parameter.
+
+        It tells what happens by default if the default value only means "not set".
+        """
         if not self.unset:
             return self.text + _format_choices(self.choices)
         plain = {value: one for value, one in self.choices.items() if value != self.default}

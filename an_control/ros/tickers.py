@@ -264,7 +264,7 @@ class RealTimeTicker(Ticker):
         return False
 
     def tick_when_due(self) -> None:
-        """Tick, because the timer is due; if it was called too early, set it again instead.
+        """Tick, as the timer is due; if the timer calls this too early, set it again instead.
 
         This method must have no parameters, because rclpy's events executor would pass arguments
         for them.

@@ -65,7 +65,7 @@ def find_innermost_compilation() -> Compilation | None:
 
 @contextmanager
 def report_compilation(report: Callable[[str], object]) -> Iterator[None]:
-    """Report which time numba spends on compilation within this block.
+    """Report that numba compiles within this block, and how long it took.
 
     Use it on one thread at a time. Compilations on other threads during the block are counted too.
 

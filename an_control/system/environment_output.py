@@ -136,9 +136,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def save_to_folder(self, folder: Path) -> Iterator[None]:
-        """Append all output, also that from before, to a folder's `environment.log` in this block.
+        """Append all output to a folder's `environment.log`, within this block.
 
-        Inside another such block, the file of the outer block is used.
+        That includes output that was stored before. Inside another such block, the file of the
+        outer block is used.
 
         Args:
             folder: The folder in which `environment.log` is written.

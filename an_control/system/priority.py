@@ -43,9 +43,9 @@ def exclude_existing_objects_from_gc() -> None:
     """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
     A collection that visits everything that was imported delays a tick (control step) by 20 ms.
-    After the freeze the garbage is collected once more, so that Python counts the few objects that
-    are left: it does its next full collection only once their number has grown by a quarter. Until
-    then Python keeps the memory of deleted tuples.
+    Then the garbage is collected once more, so that Python counts the few objects that are left: it
+    does its next full collection only once their number has grown by a quarter. Until then Python
+    keeps the memory of deleted tuples.
     """
     gc.unfreeze()  # objects that were frozen before may be garbage by now
     gc.collect()
@@ -54,7 +54,7 @@ def exclude_existing_objects_from_gc() -> None:
 
 
 def exclude_new_objects_from_gc() -> None:
-    """Exclude also objects made since `exclude_existing_objects_from_gc` from garbage collections.
+    """Repeat `exclude_existing_objects_from_gc`, so that it covers newer objects too.
 
     Do nothing if that function was never called. Call this one while nothing waits for the process,
     because it collects all garbage.

@@ -119,7 +119,7 @@ class BrowserClients:
         self.publish_encoded(name, message)
 
     def publish_encoded(self, name: str, message: bytes) -> None:
-        """Put an encoded update into the queues of all browsers, in place of one of its kind.
+        """Put an encoded update into all browsers' queues, in place of an older one of its kind.
 
         Args:
             name: The kind of update.

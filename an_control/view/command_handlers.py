@@ -66,10 +66,11 @@ class CommandHandlers:
             self.lockstep, self.model, self.wiring = False, "", ""
 
     def read_reported_signal_order(self) -> None:
-        """Read which signal each of the scrambler's slots carries, if a new report of it has come.
+        """Pass the scrambler's newest report of its signals to the panel, if there is a new one.
 
-        During a change of the wiring nothing is read, because the panel would show half of the
-        change. The change itself waits for the report.
+        The report tells which signal each of the scrambler's input slots carries. During a change
+        of the wiring nothing is read, because the panel would show half of the change. The change
+        itself waits for the report.
         """
         if not self._turn.locked() and (order := self._pop_reported_signal_order()) is not None:
             self.panel.set_signal_order(order)
@@ -274,7 +275,7 @@ class CommandHandlers:
             self.panel.set_signal_order(reported)
 
     def _pop_reported_signal_order(self) -> dict[str, str] | None:
-        """Return each slot's signal by the scrambler's newest report; None if it has been read."""
+        """Return each slot's signal by the scrambler's report; None if there is no new report."""
         message = self._listener.pop_newest_message("order")
         return None if message is None else {pair.key: pair.value for pair in message.values}
 

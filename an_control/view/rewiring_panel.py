@@ -182,7 +182,9 @@ class RewiringPanel:
         return self._plan_signal_replacement(slot, NOISE)
 
     def plan_signal_copy(self, signal: str, slot: str) -> WiringChange:
-        """Return the change that connects a signal to one more input slot, in place of its signal.
+        """Return the change that connects a signal to one more input slot.
+
+        The slot's present signal then arrives there no longer.
 
         Args:
             signal: The signal.

@@ -162,7 +162,7 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
     def _read_parameter_events(self) -> None:
-        """Add the nodes whose parameters changed, by the topic /parameter_events, to `changed`."""
+        """Read from /parameter_events whose parameters changed; add these nodes to `changed`."""
         for message in self._listener.pop_new_messages("events"):
             self.changed.add(message.node)
 
