@@ -1,4 +1,4 @@
-"""One control step without ROS: read, estimate, decide, limit. `ros.loop` sends the command.
+"""One control step without ROS: read, estimate, decide, limit; `ros.control_loop` sends commands.
 
 The policy computes a step on every set of new readings, whether or not its command is sent. It gets
 the command that was really sent as its previous action. So after a stop it knows what has happened
