@@ -53,14 +53,13 @@ def load_policy(
             signal and give it to the policy under its own id), or None for the model file's
             setting. Only a model with a forward model, which predicts the readings, can have a
             monitor.
-        engine: "numba" (compiled now) or "numpy" (the plain equations, for all models); None: numba
-            if it is installed and can compute the model.
+        engine: "numba" (compiled at this call) or "numpy" (the plain equations, for all models);
+            None: numba if it is installed and can compute the model.
         keep_ticks: Number of control steps for which the state of a channel without readings is
             kept; None: the ticks of one second.
-        recovery: Threshold for a robot that stands still. If the readings change by less than this
-            in a control step, averaged over channels and ticks, random actions are sent to free the
-            robot (see `an_control.monitor.RecoveringPolicy`). 0: never; None: the model file's
-            value.
+        recovery: Threshold for a robot that stands still. If the mean change of the readings from
+            one control step to the next is less, random actions are sent to free the robot (see
+            `an_control.monitor.RecoveringPolicy`). 0: never; None: the model file's value.
 
     Returns:
         A policy whose code is compiled, because it has computed one tick and was then reset.
@@ -96,7 +95,7 @@ def load_policy(
 
 
 def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return `path` if it is a file, or else the path of the shipped model of that name.
+    """Return `path` if it is a file, else the path of the shipped model of that name.
 
     Args:
         path: The path of a model file, or the name of a shipped model such as "ant".
@@ -137,8 +136,8 @@ def make_policy(
         engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
         keep_ticks: Number of ticks for which a missing channel's state is kept; None: the ticks of
             one second.
-        recovery: The mean change of a reading per tick below which the robot counts as standing
-            still and gets random actions; 0: never; None: the model's value.
+        recovery: The threshold for a robot that stands still: if the mean change of its readings
+            per tick is less, it gets random actions. 0: never; None: the model's value.
 
     Returns:
         The policy, inside a recovery and an identity monitor if these are on.
@@ -182,7 +181,7 @@ def _find_student_path(model: Model) -> Path | None:
 def _check_can_act_unmonitored(model: Model) -> None:
     """Check that a model whose monitor is off can act without one.
 
-    It cannot if it names a student or excitation motions, which are used until the monitor has
+    It cannot if its file names a student or an excitation, because these act until the monitor has
     found the order of the channels.
 
     Raises:
@@ -209,11 +208,12 @@ def _read_model_excitation(model: Model) -> Excitation | None:
 
 
 def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
-    """Return the reaction to moved signals: the requested one, or else the model file's default.
+    """Return the monitor setting to use: the requested one, or else the model file's default.
 
     Args:
         model: The model.
-        requested: "off", "reset", "match" (see `load_policy`), or None for the model's default.
+        requested: What to do about moved signals: "off", "reset" or "match" (see `load_policy`);
+            None: the model's default.
 
     Raises:
         ValueError: The setting is unknown, or the model has no forward model.
@@ -236,7 +236,7 @@ def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
 
     Args:
         model: The model.
-        requested: The setting that the user asked for; None if they asked for none.
+        requested: The monitor setting that the user chose; None if they chose none.
     """
     return (
         "" if requested is not None or model.forward is None else model.forward.monitor_off_reason
@@ -251,7 +251,8 @@ def _make_unmonitored_policy(
     Args:
         model: The model.
         engine: "numba", "numpy" or None, as for `load_policy`.
-        keep_ticks: Number of ticks for which the state of a missing channel is kept.
+        keep_ticks: Number of ticks for which the state of a missing channel is kept; None: the
+            ticks of one second.
 
     Raises:
         ValueError: The engine is unknown, not installed, or cannot compute the model.
@@ -285,7 +286,7 @@ def _make_unmonitored_policy(
 
 def warm_up_policy(policy: Policy) -> None:
     """Compute one tick on zero readings, which compiles the policy's code, and reset the policy."""
-    names = policy.nominal_ids or _make_numbered_ids(policy.model)
+    names = policy.nominal_ids or _make_numbered_channel_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
@@ -309,9 +310,9 @@ def _should_use_numba(engine: EngineName | None) -> bool:
 
 
 def _describe_numba_problem() -> str:
-    """Return the reason why numba cannot be used, or "" if it can.
+    """Return why numba cannot be used, as text that continues the word "numba"; "" if it can.
 
-    Warn if numba is installed but cannot be imported.
+    If numba is installed but cannot be imported, also issue a Python warning.
     """
     if importlib.util.find_spec("numba") is None:
         return "is not installed (pip install numba)"
@@ -323,7 +324,7 @@ def _describe_numba_problem() -> str:
     return ""
 
 
-def _make_numbered_ids(model: Model) -> tuple[str, ...]:
+def _make_numbered_channel_ids(model: Model) -> tuple[str, ...]:
     """Return channel ids "0", "1", ... for a model whose file names no channels."""
     channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

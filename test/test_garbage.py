@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import gc
-from an_control.system.priority import freeze_existing_objects
+from an_control.system.priority import exclude_existing_objects_from_gc
 
 started = [[] for _ in range(600_000)]
 {call}
@@ -28,7 +28,7 @@ def counted(call: str) -> tuple[int, int]:
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="a newer collector counts otherwise")
 def test_what_is_there_is_not_visited_again_and_what_is_new_is_before_it_is_as_many():
     assert counted("gc.collect(); gc.freeze()")[1] == 0
-    visited, full = counted("freeze_existing_objects()")
+    visited, full = counted("exclude_existing_objects_from_gc()")
     assert visited < 10_000
     assert full > 0
 
@@ -44,7 +44,7 @@ def left():
 gc.disable()
 from an_control.system.priority import collect_new_garbage
 loops(); collect_new_garbage(); before = left()
-freeze_existing_objects(); loops(); collect_new_garbage()
+exclude_existing_objects_from_gc(); loops(); collect_new_garbage()
 assert (before, left()) == (50, 0), (before, left())
 """
     counted(call)

@@ -31,7 +31,7 @@ from an_control.policy.random_model import make_random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
-from an_control.system.interrupts import wrap_to_end_with_parent
+from an_control.system.interrupts import make_command_end_with_parent
 from an_control_sim.envs.tasks import ANT_SIZES
 
 CHANNELS = 28
@@ -245,7 +245,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 @contextmanager
 def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program with its arguments (`command`) as a process until the `with` block ends."""
-    process = subprocess.Popen(wrap_to_end_with_parent(command), start_new_session=True)
+    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
     try:
         yield process
     finally:

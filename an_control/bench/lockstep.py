@@ -19,7 +19,7 @@ import rclpy
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import QuietNode
-from an_control.system.interrupts import wrap_to_end_with_parent
+from an_control.system.interrupts import make_command_end_with_parent
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import import_message_class, make_stamp_reader
@@ -136,7 +136,7 @@ def measure_lockstep_speed(
     command = node_command_line or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with create_ros_node("simulator", "") as simulator:
-        node = subprocess.Popen(wrap_to_end_with_parent(command))
+        node = subprocess.Popen(make_command_end_with_parent(command))
         try:
             bridge = Bridge(
                 simulator,

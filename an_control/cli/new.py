@@ -127,7 +127,7 @@ class NewCommand:
             InputError: The topics do not suffice for a draft.
         """
         from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_robot
-        from an_control.ros.temporary_node import describe_network
+        from an_control.ros.temporary_node import describe_discovery_range
 
         model = None if self.model is None else read_model(self.model)
         if model is not None and not model.task.channels:
@@ -138,7 +138,7 @@ class NewCommand:
             heard_any = bool(survey.topics)
             draft = draft_robot(self.name, survey, self.namespace, model)
         except ValueError as error:
-            hint = "" if heard_any or not self.live else f"; {describe_network()}"
+            hint = "" if heard_any or not self.live else f"; {describe_discovery_range()}"
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
         texts = {path: draft.format_yaml()}
         with tempfile.TemporaryDirectory() as folder:

@@ -77,7 +77,7 @@ class StatusCommand:
         if status is None:
             return 0
         write_json(self.json, asdict(status))
-        return 1 if status.failed else 0
+        return 1 if status.has_errors else 0
 
 
 @dataclass(frozen=True)
@@ -248,9 +248,9 @@ def _run_with_nodes(
 
 def _describe_ros_network() -> str:
     """Return the part of the ROS network in which nodes are looked for, as text."""
-    from an_control.ros.temporary_node import describe_network
+    from an_control.ros.temporary_node import describe_discovery_range
 
-    return describe_network()
+    return describe_discovery_range()
 
 
 def _print_request_result(verb: str, node: str, refusal: str, success_text: str) -> int:

@@ -33,7 +33,7 @@ from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.ros.parameter_table import make_parameter_values
-from an_control.system.interrupts import INTERRUPTED, exit_on_signal, wrap_to_end_with_parent
+from an_control.system.interrupts import INTERRUPTED, exit_on_signal, make_command_end_with_parent
 from an_control.system.priority import raise_process_priority
 from an_control.system.share import find_share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
@@ -474,7 +474,7 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[l
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *format_parameter_arguments(values)]
-    process = subprocess.Popen(wrap_to_end_with_parent(command), start_new_session=True)
+    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
 

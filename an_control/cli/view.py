@@ -43,11 +43,11 @@ class ViewCommand:
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: must be from 0 to 65535")
         robot = f"/{self.namespace.strip('/')}" if self.namespace.strip("/") else ""
-        from an_control.view.main import serve
+        from an_control.view.main import serve_live_page
 
         os.nice(NICE)  # now, so that the middleware's threads have it too
         try:
-            asyncio.run(serve(self.port, self.host, robot, self._print_address))
+            asyncio.run(serve_live_page(self.port, self.host, robot, self._print_address))
         except OSError as error:
             raise InputError(
                 f"--host {self.host} --port {self.port}: cannot listen there"

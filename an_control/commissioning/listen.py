@@ -20,17 +20,17 @@ from an_control.commissioning.doctor.data_checks import Series, describe_series_
 from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
-    describe_similar_topic,
-    describe_unheard_commands,
-    describe_wrong_types,
+    describe_endpoints_of_wrong_type,
+    describe_incompatible_subscriptions,
     get_owner_name,
     select_endpoints_by_type,
+    suggest_similar_topic,
 )
 from an_control.ros.inputs import (
     Inputs,
     describe_wrong_clock,
     describe_wrong_rate,
-    find_publishers_qos,
+    find_strongest_qos_on_topic,
 )
 from an_control.ros.outputs import COMMAND_QOS
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
@@ -226,7 +226,7 @@ def _listen_to_sources_with_node(
         time.monotonic_ns,
         partial(_append_message_times, node, heard),
         1,
-        informed=True,
+        with_message_info=True,
     )
     if recorder is not None:
         recorder.subscribe_to_robot(node)
@@ -239,7 +239,7 @@ def _listen_to_sources_with_node(
             update_reading_ranges(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
         _look_up_publishers(node, one)
-        one.rivals = tuple(inputs.describe_rivals(one.config.name))
+        one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
     missing = table.explain_missing_channels(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
     inputs.close()
@@ -346,11 +346,11 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
     infos = node.get_publishers_info_by_topic(source.config.topic)
     right = select_endpoints_by_type(infos, source.config.type)
     source.publishers = tuple(sorted(get_owner_name(info) for info in right))
-    source.other_types = describe_wrong_types(infos, source.config.type, source.topic)
+    source.other_types = describe_endpoints_of_wrong_type(infos, source.config.type, source.topic)
     if not infos:
-        source.elsewhere = describe_similar_topic(node, source.topic, source.config.type)
+        source.elsewhere = suggest_similar_topic(node, source.topic, source.config.type)
     source.quality = (
-        _describe_qos(find_publishers_qos(node, source.config.topic, 1)) if right else ""
+        _describe_qos(find_strongest_qos_on_topic(node, source.config.topic, 1)) if right else ""
     )
 
 
@@ -382,9 +382,9 @@ def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, li
     if len(senders) > 1:
         who = ", ".join(senders)
         wrong.append(f"{len(senders)} publishers command {name} ({who}): stop one of them")
-    other = "" if readers else describe_wrong_types(infos, type_, name)
+    other = "" if readers else describe_endpoints_of_wrong_type(infos, type_, name)
     if other:
         wrong.append(f"nobody hears commands on {name}: subscription of {other}")
-    elif unheard := describe_unheard_commands(infos, name, type_, COMMAND_QOS):
+    elif unheard := describe_incompatible_subscriptions(infos, name, type_, COMMAND_QOS):
         wrong.append(unheard)
     return said, wrong

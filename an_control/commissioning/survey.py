@@ -18,7 +18,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from an_control.ros.graph import get_owner_name
-from an_control.ros.inputs import find_publishers_qos
+from an_control.ros.inputs import find_strongest_qos_on_topic
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
 from an_control.wiring.messages import (
     ANGLES,
@@ -230,7 +230,7 @@ def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) ->
         """Update the topic's statistics with a message that has just arrived."""
         update_topic_statistics(topic, message, stamp_of(message) is not None, time.monotonic())
 
-    qos = find_publishers_qos(node, topic.name, 10)
+    qos = find_strongest_qos_on_topic(node, topic.name, 10)
     node.create_subscription(message_class, topic.name, record_topic_message, qos)
 
 

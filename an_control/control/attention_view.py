@@ -25,7 +25,8 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
         ids: The ids (N,) of the wanted channels, in the order of the columns.
 
     Returns:
-        The weights, or None if the policy has no attention or did not get one of the ids.
+        The weights; None if the policy has no attention, or if one of the channels was not among
+        the inputs of its newest step.
     """
     attention = policy.attention
     places = None if attention is None else _find_channel_indices(policy, ids)
@@ -35,14 +36,16 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
 def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention keys (N, k) of the policy's newest step, one row for each id.
 
-    For a policy that reads camera images, the keys are the outputs of its patch encoder.
+    For a policy that reads camera images, each row is what an image patch added to the attention
+    message, instead of a key.
 
     Args:
         policy: The policy.
         ids: The ids (N,) of the wanted channels, in the order of the rows.
 
     Returns:
-        The keys, or None if the policy has none or did not get one of the ids.
+        The keys; None if the policy has none, or if one of the channels was not among the inputs of
+        its newest step.
     """
     keys = policy.keys
     if keys is None:
@@ -54,7 +57,8 @@ def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
     """Return the first camera's newest frame with attention drawn on it, rgb (H, W, 3).
 
-    Patches (squares of the image) that the policy did not get are covered.
+    Patches (squares of the image) that were missing among the inputs of the policy's newest step
+    are painted over.
 
     Args:
         policy: The policy, after a step.
@@ -77,10 +81,10 @@ def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray |
 
 
 def _find_channel_indices(policy: Policy, ids: Sequence[str]) -> list[int] | None:
-    """Return the indices of `ids` in the policy's `channel_order`, or None if it lacks one of them.
+    """Return the index of each id in the policy's `channel_order`; None if one id is not in it.
 
-    The policy may have got further ids, because its identity monitor fills in estimates for missing
-    channels.
+    The order may contain further ids, because the policy's identity monitor fills in estimates for
+    missing channels.
     """
     place = {name: number for number, name in enumerate(policy.channel_order)}
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
@@ -100,9 +104,9 @@ def draw_attention(
         frame: The frame, grey (H, W) or rgb (H, W, 3).
         patch: The width and height of a patch in pixels.
         attended: (rows, columns) of patches. For each patch, the share (0 to 1) of the attention
-            queries that attend to it most, as `compute_attention_shares` returns it.
-        present: (rows, columns) of patches, False for each patch that is to be covered; None covers
-            none.
+            queries that give it their largest weight, as `compute_attention_shares` returns it.
+        present: (rows, columns) of patches, False for each patch that is to be painted over; None:
+            all patches are shown.
         scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
@@ -120,12 +124,13 @@ def draw_attention(
 def compute_attention_shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return, for each of `ids`, the share (N,) of attention queries that attend to it most.
+    """Return, for each channel, the share (0 to 1) of queries that give it their largest weight.
 
     Args:
         attention: The attention weights (M queries, n channels).
         order: The channel ids (n,) of the columns of `attention`.
-        ids: The channel ids (N,) of the result; one that is not in `order` gets 0.
+        ids: The ids (N,) of the channels for which the shares (N,) are returned; a channel that is
+            not in `order` gets 0.
     """
     wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
     count = dict(zip(order, wins, strict=True))

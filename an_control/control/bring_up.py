@@ -26,7 +26,8 @@ class BringUp:
 
     Args:
         command: The command section of the wiring, with start pose, speed, tolerance and timeout of
-            each actuator. If no actuator has a start pose, the motion is done at once.
+            each actuator. If no actuator has a start pose, there is no motion: `done` is True from
+            the start.
         step_s: Seconds between two commands.
     """
 
@@ -61,7 +62,7 @@ class BringUp:
         self._target = None
 
     def __call__(self, measured: Values, periods: float = 1.0) -> Values:
-        """Return the next command (A,), and set `done` once all actuators are at their start pose.
+        """Return the next command (A,). Set `done` if all actuators are at their start pose.
 
         Args:
             measured: The measured positions (A,).

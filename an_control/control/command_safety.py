@@ -46,8 +46,8 @@ class GateCounts:
 class LastCommand:
     """A record of the newest command (A,) on the robot's topics, whichever node sent it.
 
-    The safety gate limits how far the next command may differ from it, and the policy gets it as
-    its previous action. Both read it here only. All methods may be called from any thread.
+    The safety gate limits how far the next command may differ from this command, and the policy
+    gets it as its previous action. All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,10 @@ class LastCommand:
 
     @property
     def values_and_number(self) -> tuple[Values | None, int]:
-        """A pair: the newest command (A,) and its number, counted from 1; (None, -1) if unknown.
+        """A pair: the newest command (A,) and its number; (None, -1) if the command is unknown.
 
-        The array must not be modified.
+        Commands are numbered from 1, in the order in which they were recorded. The array must not
+        be modified.
         """
         known = self._known
         return (None, -1) if known is None else (known[0], known[2])
@@ -100,7 +101,8 @@ class SafeCommand:
 
     Args:
         command: The command section of the wiring, with the safe value of each actuator.
-        limits: The lowest and the highest values (A,) of the actuators; None: those in the wiring.
+        limits: The lowest and the highest values (A,) of the actuators; None: the limits in the
+            wiring.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
@@ -146,10 +148,11 @@ class SafeCommand:
 class SafetyGate:
     """A filter that is called with each command (A,) and keeps it within the limits.
 
-    How far a command may change is counted from the previous command that was sent, whichever node
-    sent it (attribute `last`), or from the nearest allowed value if that one is out of bounds.
-    While no command has been sent, the gate's previous result is used instead, and at the start the
-    safe command. A command that is not finite is replaced by the safe command.
+    The gate also limits how far a command may differ from the previous one on the robot's topics,
+    whichever node sent that (attribute `last`). Where the previous command was out of bounds, the
+    nearest allowed value counts in its place. While no previous command is known, a command is
+    compared with the gate's previous result, and at the start with the safe command. A command that
+    is not finite is replaced by the safe command.
 
     Args:
         command: The command section of the wiring, with the limits, the largest rates of change and
@@ -182,7 +185,7 @@ class SafetyGate:
         self.reset()
 
     def set_ramp(self, ramp_s: float) -> None:
-        """Set the seconds in which commands change from the safe command to the policy's.
+        """Set the duration of the ramp from the safe command to the policy's commands, in seconds.
 
         The new duration applies from the next safe command on.
         """
@@ -209,8 +212,8 @@ class SafetyGate:
         """Return the time since the previous command in control periods, at most 1.
 
         Args:
-            now_ns: The time now. None means that one period has passed, as between two steps of a
-                simulator that waits for each command.
+            now_ns: The time now in ns. None means that one period has passed, as between two steps
+                of a simulator that waits for each command.
 
         Returns:
             The number of periods; 1 if the time of the previous command is unknown.
@@ -221,14 +224,15 @@ class SafetyGate:
     def __call__(
         self, command: Values, now_ns: int | None = None, *, ramped: bool = True
     ) -> Values:
-        """Return the allowed command (A,) that is nearest to the wanted one, in a new array.
+        """Return the wanted command (A,), ramped and kept within all limits, in a new array.
 
         Args:
             command: The wanted command (A,); if it is not finite, the safe command is returned.
-            now_ns: The time now. An actuator may change by its largest rate times the time since
-                the previous command, but at most by one period's change. None: one period has
+            now_ns: The time now in ns. An actuator may change by its largest rate times the time
+                since the previous command, but at most by one period's change. None: one period has
                 passed.
-            ramped: Whether the ramp applies to this command.
+            ramped: Whether the ramp applies: for the time of the ramp after each safe command,
+                commands are blended with the safe command.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -247,21 +251,20 @@ class SafetyGate:
         else:
             self.safe_command.forget_positions()
         if self._any_rated:
-            slowed = self._limit_rate(allowed, periods)
+            slowed = self._limit_rate_of_change(allowed, periods)
             if (slowed != allowed).any():
                 self.counts.rate_limited += 1
             allowed = slowed
         self._given = allowed
         return allowed.copy()
 
-    def _limit_rate(self, allowed: Values, periods: float) -> Values:
-        """Return `allowed` (A,), moved towards the previous command where it changes too fast.
+    def _limit_rate_of_change(self, allowed: Values, periods: float) -> Values:
+        """Return a command (A,), moved towards the previous command where it changes too fast.
 
-        `allowed` and the previous command lie within the actuators' limits, and so does every value
-        between them.
+        The result is within the actuators' limits, because it lies between two commands that are.
 
         Args:
-            allowed: The wanted command (A,), within the limits.
+            allowed: The wanted command (A,), which is within the actuators' limits.
             periods: The time since the previous command, in control periods.
         """
         last = self.last.values
@@ -275,7 +278,7 @@ class SafetyGate:
 
 
 def get_command_limits(command: CommandConfig) -> Limits:
-    """Return the lowest and the highest values (A,) of the wiring's actuators."""
+    """Return a pair: the lowest and the highest values (A,) that the actuators may get."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
 
@@ -288,7 +291,7 @@ class EStop:
         """The reason for which the e-stop was set; "" if it is not set."""
 
     def latch(self, reason: str) -> bool:
-        """Set the e-stop unless it is set already. Return whether this call has set it.
+        """Set the e-stop, unless it is set already. Return whether this call has set it.
 
         Args:
             reason: The reason why it is set, for the log and the diagnostics.
@@ -319,9 +322,9 @@ class Watchdog:
         timeout_s: The age in seconds of the newest command at which the watchdog trips; 0: it never
             trips and acts for the e-stop only.
         estop: The e-stop.
-        tripped: Called on the watchdog's thread after the first safe command of each trip; its
+        on_trip: Called on the watchdog's thread after the first safe command of each trip; its
             argument says whether the command could be sent.
-        started: Called on the watchdog's thread whenever that thread starts.
+        on_start: Called on the watchdog's thread whenever that thread starts.
     """
 
     def __init__(
@@ -330,10 +333,10 @@ class Watchdog:
         period_s: float,
         timeout_s: float,
         estop: EStop,
-        tripped: Callable[[bool], None] = lambda sent: None,
-        started: Callable[[], object] = lambda: None,
+        on_trip: Callable[[bool], None] = lambda sent: None,
+        on_start: Callable[[], object] = lambda: None,
     ) -> None:
-        self._send_safe, self._on_trip, self._on_start = send_safe, tripped, started
+        self._send_safe, self._on_trip, self._on_start = send_safe, on_trip, on_start
         self._period_s, self.timeout_s, self._estop = period_s, timeout_s, estop
         self._last_s = self._fed_s = 0.0
         self._end = threading.Event()
@@ -369,7 +372,7 @@ class Watchdog:
     def record_command(self, now_s: float) -> None:
         """Record that a command other than the watchdog's was sent, which ends a trip.
 
-        A trip is the time in which the watchdog sends the safe command because no other is sent.
+        During a trip the watchdog sends the safe command, because no other command is sent.
 
         Args:
             now_s: The time of sending in seconds, by the steady clock.

@@ -1,4 +1,4 @@
-"""One control step without ROS: read, estimate, decide, limit. `ros.loop` sends the command.
+"""One control step without ROS: read, estimate, decide, limit; `ros.control_loop` sends commands.
 
 The policy computes a step on every set of new readings, whether or not its command is sent. It gets
 the command that was really sent as its previous action. So after a stop it knows what has happened
@@ -20,8 +20,8 @@ from an_control.control.command_safety import EStop, SafetyGate
 from an_control.control.model_wiring_check import (
     ActionOrder,
     check_channel_kind,
-    check_channels,
-    check_fit,
+    check_channels_of_fixed_order_model,
+    check_wiring_fits_model,
     compare_channels,
     describe_channel_differences,
     describe_unread_sources,
@@ -57,8 +57,8 @@ class LoadedModel(NamedTuple):
         path: The model file.
         policy: The policy that was loaded from the model file.
         order: The converter between the policy's actions and the robot's commands.
-        ticks: The number of control steps for which the policy still only computes before it takes
-            over.
+        ticks: For a new model, the number of control steps in which its policy still computes
+            without acting; 0 for the model that acts.
     """
 
     path: str
@@ -70,9 +70,9 @@ class LoadedModel(NamedTuple):
 class ActingPolicy:
     """The policy that controls the robot.
 
-    It computes once in each tick (control step) and can be replaced at run time. A new policy first
-    watches: for one second (`WATCH_S`) it computes on the same readings, but its actions are not
-    used.
+    It computes an action in each tick (control step) and can be replaced at run time. For its first
+    second (`WATCH_S`) a new policy only watches: it computes on the same readings as the old one,
+    but its actions are not used.
 
     Args:
         wiring: The robot's configuration, which names the actuators.
@@ -134,8 +134,8 @@ class ActingPolicy:
     def start_policy_swap(self, model_path: str, policy: Policy) -> None:
         """Start to replace the acting policy by a new one; any thread may call this.
 
-        For one second (`WATCH_S`) the new policy only computes on the readings of each tick. Then
-        its actions are used, in place of those of the old policy.
+        For one second (`WATCH_S`) the new policy computes on the readings of each tick, but its
+        actions are not used. Then it replaces the old policy.
 
         Args:
             model_path: The new model file.
@@ -157,7 +157,7 @@ class ActingPolicy:
         self.wanted = None
 
     def prepare_policy_for_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Tell the policy which command was really sent, and let a new model compute or take over.
+        """Give the policy its real previous action; let a new model compute or take over.
 
         A new model from `start_policy_swap` computes on these readings. If it has computed for long
         enough, it replaces the old model before the step of this tick.
@@ -165,7 +165,7 @@ class ActingPolicy:
         Args:
             readings: The sensor readings of this tick, which no policy has seen yet.
             sent: The newest command (A,) on the robot's topics, whichever node sent it; None if it
-                is unknown. The policy gets it as its previous action.
+                is unknown. Each policy gets it as its previous action.
 
         Returns:
             Whether a new model has replaced the old one.
@@ -190,11 +190,11 @@ class ActingPolicy:
 
 
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
-    """Give the policy the action (A,) that was really executed, clipped to [-1, 1].
+    """Set the policy's previous action to the one (A,) that was really executed, within [-1, 1].
 
-    The policy's identity monitor detects rewired sensors by predicting the next readings from the
-    action. If an element of the action lies outside [-1, 1], the monitor ignores the next tick,
-    because it would have to predict from an action that the policy cannot express.
+    From that action the policy's identity monitor predicts the next readings, to detect rewired
+    sensors. If an element of the action lies outside [-1, 1], the action is clipped, so that the
+    prediction would be wrong. Therefore the monitor then ignores the next tick.
     """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():
@@ -213,8 +213,9 @@ class Controller:
         engine: The implementation that computes the policy (see `load_policy`).
         monitor: The reaction to sensors whose readings arrive on other channels without notice (see
             `load_policy`); None: as the model file says.
-        recovery: The mean change of a reading per tick below which the robot counts as standing
-            still. It then gets random actions that make it move. 0: never; None: the model's value.
+        recovery: The threshold for a robot that stands still. If the mean change of its readings
+            per tick is less, it gets random actions that make it move. 0: never; None: the model's
+            value.
         ramp_s: Seconds in which commands change from the safe command to the policy's, after
             activation and after every safe command; 0: no ramp; None: the duration that the model
             was trained with.
@@ -241,7 +242,7 @@ class Controller:
         self.messages = make_command_messages(self.wiring.command, wiring_path)
         """The message objects that together carry a command, one for each topic."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
-        self.check_model(model_path, policy.model)
+        self.check_model_fits_wiring(model_path, policy.model)
         self.acting = ActingPolicy(self.wiring, model_path, policy, ramp_s)
         self._asked_monitor = monitor
         self.estop = estop or EStop()
@@ -270,21 +271,21 @@ class Controller:
         """The wiring by which the channel table reads sensor messages."""
         return self.table.wiring
 
-    def check_model(self, model_path: str, model: Model) -> None:
-        """Check that the wiring fits a model (see `check_fit`).
+    def check_model_fits_wiring(self, model_path: str, model: Model) -> None:
+        """Check that a model fits the controller's wiring (see `check_wiring_fits_model`).
 
         Raises:
-            WiringError: The wiring does not fit the model.
+            WiringError: The model does not fit the wiring.
         """
-        check_fit(self.wiring, self.table.ids, model_path, model)
+        check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
-        """Run one control step up to the decision: read, estimate, decide. Return its readings.
+        """Run one control step up to the decision: read, estimate, decide. Return the readings.
 
-        `compute_command` then limits the command that was decided on.
+        After it `compute_command` returns the command that was decided on, within limits.
 
         Args:
-            now_ns: The time, from which the age of readings counts.
+            now_ns: The time in ns from which the age of readings counts.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
         """
         readings = self.table.read(now_ns, stamp_ns)
@@ -311,8 +312,8 @@ class Controller:
         each within the limits of the gate.
 
         Args:
-            now_ns: The time of sending. None: one control period after the previous command, as in
-                lockstep.
+            now_ns: The time of sending in ns. None: one control period after the previous command,
+                as in lockstep.
 
         Raises:
             BringUpError: An actuator did not reach its start pose in time.
@@ -332,8 +333,8 @@ class Controller:
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        Of the channels that match a wildcard (`*`) of the wiring, those that are present now, and
-        no others, are expected from now on.
+        From now on, of all channels that match a wildcard (`*`) of the wiring, only those that are
+        present now are expected.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.
@@ -354,14 +355,14 @@ class Controller:
         return self.gate.reset_to_safe_command()
 
     def reset(self) -> None:
-        """Start a new episode: reset policy, detector of rewired sensors, and readings."""
+        """Start a new episode: reset the policy with its identity monitor, and the readings."""
         self.acting.reset()
         self.table.reset()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
-        """Return the channel table for a changed wiring, to be passed to `rewire`.
+        """Make the channel table for a changed wiring, which is then passed to `rewire`.
 
         Args:
             wiring: The changed wiring: other topics, fields or channels.
@@ -379,7 +380,7 @@ class Controller:
         model_path, model = self.acting.model_path, self.acting.policy.model
         check_channel_kind(wiring, model_path, model)
         table = self.table.make_rewired_table(wiring)
-        check_channels(wiring, table.ids, model_path, model)
+        check_channels_of_fixed_order_model(wiring, table.ids, model_path, model)
         return table
 
     def rewire(self, table: ChannelTable) -> None:
@@ -415,7 +416,7 @@ class Controller:
         return explain_disabled_monitor(self.acting.policy.model, self._asked_monitor)
 
     def list_configuration_notes(self) -> tuple[str, ...]:
-        """Return sentences for the log about the wiring, the model and rewired sensors.
+        """Return sentences for the log on what is unusual in the wiring and the model.
 
         They tell how the channels in the wiring file differ from the model's, which sources
         (subscribed topics) feed no channel (input of the policy), and whether rewired sensors are
@@ -435,8 +436,8 @@ class Controller:
     def _get_last_command(self) -> np.ndarray | None:
         """Return the newest command (A,) on the robot's topics, whichever node sent it.
 
-        While that command is unknown return the safe command, or None before the policy's first
-        step. Also store the command's number in `seen`.
+        While that command is unknown, return the safe command, or None before the policy's first
+        step. Also set the attribute `seen` to the command's number; -1 if unknown.
         """
         sent, self.seen = self.gate.last.values_and_number
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
@@ -444,9 +445,9 @@ class Controller:
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
         """Return whether the policy should make a step on these readings.
 
-        In real time it should if a reading is new, or if the policy was trained to step on readings
-        that it has already seen; in lockstep, once for each stamp. Ticks without a step are counted
-        in `repeats`.
+        In lockstep the policy makes one step for each stamp. In real time it makes a step if a
+        reading is new; a policy that was trained to do so steps on old readings too. The attribute
+        `repeats` counts the ticks without a step.
 
         Args:
             readings: The readings of the tick.

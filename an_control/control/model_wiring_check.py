@@ -27,23 +27,25 @@ RATE_TOLERANCE = 0.1
 _NUMBERED = re.compile(r"action\.\d+")
 
 
-class ChannelNames(NamedTuple):
+class ChannelDifferences(NamedTuple):
     """The differences between the channel ids of a wiring and of a model.
 
     Attributes:
         unknown: The ids in the wiring that the model does not know.
         missing: The ids in the model that the wiring lacks and that none of its wildcards can
             match.
-        of: The total number of channels that the model names; 0 if it names none.
+        model_total: The number of channels that the model names; 0 if it names none.
     """
 
     unknown: tuple[str, ...]
     missing: tuple[str, ...]
-    of: int
+    model_total: int
 
 
-def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """Check that a wiring has the channels and actuators that a model needs.
+def check_wiring_fits_model(
+    wiring: Wiring, ids: Sequence[str], model_path: str, model: Model
+) -> None:
+    """Check that the channels and the actuators of a wiring fit a model.
 
     There must be one actuator for each element of the model's action, with the same name if the
     model names its actuators. The channels must be of the right kind: numbers or image patches. A
@@ -60,8 +62,8 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
         WiringError: The wiring does not fit the model.
     """
     check_channel_kind(wiring, model_path, model)
-    find_action_indices(wiring, model_path, model)
-    check_channels(wiring, ids, model_path, model)
+    map_actuators_to_action_indices(wiring, model_path, model)
+    check_channels_of_fixed_order_model(wiring, ids, model_path, model)
 
 
 def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
@@ -77,7 +79,7 @@ def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
 
 
 def describe_long_ramp(ramp_s: float, model_path: str, model: Model) -> str:
-    """Return a warning if a ramp is longer than in the model's training, else "".
+    """Return a warning if a ramp is longer than any in the model's training, else "".
 
     Args:
         ramp_s: Seconds in which commands change from the safe command to the policy's.
@@ -94,9 +96,10 @@ def describe_long_ramp(ramp_s: float, model_path: str, model: Model) -> str:
 
 
 def get_trained_ramp_s(model: Model) -> float:
-    """Return the longest ramp from the safe command, in seconds, that a model was trained with.
+    """Return the duration in seconds of the longest ramp that a model was trained with.
 
-    The result is 0 if the model file names no ramp.
+    A ramp is the gradual change from the safe command to the policy's commands. The result is 0 if
+    the model file names no ramp.
     """
     return model.task.ramp_s
 
@@ -135,7 +138,9 @@ def check_channel_kind(wiring: Wiring, model_path: str, model: Model) -> None:
             raise WiringError(file, key, getattr(images[0], name), allowed)
 
 
-def find_action_indices(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
+def map_actuators_to_action_indices(
+    wiring: Wiring, model_path: str, model: Model
+) -> list[int] | None:
     """Return, for each of the wiring's A actuators, its index in the model's action.
 
     Args:
@@ -186,7 +191,7 @@ class ActionOrder:
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self._command = wiring.command
-        places = find_action_indices(wiring, model_path, model)
+        places = map_actuators_to_action_indices(wiring, model_path, model)
         self.places: np.ndarray | None = None
         """(A,) for each actuator of the wiring, its index in the action; None if the model's and
         the wiring's orders are equal."""
@@ -215,8 +220,8 @@ class ActionOrder:
 def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
     """Return a sentence for each actuator whose scale or offset differs from the model file's.
 
-    Scale and offset convert an action to physical units. Only a model file that was converted from
-    another framework can hold them; for others the result is ().
+    Scale and offset convert an action to a command in physical units. A model file names them only
+    if it was converted from another framework. For other models the result is ().
     """
     layout = None if model.network is None else model.network.layout
     if layout is None or not layout.action_scale:
@@ -243,7 +248,7 @@ def get_actuator_names(model: Model) -> Sequence[str]:
     return names if len(names) == model.sizes.actions else ()
 
 
-def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelNames:
+def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelDifferences:
     """Compare the channel ids of a wiring with those that the model was trained with.
 
     A model's id that matches a wildcard in the wiring does not count as missing.
@@ -258,10 +263,10 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
     """
     trained: Sequence[str] = model.task.channels
     if not trained:
-        return ChannelNames((), (), 0)
+        return ChannelDifferences((), (), 0)
     known, present = set(trained), set(ids)
     wildcards = [one.id for one in wiring.channels if "*" in one.id and one.image is None]
-    return ChannelNames(
+    return ChannelDifferences(
         tuple(id_ for id_ in ids if id_ not in known),
         tuple(
             id_
@@ -272,7 +277,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
     )
 
 
-def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
+def check_channels_of_fixed_order_model(
+    wiring: Wiring, ids: Sequence[str], model_path: str, model: Model
+) -> None:
     """Check that the wiring has exactly the channels of a model that needs a fixed order.
 
     The order in which the wiring lists them does not matter.
@@ -296,32 +303,33 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
         without = MissingItem(join_names(found.missing))
-        allowed = f"all {found.of} channels of {model_path}, an ordered model"
+        allowed = f"all {found.model_total} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 
 
 def describe_channel_differences(
-    names: ChannelNames, model_path: str, *, watched: bool
+    differences: ChannelDifferences, model_path: str, *, watched: bool
 ) -> tuple[str, ...]:
     """Return sentences on how a wiring's channels differ from the model's, and what follows.
 
     Args:
-        names: The differences, as `compare_channels` returns them.
+        differences: The differences, as `compare_channels` returns them.
         model_path: The model file, for the text.
         watched: Whether the identity monitor, which detects rewired sensors, is on.
     """
     said = []
-    if names.unknown:
+    if differences.unknown:
         monitor = "; the identity monitor does not watch them" if watched else ""
         said.append(
-            f"channels that {model_path} does not know: {join_names(names.unknown)}; the policy"
-            f" reads them as additional channels{monitor}"
+            f"channels that {model_path} does not know: {join_names(differences.unknown)}; the"
+            f" policy reads them as additional channels{monitor}"
         )
-    if names.missing:
+    if differences.missing:
         monitor = "; the identity monitor counts them as missing" if watched else ""
         said.append(
-            f"{len(names.missing)} of the {names.of} channels of {model_path} are not wired:"
-            f" {join_names(names.missing)}; the policy acts without them{monitor}"
+            f"{len(differences.missing)} of the {differences.model_total} channels of {model_path}"
+            f" are not wired: {join_names(differences.missing)}; the policy acts"
+            f" without them{monitor}"
         )
     return tuple(said)
 
@@ -329,7 +337,7 @@ def describe_channel_differences(
 def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
-    A topic that feeds the measured positions of actuators gets no note either.
+    A topic that only feeds the measured positions of actuators gets no note.
 
     Returns:
         A mapping from the name of the source (the topic's entry in the wiring) to the note.
@@ -345,7 +353,7 @@ def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join names with commas; after the first five (`SHOWN`) say only how many more there are."""
+    """Join at most five names (`SHOWN`) with commas; say how many more there are."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more

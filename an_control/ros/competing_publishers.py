@@ -44,7 +44,7 @@ class TopicSenders:
         two messages of the other."""
 
     def record_message(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
-        """Record a message.
+        """Record that a publisher sent a message with these elements.
 
         Args:
             publisher: The id of the message's publisher (its GID in the middleware).
@@ -61,8 +61,12 @@ class TopicSenders:
                     self._between_ns[min(publisher, other), max(publisher, other)] = now_ns
         self._last[publisher] = self._count, tuple(names)
 
-    def find_rivals(self, now_ns: int) -> list[RivalPair]:
-        """Return the pairs of publishers that have recently sent the same readings alternately."""
+    def find_competing_publishers(self, now_ns: int) -> list[RivalPair]:
+        """Return the pairs of publishers that have sent the same readings alternately.
+
+        A pair counts if, in the last 5 s (`TURN_NS`), a message of one came between two messages of
+        the other, and if their messages share names of elements or have no names.
+        """
         found = []
         for (one, other), at_ns in self._between_ns.items():
             names, theirs = self._last[one][1], self._last[other][1]

@@ -45,7 +45,7 @@ from an_control.ros.tickers import (
 )
 from an_control.system.priority import (
     RealTimePriority,
-    freeze_new_objects,
+    exclude_new_objects_from_gc,
     set_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
@@ -69,16 +69,17 @@ class Loop:
         controller: Decides what to command.
         lockstep_wait_s: In lockstep with a simulator, seconds to wait until all sources have sent a
             message with the same stamp; None: real time.
-        failed: Called when a tick of the active node raised an error; must deactivate the node.
-        watchdog_s: Seconds without a command after which the safe command is sent, 0 = off. None:
-            within two control periods in real time, off in lockstep.
+        on_failure: Called when a tick of the active node raised an error; must deactivate the node.
+        watchdog_s: Seconds without a command after which the watchdog sends the safe command; 0:
+            never. None: 1.75 control periods (`TRIP_PERIODS`) in real time, never in lockstep.
         trigger: What starts a tick in real time: a message from every source ("sources"), or a
             timer ("timer").
         shadow: Whether to propose commands on another topic without sending them to the robot.
-        informed: Whether the executor tells callbacks when a message was published.
+        with_message_info: Whether the executor gives subscription callbacks a MessageInfo, which
+            says when a message was published.
         thread_priority: Real-time priority of the thread that ticks, while the node is active in
             real time; 0 = ordinary priority.
-        recorder: Records all that happens; None: nothing is recorded.
+        recorder: Records messages, ticks, commands and events; None: nothing is recorded.
     """
 
     def __init__(
@@ -86,19 +87,19 @@ class Loop:
         node: Node,
         controller: Controller,
         lockstep_wait_s: float | None,
-        failed: Callable[[], object],
+        on_failure: Callable[[], object],
         watchdog_s: float | None = None,
         *,
         trigger: Trigger = "sources",
         shadow: bool = False,
-        informed: bool = True,
+        with_message_info: bool = True,
         thread_priority: int = 0,
         recorder: NodeRecorder | None = None,
     ) -> None:
         lockstep = lockstep_wait_s is not None
         if lockstep:
             _check_any_source_has_stamps(controller.table)
-        self.controller, self._failed = controller, failed
+        self.controller, self._on_failure = controller, on_failure
         self.active = self._broken = False
         self._clock = clock = LoopClock(node)
         self._record = LoopRecord(recorder, controller, clock)
@@ -135,7 +136,7 @@ class Loop:
                 self._ticker.record_message,
                 LOCKSTEP_DEPTH if lockstep else 1,
                 self._ticker.arrivals,
-                informed=informed and not lockstep,
+                with_message_info=with_message_info and not lockstep,
                 recorder=recorder,
             )
             opened.callback(self._inputs.close)
@@ -157,7 +158,7 @@ class Loop:
             self._opened = opened.pop_all()
 
     def _make_ticker(self, node: Node, wait_s: float | None, trigger: Trigger) -> Ticker:
-        """Return the object that calls the ticks (control steps), in lockstep or in real time.
+        """Make the object that calls the ticks (control steps), in lockstep or in real time.
 
         Args:
             node: Owns the timer.
@@ -167,7 +168,9 @@ class Loop:
         """
         names = [source.name for source in self.controller.wiring.sources]
         if wait_s is not None:
-            return LockstepTicker(node, names, wait_s, self._run_tick, self._output.repeat_command)
+            return LockstepTicker(
+                node, names, wait_s, self._run_tick, self._output.resend_newest_command
+            )
         return RealTimeTicker(
             node, names, self.controller.step_s, self._run_tick, self._clock, trigger
         )
@@ -198,9 +201,14 @@ class Loop:
             self._guard.priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
-        """Switch shadow mode on or off: only propose commands, or send them to the robot.
+        """Switch shadow mode, in which commands are only proposed, on or off.
 
-        The policy keeps its state. The final command before shadow mode is the safe command.
+        The policy keeps its state. Before shadow mode begins, the safe command is sent to the robot
+        as the final command.
+
+        Args:
+            shadow: Whether to only propose commands from now on, instead of sending them to the
+                robot.
         """
         if shadow == self._output.shadow:
             return
@@ -216,7 +224,11 @@ class Loop:
         self._reports.events.reset(time.monotonic())
 
     def _publish_commands_from_now(self, *, shadow: bool) -> None:
-        """Publish commands from now on; start the watchdog unless they are only proposed."""
+        """Start to publish commands, and start the watchdog unless they are only proposed.
+
+        Args:
+            shadow: Whether commands are only proposed, and not sent to the robot.
+        """
         self._output.start_publishing(shadow=shadow)
         if not shadow:
             self._guard.watchdog.start()
@@ -225,10 +237,12 @@ class Loop:
         """Stop the watchdog, and send the safe command as the final command."""
         self._guard.watchdog.stop()
         with self._output.lock:
-            self._output.send(self.controller.stop(), self._clock.stamp_ns(), CommandKind.STOP)
+            self._output.send(
+                self.controller.stop(), self._clock.read_ros_time_ns(), CommandKind.STOP
+            )
 
     def reset(self) -> None:
-        """Start a new episode: reset the policy and its detector of rewired sensors."""
+        """Start a new episode: reset the policy with its identity monitor, and forget readings."""
         self._record.record_event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
         self._ticker.reset()
@@ -242,7 +256,10 @@ class Loop:
             self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
-        """Return the channel table for a changed wiring, to be passed to `rewire`.
+        """Make the channel table for a changed wiring, which is then passed to `rewire`.
+
+        Args:
+            wiring: The changed wiring: other topics, fields or channels.
 
         Raises:
             ValueError: The wiring cannot replace the present one; the text says why.
@@ -256,6 +273,9 @@ class Loop:
     def rewire(self, table: ChannelTable) -> None:
         """Read sensors by another channel table, from the next tick on.
 
+        Args:
+            table: The channel table that `make_rewired_table` returned.
+
         Raises:
             ValueError: A topic cannot be subscribed; then nothing is changed.
         """
@@ -263,7 +283,7 @@ class Loop:
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
-        self._inputs.store_earlier_messages(moved, self._ticker.is_stamp_awaited)
+        self._inputs.store_newest_messages_for_moved_sources(moved, self._ticker.is_stamp_awaited)
 
     def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
@@ -285,7 +305,10 @@ class Loop:
     def _run_tick(self, stamp_ns: int | None) -> None:
         """Make one tick: read, estimate, decide, limit, send; then report it.
 
-        An error in it deactivates the node, which sends the safe command.
+        An error in the tick deactivates the node, which then sends the safe command.
+
+        Args:
+            stamp_ns: The stamp of the readings to use in lockstep, else None.
         """
         if self._broken:
             return
@@ -316,10 +339,10 @@ class Loop:
 
         Args:
             stamp_ns: The stamp of the readings in lockstep, else None.
-            begin_s: The start of the tick by `time.perf_counter`.
+            begin_s: The start of the tick in seconds, by `time.perf_counter`.
         """
         controller, decided_s = self.controller, time.perf_counter()
-        sent_ns = self._clock.stamp_ns() if stamp_ns is None else stamp_ns
+        sent_ns = self._clock.read_ros_time_ns() if stamp_ns is None else stamp_ns
         with self._output.lock:
             if self._guard.exceeds_watchdog_timeout(decided_s - begin_s):
                 command, kind = controller.gate.reset_to_safe_command(), CommandKind.TOO_LATE
@@ -345,11 +368,11 @@ class Loop:
         self._guard.logger.error(f"{why}; {then}")
         self._broken = True
         if self.active:
-            self._failed()
+            self._on_failure()
 
     def _send_safe_command(
         self,
-        safe: Callable[[], np.ndarray] | None = None,
+        compute_safe: Callable[[], np.ndarray] | None = None,
         kind: CommandKind = CommandKind.WATCHDOG,
     ) -> bool:
         """Send the safe command; return whether it could be sent. Any thread may call this method.
@@ -357,17 +380,18 @@ class Loop:
         In lockstep the command has the stamp of the previous command.
 
         Args:
-            safe: Computes the safe command; None: that of the gate, without a reset of the gate.
-            kind: The kind of the command, for a recording.
+            compute_safe: Returns the safe command (A,). None: the gate's safe command is sent, and
+                the gate is not reset, so that its next ramp does not start again.
+            kind: Why the command is sent, for the recording.
         """
-        stamp_ns = None if self._ticker.lockstep else self._clock.stamp_ns()
+        stamp_ns = None if self._ticker.lockstep else self._clock.read_ros_time_ns()
         with suppress(RuntimeError), self._output.lock:  # rclpy was shut down meanwhile
-            command = (safe or self.controller.gate.safe_command)()
+            command = (compute_safe or self.controller.gate.safe_command)()
             return self._output.send(command, stamp_ns, kind)
         return False
 
     def _publish_diagnostics(self) -> None:
-        """Publish the diagnostics."""
+        """Publish the diagnostics; a timer calls this once a second."""
         self._reports.publish_diagnostics(self.active)
 
 
@@ -376,14 +400,14 @@ class LoopGuard:
 
     Args:
         logger: The node's logger.
-        clock: Gives the time of ticks.
+        clock: The loop's clock.
         send_safe: Sends the safe command and returns whether that was possible.
         period_s: The control period in seconds.
         timeout_s: The age in seconds of the newest command at which the watchdog sends the safe
             command; 0: never.
         estop: The e-stop.
-        save: Writes the black box (record of the last seconds), for the reason that it is given,
-            and returns the end of a log line that says where the file is.
+        save_black_box: Writes the black box (record of the last seconds). Its argument is the
+            reason; it returns the end of a log line that says where the file is.
         thread_priority: Real-time priority of the thread that ticks, 0 = ordinary priority. That of
             the watchdog's thread is higher by one.
     """
@@ -396,10 +420,10 @@ class LoopGuard:
         period_s: float,
         timeout_s: float,
         estop: EStop,
-        save: Callable[[str], str],
+        save_black_box: Callable[[str], str],
         thread_priority: int,
     ) -> None:
-        self.logger, self._clock, self._save = logger, clock, save
+        self.logger, self._clock, self._save_black_box = logger, clock, save_black_box
         self.priority = RealTimePriority(thread_priority)
         self.watchdog = Watchdog(
             send_safe,
@@ -419,13 +443,16 @@ class LoopGuard:
         it is logged once."""
 
     def begin_tick(self) -> float:
-        """Give the calling thread real-time priority; return the time by `time.perf_counter`."""
+        """Record that a tick begins on the calling thread; give this thread real-time priority.
+
+        Return the time in seconds by `time.perf_counter`.
+        """
         self._refusal = self.priority.apply_to_thread()
         self._began_s = time.perf_counter()
         return self._began_s
 
     def end_tick(self) -> None:
-        """Record that no tick is running; log once why ticks have no real-time priority."""
+        """Record that the tick has ended; if it had no real-time priority, log once why."""
         self._began_s = None
         if self._refusal:
             self.logger.info(
@@ -459,7 +486,7 @@ class LoopGuard:
                 set_real_time_priority(self.priority.priority + 1)
 
     def _log_watchdog_trip(self, sent: bool) -> None:
-        """Log a trip: the watchdog had to send the safe command. Runs on its thread.
+        """Log that the watchdog has begun to send the safe command; it calls this on its thread.
 
         Args:
             sent: Whether the safe command could be sent.
@@ -467,7 +494,7 @@ class LoopGuard:
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
         before = sum(count for _, count in self._trips.pop_suppressed_counts(now_s))
         more = f"; {before} more trips since the line before" if before else ""
-        if not self._trips.count_and_allow_line("", now_s):
+        if not self._trips.count_line_and_check_allowed("", now_s):
             return
         done = (
             "safe command"
@@ -476,7 +503,7 @@ class LoopGuard:
         )
         self.logger.error(
             f"watchdog: no command for {limit_s:.3g} s: {done} "
-            f"({self._explain_missing_command()}){more}{self._save('watchdog')}"
+            f"({self._explain_missing_command()}){more}{self._save_black_box('watchdog')}"
         )
 
     def _explain_missing_command(self) -> str:
@@ -504,7 +531,7 @@ class LoopReports:
 
     Args:
         node: Owns the publishers.
-        controller: The controller that is reported on.
+        controller: The controller whose readings and policy are reported.
         clock: The loop's clock.
         watchdog: The loop's watchdog.
         inputs: The loop's subscriptions.
@@ -527,7 +554,7 @@ class LoopReports:
     ) -> None:
         self._node, self._controller, self._clock = node, controller, clock
         self._output, self._watchdog, self._lockstep = output, watchdog, lockstep
-        self.ticks = TickTimes(controller.step_s, paced=not lockstep)
+        self.ticks = TickTimes(controller.step_s, real_time=not lockstep)
         self.events = EventLog(node.get_logger(), controller)
         self._insight = InsightOutput(node, has_images=bool(controller.wiring.images))
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -543,7 +570,7 @@ class LoopReports:
         )
 
     def start_reporting(self) -> None:
-        """Log the settings, and forget what was reported before, because the loop starts to act."""
+        """Forget what was logged before, and log unusual settings, as the loop starts to act."""
         self.ticks.ignore_gap_before_next_tick()
         self._log_unusual_settings()
         self.events.reset(time.monotonic())
@@ -551,14 +578,14 @@ class LoopReports:
     def report_tick(
         self, readings: Readings, now_ns: int, sent_ns: int, begin_s: float, end_s: float
     ) -> None:
-        """Report a tick of an active loop.
+        """Publish the readings and the attention of a tick, store its times, and log what changed.
 
         Args:
             readings: The sensor readings of the tick.
-            now_ns: The time of the tick.
+            now_ns: The time of the tick in ns, from which the age of readings counts.
             sent_ns: The stamp of the tick's command in ns.
-            begin_s: The start of the tick by `time.perf_counter`.
-            end_s: The end of the tick, when the command was sent.
+            begin_s: The start of the tick in seconds, by `time.perf_counter`.
+            end_s: The time at which the command was sent, by the same clock.
         """
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
@@ -567,9 +594,13 @@ class LoopReports:
         self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
 
     def publish_diagnostics(self, active: bool) -> None:
-        """Publish the diagnostics."""
+        """Publish the diagnostics of all parts of the loop.
+
+        Args:
+            active: Whether the node is active.
+        """
         message = self.diagnostics.make_message(active, self._clock.now_ns())
-        set_stamp(message.header.stamp, self._clock.stamp_ns())
+        set_stamp(message.header.stamp, self._clock.read_ros_time_ns())
         self._publisher.publish(message)
 
     def close(self) -> None:
@@ -605,10 +636,10 @@ def _check_any_source_has_stamps(table: ChannelTable) -> None:
 def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
     """Log the configuration, and do slow first-time work that would delay the first ticks.
 
-    That work is Python's first search for the line that logs, and a garbage collection.
+    That work is Python's first search for the source line of a log call, and a garbage collection.
     """
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]
     logger.info(f"configured: {controller.format_summary()}")
-    freeze_new_objects()
+    exclude_new_objects_from_gc()

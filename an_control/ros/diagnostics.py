@@ -30,11 +30,11 @@ from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
-    describe_similar_topic,
-    describe_unheard_commands,
-    describe_wrong_types,
+    describe_endpoints_of_wrong_type,
+    describe_incompatible_subscriptions,
     get_owner_name,
     select_endpoints_by_type,
+    suggest_similar_topic,
 )
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
@@ -59,25 +59,26 @@ RATE_REPORTS = 3
 class TickTimes:
     """A record of the newest ticks (control steps): duration, missed deadlines, age of readings.
 
-    A tick misses its deadline if it takes longer than a control period. In real time it also does
-    if it starts more than one and a half periods after the previous tick.
+    A tick misses its deadline if it takes longer than a control period. In real time a tick that
+    starts more than one and a half periods after the previous one misses it too.
 
     Args:
         step_s: The control period in seconds.
-        paced: Whether ticks come at the control rate, in real time, so that one can start late.
+        real_time: Whether ticks should come at the control rate, so that one can start late; False
+            in lockstep with a simulator.
     """
 
-    def __init__(self, step_s: float, *, paced: bool) -> None:
+    def __init__(self, step_s: float, *, real_time: bool) -> None:
         self._durations_s = np.zeros(KEPT_TICKS)
         self._ages_s = np.zeros(KEPT_TICKS)
         self._step_s = step_s
-        self._gap_s = MISSED_PERIODS * step_s if paced else np.inf
+        self._gap_s = MISSED_PERIODS * step_s if real_time else np.inf
         self._last_s = np.inf
         self.count = 0
         self.missed = 0
 
     def record_tick(self, begin_s: float, end_s: float, age_s: float) -> None:
-        """Record a tick.
+        """Record the duration of a tick and the age of its readings.
 
         Args:
             begin_s: The time at which the tick started, on the same clock as `end_s`.
@@ -105,7 +106,7 @@ class TickTimes:
         return _compute_percentile(self._durations_s[: self.count], percent) * 1e6
 
     def compute_age_percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the newest readings' ages in milliseconds.
+        """Return a percentile of the ages in milliseconds of the newest ticks' readings.
 
         Args:
             percent: Which percentile, 0 to 100; 50 is the median.
@@ -124,8 +125,8 @@ class DiagnosticsReport:
         watchdog: The loop's watchdog.
         inputs: The loop's subscriptions.
         output: The loop's publishers of commands.
-        real_time: Whether sources should send at the control rate, measured by this machine's
-            clock.
+        real_time: Whether the loop runs in real time, so that the sources' message rates and clocks
+            are checked.
         recorder: The recorder, whose state is reported; None: nothing is recorded.
     """
 
@@ -176,7 +177,7 @@ class DiagnosticsReport:
             self._make_recording_status(),
             *(self._make_source_status(source, now_ns) for source in sources),
         ]
-        self._log_problems()
+        self._log_confirmed_problems()
         return DiagnosticArray(status=statuses)
 
     def _make_policy_status(self, active: bool) -> DiagnosticStatus:
@@ -216,9 +217,10 @@ class DiagnosticsReport:
         )
 
     def _make_monitor_statuses(self) -> list[DiagnosticStatus]:
-        """Return a list of one status, of the identity monitor, which detects rewired sensors.
+        """Return the status of the identity monitor, which detects rewired sensors, in a list.
 
-        The list is empty if the monitor is off, unless the model file itself turns it off.
+        The list is empty if the model has no monitor or the user has turned it off. If the model
+        file turns the monitor off, the status is a warning that says why.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
@@ -261,7 +263,7 @@ class DiagnosticsReport:
     def _make_estop_status(self) -> DiagnosticStatus:
         """Return the diagnostic status of the emergency stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
-        deaf = describe_wrong_types(
+        deaf = describe_endpoints_of_wrong_type(
             self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic
         )
         if deaf:
@@ -289,14 +291,16 @@ class DiagnosticsReport:
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._inspect_command_topic(message.topic, message.type)
+            one, wrong, unheard = self._count_publishers_and_find_problems(
+                message.topic, message.type
+            )
             commanding = max(commanding, one)
             errors += wrong
             warnings += unheard
         name, named = node.get_fully_qualified_name(), count_nodes_of_same_name(node)
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
-        complete = sum(_is_complete(source) for source in sources)
+        complete = sum(_is_source_complete(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
             text = "; ".join(errors + warnings)
@@ -306,8 +310,10 @@ class DiagnosticsReport:
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
         return self._make_status("wiring", level, text, values)
 
-    def _inspect_command_topic(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
-        """Return which problems the publishers and subscriptions of a command topic have.
+    def _count_publishers_and_find_problems(
+        self, topic: str, type_: str
+    ) -> tuple[int, list[str], list[str]]:
+        """Count the publishers of a command topic, and describe what is wrong with its nodes.
 
         Args:
             topic: The command topic.
@@ -334,13 +340,14 @@ class DiagnosticsReport:
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
             )
-        if other := describe_wrong_types(publishers, type_, topic):
+        if other := describe_endpoints_of_wrong_type(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
-        if other := describe_wrong_types(subscriptions, type_, topic):
+        if other := describe_endpoints_of_wrong_type(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
         if not self._output.shadow:
             warnings += filter(
-                None, [describe_unheard_commands(subscriptions, topic, type_, COMMAND_QOS)]
+                None,
+                [describe_incompatible_subscriptions(subscriptions, topic, type_, COMMAND_QOS)],
             )
         return commanding, errors, warnings
 
@@ -357,9 +364,9 @@ class DiagnosticsReport:
             if self._real_time:
                 text = self._controller.table.explain_lateness(source.name, now_ns)
             if not publishers:
-                text = f"no publisher{describe_similar_topic(self._node, topic, config.type)}"
+                text = f"no publisher{suggest_similar_topic(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}
-        if other := describe_wrong_types(infos, config.type, topic):
+        if other := describe_endpoints_of_wrong_type(infos, config.type, topic):
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
@@ -382,14 +389,15 @@ class DiagnosticsReport:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _is_complete(source) and not (other or wrong) else WARN
+        level = OK if _is_source_complete(source) and not (other or wrong) else WARN
         return self._make_status(part, level, text, values)
 
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
         """Return the newest message rates of a source (subscribed topic), the oldest first.
 
-        There is one report a second. Each rate is measured between two successive reports, of which
-        the last is this one, and there are at most three (`RATE_REPORTS`); [] at the first report.
+        This must be called once in each report, of which there is one a second. Each rate is
+        measured between two successive reports. There are at most three rates (`RATE_REPORTS`), and
+        none at the first report.
         """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -401,18 +409,18 @@ class DiagnosticsReport:
         ]
 
     def _find_source_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
-        """Return the problems of a source (subscribed topic) that does send messages.
+        """Return what is wrong with a source (subscribed topic) that sends messages.
 
-        They are rival publishers, a wrong message rate, and time stamps far from arrival times.
+        That can be rival publishers, a wrong message rate, and time stamps far from arrival times.
 
         Args:
             source: The state of the source.
             rates_hz: The newest message rates if the topic has one publisher, else [].
 
         Returns:
-            A mapping from the kind of problem to a text.
+            A mapping from the kind of problem to its description.
         """
-        rivals = self._inputs.describe_rivals(source.name)
+        rivals = self._inputs.describe_competing_publishers(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
         if wrong or not self._real_time:
             return wrong
@@ -426,11 +434,11 @@ class DiagnosticsReport:
             )
         return {kind: text for kind, text in wrong.items() if text}
 
-    def _log_problems(self) -> None:
-        """Log each problem that is in this report and in the previous one, once.
+    def _log_confirmed_problems(self) -> None:
+        """Log each problem that both this report and the previous one have, once.
 
         Two reports are needed because a single report may be wrong while nodes discover each other.
-        For the same reason a problem that is absent from one report only is not logged again.
+        A problem is logged again only after two successive reports without it.
         """
         self._reports += 1
         for key, (level, text) in self._found.items():
@@ -466,10 +474,11 @@ class DiagnosticsReport:
 
 
 def describe_monitor_report(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
-    """Return the findings of the identity monitor for the diagnostics.
+    """Describe the findings of the identity monitor, for the diagnostics.
 
     Returns:
-        Whether all signals are where they are wired, a description, and figures by name.
+        Three values: whether all signals are where they are wired, a description in words, and a
+        mapping from names to figures.
     """
     fine, text = False, "all signals are where they are wired"
     if report.waiting:
@@ -497,8 +506,8 @@ def _compute_percentile(values: np.ndarray, percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else 0.0
 
 
-def _is_complete(source: SourceStatus) -> bool:
-    """Return whether a source is readable, up to date, and has all its channels."""
+def _is_source_complete(source: SourceStatus) -> bool:
+    """Return whether a source's messages are readable and up to date and have all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
 
@@ -523,17 +532,17 @@ are counted."""
 
 
 class Throttle:
-    """A limiter that allows six log lines (LINES) on a subject in ten seconds (WINDOW_S).
+    """A limiter that allows six log lines (`LINES`) on a subject in ten seconds (`WINDOW_S`).
 
-    It counts the suppressed lines beyond that. A subject is any text that groups log lines, such as
-    the name of a source.
+    A subject is any text that groups log lines, such as the name of a source. The limiter counts
+    the log lines that it does not allow.
     """
 
     def __init__(self) -> None:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
-    def count_and_allow_line(self, subject: str, now_s: float) -> bool:
+    def count_line_and_check_allowed(self, subject: str, now_s: float) -> bool:
         """Count a log line about a subject (any text). Return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
@@ -541,10 +550,13 @@ class Throttle:
         return self._lines[subject] <= LINES
 
     def pop_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield and forget the number of suppressed log lines of each subject.
+        """Yield pairs: a subject, and the number of its log lines that were not allowed.
 
-        Each pair is a subject and its number. Subjects whose ten seconds (WINDOW_S) are not over
-        yet are left out.
+        Only subjects whose ten seconds (`WINDOW_S`) are over are yielded. Their lines are then
+        counted anew.
+
+        Args:
+            now_s: The time of the steady clock.
         """
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
@@ -553,7 +565,7 @@ class Throttle:
 
 
 class EventLog:
-    """A writer of log lines about everything that has changed since the previous tick.
+    """A writer of log lines about what has changed since the previous tick.
 
     Args:
         logger: The node's logger.
@@ -569,7 +581,7 @@ class EventLog:
         to the channel whose readings they are."""
         self._misfit, self._policy_waits = False, ""
         self.reset(0.0)
-        self._log_new_notes(0.0)
+        self._log_new_configuration_notes(0.0)
 
     def reset(self, now_s: float) -> None:
         """Forget what was logged, because the node starts to act (control the robot).
@@ -602,29 +614,29 @@ class EventLog:
         """
         for subject, count in self._throttle.pop_suppressed_counts(now_s):
             if count:
-                self._log_suppressed(subject, count)
-        self._log_new_notes(now_s)
+                self._log_suppressed_count(subject, count)
+        self._log_new_configuration_notes(now_s)
         for notice in self._controller.table.take_notices():
             self._log_source_notice(notice, now_s)
         if self._waiting:
-            self._log_waiting(now_s)
+            self._log_awaited_sources(now_s)
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
-                if self._throttle.count_and_allow_line("", now_s):
+                if self._throttle.count_line_and_check_allowed("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
         elif not self._acted or self._logged_cause:
-            if self._throttle.count_and_allow_line("", now_s):
-                self._log_acting(readings, shadow)
+            if self._throttle.count_line_and_check_allowed("", now_s):
+                self._log_that_policy_acts(readings, shadow)
             self._acted, self._logged_cause = True, ""
-        self._log_monitor(now_s)
+        self._log_monitor_changes(now_s)
 
-    def _log_monitor(self, now_s: float) -> None:
+    def _log_monitor_changes(self, now_s: float) -> None:
         """Log what has changed in the report of the identity monitor.
 
-        That can be which input slots carry other signals than they are wired to, that the monitor's
-        forward model does not fit this robot, or why the policy does not act yet.
+        The log lines tell which input slots carry other signals than they are wired to, that the
+        monitor's forward model does not fit this robot, or why the policy does not act yet.
         """
         report = self._controller.acting.policy.monitor_report
         if report is None:
@@ -635,7 +647,7 @@ class EventLog:
                 self._logger.warning(self._policy_waits)
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
-            if self._misfit and self._throttle.count_and_allow_line(MONITOR, now_s):
+            if self._misfit and self._throttle.count_line_and_check_allowed(MONITOR, now_s):
                 self._logger.warning(
                     f"the monitor's model does not fit this robot: {report.misfit}; signals are"
                     " left as they are"
@@ -649,7 +661,7 @@ class EventLog:
             if moved.get(slot) != self._moved.get(slot)
         }
         self._moved = moved
-        if self._throttle.count_and_allow_line(MONITOR, now_s):
+        if self._throttle.count_line_and_check_allowed(MONITOR, now_s):
             where = join_names(
                 f"the slot of {slot} carries {'it again' if signal == slot else signal}"
                 for slot, signal in changed.items()
@@ -658,10 +670,11 @@ class EventLog:
                 f"the monitor found {len(changed)} signals in other input slots: {where}"
             )
 
-    def _log_new_notes(self, now_s: float) -> None:
-        """Log the controller's new notes, such as unknown channels, if wiring or model has changed.
+    def _log_new_configuration_notes(self, now_s: float) -> None:
+        """Log the controller's new notes if its wiring, channels or policy have changed.
 
-        See `Controller.list_configuration_notes`.
+        A note is a sentence such as that some channels are unknown (see
+        `Controller.list_configuration_notes`).
         """
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
@@ -671,14 +684,15 @@ class EventLog:
         self._named = named
         self._noted = controller.list_configuration_notes()
         for note in self._noted:
-            if note not in before and self._throttle.count_and_allow_line(NAMES, now_s):
+            if note not in before and self._throttle.count_line_and_check_allowed(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source_notice(self, notice: Notice, now_s: float) -> None:
-        """Log that a source was lost or has come back, unless that is expected or too frequent.
+        """Log that a source was lost or has come back, unless it was logged too often lately.
 
         Args:
-            notice: The change of the source's state.
+            notice: The change of the source's state. The loss of a source that has sent no message
+                yet is not logged here, but later by `_log_awaited_sources`.
             now_s: The time of the steady clock.
         """
         name = notice.source
@@ -686,19 +700,19 @@ class EventLog:
             self._waiting[name] = now_s, notice
         elif notice.kind == "recovered" and not notice.channels and name in self._waiting:
             del self._waiting[name]
-        elif self._is_flapping(notice, now_s) or not self._throttle.count_and_allow_line(
-            name, now_s
-        ):
+        elif self._detect_flapping_and_log(
+            notice, now_s
+        ) or not self._throttle.count_line_and_check_allowed(name, now_s):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))
         else:
             self._logger.info(str(notice))
 
-    def _log_waiting(self, now_s: float) -> None:
-        """Log which sources (subscribed topics) have sent no message yet.
+    def _log_awaited_sources(self, now_s: float) -> None:
+        """Log which sources (subscribed topics) have sent no message for a second (`WAIT_S`).
 
-        Warn of sources that are awaited for too long.
+        Log a warning for each source that has sent none for 5 s (`START_S`).
         """
         late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
         if late - self._said_waiting:
@@ -709,10 +723,10 @@ class EventLog:
                 self._logger.warning(str(notice))
                 del self._waiting[name]
 
-    def _is_flapping(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source (subscribed topic) is lost three times (FLAPS) in ten seconds.
+    def _detect_flapping_and_log(self, notice: Notice, now_s: float) -> bool:
+        """Return whether a source (subscribed topic) was lost three times (`FLAPS`) in ten seconds.
 
-        If it is, log that once, in place of a line for each loss.
+        When that is found, log it in one line, in place of a line for each loss.
 
         Args:
             notice: The newest change of the source's state.
@@ -744,19 +758,19 @@ class EventLog:
         statuses = self._controller.table.list_source_statuses(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 
-    def _log_acting(self, readings: Readings, shadow: bool) -> None:
+    def _log_that_policy_acts(self, readings: Readings, shadow: bool) -> None:
         """Log that the policy acts, with the number of present channels and the control rate."""
         present = f"{len(readings.ids)} of {readings.expected} channels"
         rate = f"{1.0 / self._controller.step_s:.1f} Hz"
         how = "proposing (shadow)" if shadow else "acting"
         self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
 
-    def _log_suppressed(self, subject: str, count: int) -> None:
-        """Log how many changes of a subject were not logged, and its present state.
+    def _log_suppressed_count(self, subject: str, count: int) -> None:
+        """Log how many changes of a subject were not logged one by one, and its present state.
 
         Args:
-            subject: What the log lines are about: the name of a source, NAMES, MONITOR, or "" for
-                commands.
+            subject: The subject of the log lines: the name of a source, `NAMES` (ids of channels),
+                `MONITOR` (moved signals), or "" (commands).
             count: The number of changes that were not logged.
         """
         if subject == NAMES:

@@ -50,10 +50,10 @@ __all__ = [
     "MessageInfo",
     "SteadyLifecycleNode",
     "TopicEndpointInfo",
+    "callbacks_get_publisher_ids",
     "create_deferred_service",
     "create_events_executor",
     "get_distribution_name",
-    "has_publisher_ids",
 ]
 
 
@@ -110,7 +110,12 @@ def create_deferred_service(
     send = service.send_response
 
     def send_when_done(reply: Any, header: Any) -> None:
-        """Send the response, or arrange that the result of a Future is sent once it is there."""
+        """Send the response now, or, if it is a Future, once its result is there.
+
+        Args:
+            reply: The response, or a Future that will have it as its result.
+            header: rclpy's header of the request.
+        """
         if isinstance(reply, Future):
             reply.add_done_callback(lambda future: send(future.result(), header))
         else:
@@ -125,15 +130,15 @@ def get_distribution_name() -> str:
     return names.get(next(iter(read_rclpy_version()), 0), "unknown")
 
 
-def has_publisher_ids() -> bool:
+def callbacks_get_publisher_ids() -> bool:
     """Return whether rclpy tells subscription callbacks which publisher sent a message."""
     return read_rclpy_version() >= (9, 1, 1)
 
 
 def _events_executor_awaits_services() -> bool:
-    """Return whether rclpy's events executor awaits a service callback that is a coroutine.
+    """Return whether rclpy's events executor awaits service callbacks that are coroutines.
 
-    An executor that does not await it sends the coroutine itself, which raises a TypeError.
+    An older executor takes the coroutine itself for the response, which raises a TypeError.
     """
     version = read_rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)

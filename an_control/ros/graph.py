@@ -53,8 +53,8 @@ yet."""
 def get_owner_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription.
 
-    DDS can discover a publisher before it knows the node's name; until then the result is the text
-    UNKNOWN.
+    DDS can discover a publisher before it knows the node's name. Until then the result is the text
+    `UNKNOWN`, "a node whose name is not known yet".
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN
@@ -68,8 +68,10 @@ def select_endpoints_by_type(
     return [one for one in infos if one.topic_type == type_]
 
 
-def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
-    """Return a text about publishers or subscriptions of a topic with a wrong type, or "".
+def describe_endpoints_of_wrong_type(
+    infos: Iterable[TopicEndpointInfo], type_: str, topic: str
+) -> str:
+    """Return text on the publishers or subscriptions that have a wrong type, or "".
 
     Args:
         infos: The publishers or subscriptions of a topic.
@@ -82,10 +84,10 @@ def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: 
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
 
-def describe_unheard_commands(
+def describe_incompatible_subscriptions(
     subscriptions: Sequence[TopicEndpointInfo], topic: str, type_: str, qos: QoSProfile
 ) -> str:
-    """Return a text about nodes that cannot receive this node's commands, or "" if all can.
+    """Return text on the nodes that cannot receive this node's commands; "" if all can.
 
     The text says which nodes these are, why they receive nothing, and what to do.
 
@@ -119,8 +121,8 @@ def count_nodes_of_same_name(node: Node) -> int:
     return node.get_node_names_and_namespaces().count(own)
 
 
-def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
-    """Return text that suggests another topic, for a topic without a publisher, or "".
+def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
+    """Return text that suggests another topic in place of one without a publisher, or "".
 
     Args:
         node: The node whose view of the ROS graph is searched.

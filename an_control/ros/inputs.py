@@ -60,7 +60,7 @@ SHOWN = 8
 
 
 def is_periodic(config: SourceConfig) -> bool:
-    """Return whether a source should send periodically, and not only when its value changes.
+    """Return whether a source is expected to send periodically, not only on changes of its value.
 
     This is assumed of a source whose `max_age_s` is above 0 and at most a second (`NEWS_S`).
     """
@@ -112,7 +112,7 @@ def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
     )
 
 
-def describe_rivals(first: str, second: str, channels: Sequence[str]) -> str:
+def describe_competing_publishers(first: str, second: str, channels: Sequence[str]) -> str:
     """Return a warning that two nodes send values for the same channels.
 
     Args:
@@ -137,7 +137,7 @@ NEVER_NS = 1 << 62
 
 
 class MessageDelay:
-    """A meter of one publisher's message delay, relative to the fastest recent message."""
+    """A meter of how much longer a publisher's messages take than its fastest recent message."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
@@ -145,7 +145,7 @@ class MessageDelay:
         self._least_ns = self._before_ns = 0
 
     def __call__(self, published_ns: int, now_ns: int) -> int:
-        """Return in ns how much longer a message took than the fastest recent message.
+        """Return how much longer a message was on its way than the fastest recent message, in ns.
 
         Args:
             published_ns: When the message was published, by the publisher's clock, which may differ
@@ -166,10 +166,11 @@ class MessageDelay:
 class Arrivals:
     """A corrector of the arrival times of messages that had to wait in a queue.
 
-    If the executor says when a message was published, the message's delay is measured by that. If
-    it does not, messages that arrive in the control period after a gap count as if they had arrived
-    when the gap started. A gap is a time of more than two control periods in which this process did
-    not tick (compute control steps).
+    If the executor says when a message was published, the arrival is moved back by how much longer
+    the message took than the publisher's fastest recent message. If the executor does not, messages
+    that arrive during a gap, or in the control period after it, count as if they had arrived when
+    the gap started. A gap is a time of more than two control periods in which this process made no
+    tick (control step).
 
     Args:
         period_ns: The control period.
@@ -235,13 +236,13 @@ class Inputs:
         node: The node that owns the subscriptions.
         table: The channel table, which stores the messages.
         now_ns: Returns the time of the clock from which the age of messages counts.
-        stored: Called after each stored message with the source's name and the message's stamp.
-        depth: The queue depth of a topic. A larger one is used if several publishers may each send
-            a part of the readings.
+        on_stored: Called after each stored message with the source's name and the message's stamp.
+        depth: The queue depth of a topic. At least 10 (`PARTS_DEPTH`) is used if several messages
+            may each hold a part of the readings.
         arrivals: Corrects the arrival times of messages that had to wait in a queue; None: no
             correction.
-        informed: Whether the executor passes a MessageInfo to callbacks, which says who sent a
-            message and when. It must be False for rclpy's events executor, which cannot pass one.
+        with_message_info: Whether the executor passes callbacks a MessageInfo, which says who sent
+            a message and when. It must be False for rclpy's events executor, which cannot pass one.
         recorder: Records each message; None: nothing is recorded.
 
     Raises:
@@ -253,20 +254,20 @@ class Inputs:
         node: Node,
         table: ChannelTable,
         now_ns: Callable[[], int],
-        stored: OnStored,
+        on_stored: OnStored,
         depth: int,
         arrivals: Arrivals | None = None,
         *,
-        informed: bool = False,
+        with_message_info: bool = False,
         recorder: NodeRecorder | None = None,
     ) -> None:
         self._node = node
         self._recorder = recorder
         self._table = table
         self._now_ns = now_ns
-        self._stored = stored
+        self._on_stored = on_stored
         self._depth = depth
-        self._arrivals, self._informed = arrivals, informed
+        self._arrivals, self._with_message_info = arrivals, with_message_info
         self.topics: dict[str, str] = {}
         """The topic of each source, by the source's name."""
         self._readers: dict[str, tuple[str, ...]] = {}
@@ -286,10 +287,11 @@ class Inputs:
         self._watch = node.create_timer(WATCH_S, self._resubscribe_on_qos_change, clock=steady)
 
     def check_message_types(self, table: ChannelTable) -> None:
-        """Check that no source would read a topic that carries messages of another type.
+        """Check that no source would read a topic with messages of another type than the source's.
 
         Args:
-            table: The channel table that is going to be used.
+            table: The channel table that is going to be used, with the topic and type of each
+                source.
 
         Raises:
             WiringError: A source would read such a topic.
@@ -336,30 +338,34 @@ class Inputs:
         self._unread.difference_update(topics.values())
         return moved
 
-    def store_earlier_messages(
-        self, sources: Iterable[str], awaited: Callable[[int | None], bool]
+    def store_newest_messages_for_moved_sources(
+        self, sources: Iterable[str], is_awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store, for each source that reads another topic now, that topic's newest earlier message.
+        """Store the newest message of each topic that sources have just begun to read.
 
-        Nothing is stored for a source whose topic had no message, or one that no tick needs.
+        Such a message arrived before these sources read the topic. It is stored only if a tick
+        still needs it.
 
         Args:
-            sources: The names of the sources that read another topic now.
-            awaited: Returns whether a tick still needs a message with the given stamp.
+            sources: The names of the sources that now read another topic than before.
+            is_awaited: Returns whether a tick still needs a message with the given stamp.
         """
         for source in sources:
             newest = self._newest.get(self.topics[source])
-            if newest is not None and awaited(newest[1]):
+            if newest is not None and is_awaited(newest[1]):
                 if self._recorder is not None:
                     topic = self._node.resolve_topic_name(self.topics[source])
                     self._recorder.record_delivery_to_source(topic, source, self._now_ns())
                 self._table.store_message(source, *newest)
-                self._stored(source, newest[1])
+                self._on_stored(source, newest[1])
 
-    def describe_rivals(self, source: str) -> list[str]:
+    def describe_competing_publishers(self, source: str) -> list[str]:
         """Return a warning for each pair of nodes that send readings for the same channels.
 
         The list is empty if the executor does not say who sent a message.
+
+        Args:
+            source: The name of the source whose topic the nodes publish.
         """
         topic = self.topics[source]
         if topic not in self._senders:
@@ -368,8 +374,8 @@ class Inputs:
             bytes(one.endpoint_gid): get_owner_name(one) for one in self._publishers.get(topic, ())
         }
         return [
-            describe_rivals(nodes[pair.first], nodes[pair.second], channels)
-            for pair in self._senders[topic].find_rivals(self._now_ns())
+            describe_competing_publishers(nodes[pair.first], nodes[pair.second], channels)
+            for pair in self._senders[topic].find_competing_publishers(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
             and (channels := self._table.find_ids_by_name(source, pair.names))
         ]
@@ -405,13 +411,13 @@ class Inputs:
             raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
 
     def _subscribe(self, topic: str, cls: Any) -> None:
-        """Subscribe to a topic. An older subscription stays until the new one gets a message.
+        """Subscribe to a topic. An older subscription is kept until the new one gets a message.
 
         Args:
             topic: The topic.
             cls: The message class.
         """
-        qos = find_publishers_qos(self._node, topic, self._choose_queue_depth(topic, cls))
+        qos = find_strongest_qos_on_topic(self._node, topic, self._choose_queue_depth(topic, cls))
         stamp_of, names_of, arrivals = (
             make_stamp_reader(cls),
             make_names_reader(cls),
@@ -420,7 +426,7 @@ class Inputs:
         recorder, name, type_ = (
             self._recorder,
             self._node.resolve_topic_name(topic),
-            format_type_name(cls),
+            format_message_type_name(cls),
         )
 
         def store_message(message: Any, info: MessageInfo | None) -> None:
@@ -440,13 +446,13 @@ class Inputs:
                 if recorder is not None:
                     recorder.record_message(name, type_, message, source, arrival_ns, now_ns)
                 self._table.store_message(source, message, stamp_ns, arrival_ns)
-                self._stored(source, stamp_ns)
+                self._on_stored(source, stamp_ns)
 
         def store_message_without_info(message: Any) -> None:
             """Store a message that comes without MessageInfo."""
             store_message(message, None)
 
-        callback = store_message if self._informed else store_message_without_info
+        callback = store_message if self._with_message_info else store_message_without_info
         new = self._node.create_subscription(cls, topic, callback, qos)
         mine = self._subscriptions.setdefault(topic, [])
         mine.append(new)
@@ -485,17 +491,17 @@ class Inputs:
         previous_infos: Iterable[TopicEndpointInfo],
         infos: Iterable[TopicEndpointInfo],
     ) -> None:
-        """Fetch the kept messages of publishers that are new on a topic.
+        """Subscribe for a while to get the latched messages of publishers that are new on a topic.
 
         A publisher with durability "transient local" keeps its last messages for later subscribers
-        (latched messages). If this node's subscription is volatile, it gets only messages that are
-        sent after it was made. So another subscription is made for a while, which gets the kept
+        (latched messages). A volatile subscription gets only messages that are sent after it was
+        made. So if this node's subscription is volatile, another one is made that asks for the kept
         messages.
 
         Args:
             topic: The topic.
             subscription: This node's subscription to the topic.
-            previous_infos: The topic's publishers at the previous look at the ROS graph.
+            previous_infos: The topic's publishers at the previous call.
             infos: The topic's publishers now.
         """
         known = {bytes(one.endpoint_gid) for one in previous_infos}
@@ -528,18 +534,18 @@ class Inputs:
         readers = self._readers.get(topic, ())
         if recorder is not None and not readers:
             recorder.record_message(
-                name, format_type_name(type(message)), message, None, now_ns, now_ns
+                name, format_message_type_name(type(message)), message, None, now_ns, now_ns
             )
         for source in readers:
             if recorder is not None:
                 recorder.record_message(
-                    name, format_type_name(type(message)), message, source, now_ns, now_ns
+                    name, format_message_type_name(type(message)), message, source, now_ns, now_ns
                 )
             self._table.store_message(source, message, stamp_ns, now_ns)
-            self._stored(source, stamp_ns)
+            self._on_stored(source, stamp_ns)
 
     def _choose_queue_depth(self, topic: str, cls: Any) -> int:
-        """Return the queue depth for a topic whose messages have the class `cls`."""
+        """Return the queue depth for a topic with messages of the class `cls`."""
         several = topic in self._senders or has_name_list(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
@@ -555,7 +561,7 @@ class Inputs:
             self._node.destroy_subscription(subscription)
 
 
-def format_type_name(cls: Any) -> str:
+def format_message_type_name(cls: Any) -> str:
     """Return the ROS name of a message class, such as sensor_msgs/msg/JointState."""
     return f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}"
 
@@ -566,12 +572,12 @@ def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
 
 
 def is_latched(endpoint: TopicEndpointInfo | Subscription[Any]) -> bool:
-    """Return whether a publisher keeps its last messages, or a subscription asks for them."""
+    """Return whether a publisher keeps its last messages, or a subscription asks for kept ones."""
     return bool(endpoint.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
-def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
-    """Return the strongest quality of service that all present publishers of `topic` offer.
+def find_strongest_qos_on_topic(node: Node, topic: str, depth: int) -> QoSProfile:
+    """Return the strongest quality of service that all present publishers of a topic offer.
 
     Args:
         node: The node whose view of the ROS graph is used.

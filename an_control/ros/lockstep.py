@@ -20,8 +20,8 @@ class Lockstep:
 
     Args:
         sources: The names of the sources, which are the subscribed topics.
-        wait_ns: The time in ns to wait, once one source has delivered a stamp, for the sources that
-            have not.
+        wait_ns: The longest time in ns to wait, after the first message with a stamp, for the
+            messages of the other sources.
     """
 
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:
@@ -44,8 +44,8 @@ class Lockstep:
 
         Args:
             sources: The names of all sources.
-            moved_sources: The names of the sources that now read another topic; they count as
-                having a stamp once the new topic delivers it.
+            moved_sources: The names of the sources that now read another topic; only messages of
+                the new topic count for them.
 
         Returns:
             The pending stamp if all these sources have delivered it, else None.
@@ -75,7 +75,11 @@ class Lockstep:
         return self._find_ready_stamp_ns()
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether the tick for this stamp is still to come, and can use earlier messages."""
+        """Return whether a message with this stamp is still of use, as its tick is yet to come.
+
+        Args:
+            stamp_ns: The stamp of the message; None if it has no stamp.
+        """
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
@@ -91,7 +95,7 @@ class Lockstep:
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
     def find_overdue_stamp_ns(self, now_ns: int) -> int | None:
-        """Return the pending stamp if the node has waited long enough for sources, else None."""
+        """Return the pending stamp if the time to wait for further sources is over, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
@@ -102,12 +106,20 @@ class Lockstep:
         self._unstamped.clear()
 
     def _find_ready_stamp_ns(self) -> int | None:
-        """Return the pending stamp if all sources have delivered it and it is not acted on yet."""
+        """Return the pending stamp if it is time to act on it, else None.
+
+        It is time once all sources have delivered this stamp, and only until the node has acted on
+        it. A source whose messages have no stamp counts as soon as it has sent a message since the
+        last tick.
+        """
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
     def _is_new(stamp_ns: int, pending_ns: int) -> bool:
-        """Return whether a stamp is newer than the pending one, or shows a simulator restart."""
+        """Return whether a stamp is newer than the pending one, or shows a simulator's restart.
+
+        It shows a restart if it is more than a second (`RESTART_NS`) older than the pending stamp.
+        """
         return stamp_ns > pending_ns or stamp_ns < pending_ns - RESTART_NS

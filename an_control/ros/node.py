@@ -44,7 +44,7 @@ from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
 from an_control.ros.control_loop import Loop, prepare_first_ticks
 from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
-from an_control.ros.graph import QuietNode, describe_similar_topic
+from an_control.ros.graph import QuietNode, suggest_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
@@ -52,7 +52,7 @@ from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular_file
 from an_control.system.priority import (
     collect_new_garbage,
-    freeze_existing_objects,
+    exclude_existing_objects_from_gc,
     raise_process_priority,
 )
 from an_control.wiring import ChannelTable, load_wiring
@@ -70,11 +70,12 @@ class ModelSwap:
         engine: The implementation that computes the policy (see `load_policy`).
         monitor: The reaction to sensors whose readings arrive on other channels without notice (see
             `load_policy`).
-        failed: Called from the background thread with the reason if an accepted model cannot act.
+        on_failure: Called on the background thread, with the reason, if a requested model cannot
+            act.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The mean change of a reading per tick below which a robot counts as standing still
-            (see `load_policy`).
-        recorder: Records the model file that is going to act; None: nothing is recorded.
+        recovery: The threshold for a robot that stands still, as a mean change of its readings per
+            tick (see `load_policy`).
+        recorder: Records the model files that replace the policy; None: nothing is recorded.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ModelSwap:
         controller: Controller,
         engine: EngineName | None,
         monitor: Monitor | None,
-        failed: Callable[[str], object],
+        on_failure: Callable[[str], object],
         *,
         check_rate: bool = True,
         recovery: float | None = None,
@@ -90,7 +91,7 @@ class ModelSwap:
     ) -> None:
         self._recorder = recorder
         self._controller, self._engine, self._monitor = controller, engine, monitor
-        self._failed, self._check_rate = failed, check_rate
+        self._on_failure, self._check_rate = on_failure, check_rate
         self._recovery = recovery
         self._changed = threading.Condition()
         self._newest: str | None = None
@@ -98,7 +99,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def explain_model_refusal(self, path: str) -> str:
-        """Return why a model cannot replace the policy, or "", by the header of its file only.
+        """Return why the header of a model file shows that it cannot replace the policy, or "".
 
         A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
         checked later, by the background thread.
@@ -112,7 +113,7 @@ class ModelSwap:
         return ""
 
     def request_model(self, path: str) -> None:
-        """Load this model file in the background. It replaces the policy when it is ready."""
+        """Load a model file in the background, and let it replace the policy when it is ready."""
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -130,23 +131,23 @@ class ModelSwap:
             self._changed.notify()
 
     def _check_model(self, path: str, model: Model) -> None:
-        """Check that a model can take over.
+        """Check that a model can replace the policy.
 
         Args:
             path: The model file, for error texts.
             model: The model, or only its header.
 
         Raises:
-            ValueError: The model cannot take over; the text says why.
+            ValueError: The model cannot replace the policy; the text says why.
         """
-        self._controller.check_model(path, model)
+        self._controller.check_model_fits_wiring(path, model)
         resolve_monitor_setting(model, self._monitor)
         resolve_recovery_threshold(model, self._recovery)
         if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
             raise ValueError(reason)
 
     def _load_requested_models(self) -> None:
-        """Load the models that `request_model` gets, one after the other, until `close` is called.
+        """Load the models that are requested, one after the other, until `close` is called.
 
         This runs on the background thread. One thread loads all models, because each new thread
         would keep some RAM of its own.
@@ -162,7 +163,7 @@ class ModelSwap:
 
     def _replace_policy(self, path: str) -> None:
         """Load this model and replace the policy, unless another model was requested meanwhile."""
-        built = self._build_policy(path)
+        built = self._load_policy_or_explain(path)
         with self._changed:
             if self._newest is not None or self._closed:
                 return
@@ -171,13 +172,10 @@ class ModelSwap:
             else:
                 self._controller.acting.start_policy_swap(path, built)
         if isinstance(built, str):
-            self._failed(built)
+            self._on_failure(built)
 
-    def _build_policy(self, path: str) -> Policy | str:
-        """Load a model file.
-
-        Return the policy, or text that says why it cannot replace the present policy.
-        """
+    def _load_policy_or_explain(self, path: str) -> Policy | str:
+        """Load and return the policy of a model file, or text that says why it cannot be used."""
         try:
             model = read_model(path)
             self._check_model(path, model)
@@ -202,7 +200,7 @@ ROS arguments, after --ros-args:
 
 
 class RecordedDeclarations:
-    """An object that replaces a node, and only records the parameters that are declared on it."""
+    """A stand-in for a node, which records the declared parameters for the help text."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
@@ -371,12 +369,12 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             watchdog_s,
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
-            informed=self._has_message_info(settings),
+            with_message_info=self._callbacks_get_message_info(settings),
             thread_priority=settings.thread_priority,
             recorder=self._recorder,
         )
 
-    def _has_message_info(self, settings: Settings) -> bool:
+    def _callbacks_get_message_info(self, settings: Settings) -> bool:
         """Return whether subscription callbacks get a MessageInfo (who sent a message, and when).
 
         rclpy's events executor gives none.
@@ -444,7 +442,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def _on_reset_state(self, _: Any, response: Any) -> Any:
         """Start a new episode on request of a client.
 
-        This succeeds only while the node is active.
+        The request succeeds only while the node is active.
         """
         if self._loop is not None and self._loop.active:
             self._loop.reset()
@@ -498,12 +496,12 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Accept or refuse these parameter changes, all together.
+        """Accept all of these parameter changes, or refuse all of them.
 
         Accepted changes take effect later, in `_apply_parameters`.
         """
         for change in changes:
-            if change.name != "model" and self._has_parameter_value(change):
+            if change.name != "model" and self._changes_nothing(change):
                 continue  # the file of an unchanged model parameter may have changed
             reason = parameters.explain_parameter_refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
@@ -516,8 +514,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
-    def _has_parameter_value(self, change: Parameter) -> bool:
-        """Return whether the node's parameter already has the value that a change would give it."""
+    def _changes_nothing(self, change: Parameter) -> bool:
+        """Return whether the node's parameter already has the value of a requested change."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
@@ -568,7 +566,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         read = {one.topic for one in before.sources}
         for topic, type_ in sorted({(one.topic, one.type) for one in table.wiring.sources}):
             if topic not in read and not self.count_publishers(topic):
-                near = describe_similar_topic(self, topic, type_)
+                near = suggest_similar_topic(self, topic, type_)
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
@@ -589,7 +587,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._rewire(table)
             response.success = True
         except ValueError as error:
-            self._wiring_parameters.declare(before, overridden=False)
+            self._wiring_parameters.declare(before, with_launch_overrides=False)
             return self._refuse_rewiring(error, response)
         return response
 
@@ -601,7 +599,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
 
 def make_executor(name: str, context: Any) -> Executor:
-    """Create rclpy's executor of this kind, to be driven by `spin_once`.
+    """Create the rclpy executor of this name, to be driven by `spin_once`.
 
     Args:
         name: "single_threaded" or "events".
@@ -618,7 +616,12 @@ def make_executor(name: str, context: Any) -> Executor:
 
 
 def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
-    """Run the node until `stopped()` or until rclpy is shut down; then send the safe command."""
+    """Run the node until a stop is requested or rclpy is shut down; then send the safe command.
+
+    Args:
+        node: The node.
+        stopped: Returns whether a stop is requested.
+    """
     executor = make_executor(parameters.read_settings(node).executor, node.context)
     executor.add_node(node)
     try:
@@ -667,7 +670,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     try:
-        freeze_existing_objects()
+        exclude_existing_objects_from_gc()
         if parameters.read_settings(node).autostart and not _configure_and_activate(node, stopped):
             return 2
         spin(node, stopped)
@@ -682,28 +685,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _limit_shutdown_time() -> None:
-    """Ensure that the process ends within 5 s (END_S) after the first signal, even if it hangs.
+    """Ensure that the process ends within 5 s (`END_S`) after the first signal, even if it hangs.
 
-    Python runs signal handlers on the main thread, which may hang. But it also writes to a file
-    descriptor at once (`signal.set_wakeup_fd`), and a thread waits for that. Until the end of the
-    process the watchdog keeps sending the safe command.
+    The signal handlers cannot ensure it, because Python runs them on the main thread, which may
+    hang. So another thread waits for the byte that Python writes to a pipe at each signal
+    (`signal.set_wakeup_fd`), and ends the process. Until the end of the process the watchdog keeps
+    sending the safe command.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
-    def end_after_signal() -> None:
-        """Wait for a signal that ends the process, and end the process 5 s (END_S) later."""
+    def end_process_after_signal() -> None:
+        """Wait for a signal that should end the process; end the process 5 s (`END_S`) later."""
         while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
         time.sleep(END_S)
         os._exit(1)
 
-    threading.Thread(target=end_after_signal, name="end", daemon=True).start()
+    threading.Thread(target=end_process_after_signal, name="end", daemon=True).start()
 
 
 def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
-    """Configure and activate the node unless `stopped()`. Return whether that succeeded."""
+    """Configure and activate the node. Return whether that succeeded.
+
+    Args:
+        node: The node.
+        stopped: Returns whether a stop is requested; the node is then not activated.
+    """
     success = TransitionCallbackReturn.SUCCESS
     steps = (node.trigger_configure, node.trigger_activate)
     return all(stopped() or step() == success for step in steps)

@@ -54,7 +54,7 @@ AFTER = {
 
 @dataclass(frozen=True)
 class PartStatus:
-    """Newest diagnostic status of one part of a policy node.
+    """The newest diagnostic status of one part of a policy node.
 
     Args:
         part: Name of the part, such as "policy", "e-stop" or "source joints".
@@ -71,7 +71,7 @@ class PartStatus:
 
 @dataclass
 class NodeStatus:
-    """Newest known status of a policy node.
+    """The newest known status of a policy node.
 
     Args:
         node: Full name of the node.
@@ -84,8 +84,8 @@ class NodeStatus:
     parts: list[PartStatus] = field(default_factory=list)
 
     @property
-    def failed(self) -> bool:
-        """Return whether any part reports an error."""
+    def has_errors(self) -> bool:
+        """Whether any part reports an error."""
         return any(one.level == "error" for one in self.parts)
 
 
@@ -126,7 +126,7 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._create_client(Trigger, f"{node}/{service}")
+        client = self._wait_for_service_and_create_client(Trigger, f"{node}/{service}")
         answer = call_until_answered(
             self._caller, lambda: client.call_async(Trigger.Request()), self._compute_deadline_s()
         )
@@ -138,14 +138,14 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._create_client(GetState, f"{node}/get_state")
+        client = self._wait_for_service_and_create_client(GetState, f"{node}/get_state")
         answer = call_until_answered(
             self._caller, lambda: client.call_async(GetState.Request()), self._compute_deadline_s()
         )
         return str(answer.current_state.label)
 
     def change_state(self, node: str, goal: str) -> str:
-        """Lead a node to a lifecycle state. Return why this failed, or "".
+        """Bring a node into a lifecycle state. Return why this failed, or "".
 
         Args:
             node: Full name of the node.
@@ -165,7 +165,13 @@ class Operator:
         return ""
 
     def set_shadow(self, node: str, on: bool) -> str:
-        """Set the node's parameter `shadow`. Return why this failed, or "".
+        """Switch a node's shadow mode on or off. Return why this failed, or "".
+
+        In shadow mode the node proposes commands without sending them to the robot.
+
+        Args:
+            node: Full name of the node.
+            on: Whether shadow mode is to be on, as the new value of the node's parameter `shadow`.
 
         Raises:
             TimeoutError: The node is not there or does not answer.
@@ -182,7 +188,7 @@ class Operator:
         return "" if answer.result.successful else str(answer.result.reason or "refused")
 
     def iterate_statuses(self, node: str) -> Iterator[NodeStatus]:
-        """Yield the node's status after each of its diagnostics, once a second.
+        """Yield a node's status each time that it publishes diagnostics, once a second.
 
         If a node sends no diagnostics within `timeout_s`, for example because it is not configured,
         a status with only its lifecycle state is yielded.
@@ -192,11 +198,11 @@ class Operator:
         """
         newest: list[DiagnosticArray] = []
 
-        def receive(message: DiagnosticArray) -> None:
+        def keep_if_of_node(message: DiagnosticArray) -> None:
             if any(one.name.startswith(f"{node}: ") for one in message.status):
                 newest[:] = [message]
 
-        self._caller.create_subscription(DiagnosticArray, "/diagnostics", receive, 10)
+        self._caller.create_subscription(DiagnosticArray, "/diagnostics", keep_if_of_node, 10)
         while True:
             status = NodeStatus(node, self.read_state(node))
             newest.clear()
@@ -220,7 +226,7 @@ class Operator:
     def _compute_deadline_s(self) -> float:
         return time.monotonic() + self._timeout_s
 
-    def _create_client(self, type_: Any, name: str) -> Any:
+    def _wait_for_service_and_create_client(self, type_: Any, name: str) -> Any:
         """Wait until a service is there, and return a client of it.
 
         Raises:
@@ -232,12 +238,21 @@ class Operator:
         return client
 
     def _request_transition(self, node: str, transition: int) -> bool:
-        """Request a lifecycle transition, only once. Return whether it succeeded.
+        """Request a lifecycle transition only once. Return whether it succeeded.
 
-        While the answer is awaited the node's state is read too, because the answer may be lost.
+        Meanwhile the node's state is read again and again, because the answer to the request may be
+        lost.
+
+        Args:
+            node: Full name of the node.
+            transition: The id of the transition.
+
+        Raises:
+            TimeoutError: The node does not answer, and its state does not show that the transition
+                succeeded.
         """
-        client = self._create_client(ChangeState, f"{node}/change_state")
-        states = self._create_client(GetState, f"{node}/get_state")
+        client = self._wait_for_service_and_create_client(ChangeState, f"{node}/change_state")
+        states = self._wait_for_service_and_create_client(GetState, f"{node}/get_state")
         request = ChangeState.Request(transition=Transition(id=transition))
         future, until_s = client.call_async(request), self._compute_deadline_s()
         while time.monotonic() < until_s:
@@ -264,7 +279,7 @@ be lost."""
 
 
 def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
-    """Set parameters of a running node, either all or none. Return why that failed, or "".
+    """Rewire a running node by its parameters, all or none. Return why that failed, or "".
 
     Args:
         node: The full name of the node.
@@ -317,9 +332,10 @@ def reload_wiring(node: str, timeout_s: float) -> str:
 
 
 def _describe_unknown_wiring_parameter(key: str, names: list[str]) -> str:
-    """Return the end of an error text about a parameter that a node does not have.
+    """Return the end of an error text about a wiring parameter that a node does not have.
 
-    It names the source or the channel of the parameter, and those that the node has.
+    The text names the source or channel that the parameter would belong to, and the sources or
+    channels that the node has.
 
     Args:
         key: The parameter, such as `sources.imu.topic`.
@@ -351,8 +367,9 @@ def call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: 
 
     Args:
         caller: The node that calls.
-        call: Sends the request and returns the Future of the answer; it may be called repeatedly.
-        until_s: The time of the steady clock in seconds until which to wait.
+        call: Sends the request and returns the Future of the answer. It is called again after each
+            second (`ANSWER_S`) without an answer.
+        until_s: The time at which to stop waiting, in seconds by the steady clock.
 
     Raises:
         TimeoutError: There is no answer in time.

@@ -56,29 +56,29 @@ Its keyword `reaches_robot` says whether the command is the newest one on the ro
 
 
 def to_float64_array(values: np.ndarray) -> array[float]:
-    """Convert an array to the flat `array` of doubles that a message field float64[] takes."""
+    """Convert an array to the flat `array` of doubles that a message's float64[] field needs."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 
 def set_stamp(stamp: Any, stamp_ns: int) -> None:
-    """Write a time in nanoseconds into a builtin_interfaces/Time message."""
+    """Write a time in nanoseconds into a message of type builtin_interfaces/Time."""
     stamp.sec, stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
 
 class CommandOutput:
     """The publishers of commands (A,), one value for each actuator in physical units.
 
-    Any thread may use them. With several topics, all messages of a command are sent together, in
-    the wiring's order. In shadow mode they are sent to `list_shadow_topics` instead, and this node
-    has no publisher on the robot's topics. While it does not command the robot, it records the
-    commands of other nodes.
+    Any thread may use them. If a command has several messages, each on its own topic, they are sent
+    together, in the wiring's order. In shadow mode they are sent to the topics of
+    `list_shadow_topics`, and this node has no publisher on the robot's topics. While this node does
+    not command the robot, it records the commands of other nodes.
 
     Args:
         node: The node that owns publishers and subscriptions.
         command: The command section of the wiring.
         messages: The messages that carry a command, one for each topic.
         last: The record of the newest command, sent by this or another node.
-        now_ns: Returns the time, by the clock that `last` uses.
+        now_ns: Returns the time in ns, by the clock of the times in `last`.
         shadow: Whether to start in shadow mode: compute commands and only propose them.
     """
 
@@ -122,7 +122,7 @@ class CommandOutput:
         """Start publishing: commands to the robot, or in shadow mode only proposals.
 
         Args:
-            shadow: Whether to publish proposals.
+            shadow: Whether to publish proposals on other topics, and no commands to the robot.
         """
         self.shadow = shadow
         if shadow:
@@ -136,7 +136,7 @@ class CommandOutput:
             self._retire_publishers()
 
     def stop_publishing(self) -> None:
-        """Stop publishing, and record the commands of other nodes."""
+        """Stop publishing, and record the commands of other nodes from now on."""
         with self.lock:
             self._targets = []
         self._subscribe_to_commands()
@@ -156,7 +156,7 @@ class CommandOutput:
             stamp_ns: The stamp of the command. With None the messages keep the previous stamp, and
                 messages without a stamp are not sent, because a simulator in lockstep would take
                 them for the answer to its next step.
-            kind: The kind of the command, for a recording.
+            kind: Why the command is sent, for the recording.
         """
         if not np.isfinite(values).all():
             self.on_command(kind, self._now_ns(), stamp_ns, values, reaches_robot=False)
@@ -169,23 +169,23 @@ class CommandOutput:
         reaches_robot = bool(whole and self._targets and self._targets is self._publishers)
         self.on_command(kind, now_ns, stamp_ns, values, reaches_robot=reaches_robot)
         if reaches_robot:
-            self._last.record(values if self._exact else self._read_carried_values(), now_ns)
+            self._last.record(values if self._exact else self._read_command_from_messages(), now_ns)
         return True
 
-    def _read_carried_values(self) -> np.ndarray:
+    def _read_command_from_messages(self) -> np.ndarray:
         """Return the command (A,) that the messages hold, rounded to the types of their fields."""
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
-    def repeat_command(self) -> None:
+    def resend_newest_command(self) -> None:
         """Send the newest command again, on topics whose messages have a time stamp."""
         with self.lock:
             self._send_messages(stamped_only=True)
 
     def _send_messages(self, *, stamped_only: bool) -> None:
-        """Send every message of a command, also after one has failed; then raise the first error.
+        """Send every message of the newest command, even if one fails; then raise the first error.
 
         Args:
-            stamped_only: Whether to send only messages that have a stamp.
+            stamped_only: Whether to send only messages whose type has a time stamp.
         """
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
@@ -240,7 +240,7 @@ class CommandOutput:
         """
         kept = []
         for publisher, until_s in self._retiring:
-            if time.monotonic() >= until_s or _has_arrived(publisher):
+            if time.monotonic() >= until_s or _have_all_messages_arrived(publisher):
                 self._node.destroy_publisher(publisher)
             else:
                 kept.append((publisher, until_s))
@@ -275,11 +275,12 @@ class CommandOutput:
     ) -> None:
         """Record a command of another node; ignore a message that does not fit the actuators.
 
-        With several command topics, a command is recorded once each has had a message.
+        If a command has several messages, each on its own topic, it is recorded once a message of
+        each topic has come.
 
         Args:
-            carrier: The object that reads the actuators' values from a message of this type.
-            span: The part of the command (A,) that the message carries, as indices.
+            carrier: The object that reads the actuators' values from a message of this topic.
+            span: The indices of these values in the command (A,).
             message: The message.
         """
         with suppress(ValueError):
@@ -290,8 +291,8 @@ class CommandOutput:
                 self._last.record(heard, now_ns)
 
 
-def _has_arrived(publisher: Any) -> bool:
-    """Return whether all messages of a publisher have arrived, as far as the middleware knows."""
+def _have_all_messages_arrived(publisher: Any) -> bool:
+    """Return whether, as far as the middleware knows, all messages of a publisher have arrived."""
     try:
         return bool(publisher.wait_for_all_acked(Duration()))
     except RuntimeError:  # rclpy was shut down already
@@ -299,10 +300,10 @@ def _has_arrived(publisher: Any) -> bool:
 
 
 def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
-    """Return, for each command message, the topic on which it is proposed in shadow mode.
+    """Return the topic on which each message of a command is proposed in shadow mode.
 
-    In shadow mode commands are not sent to the robot. The topic is `~/proposed`; if a command has
-    several messages, each has a topic below that.
+    In shadow mode commands are not sent to the robot. The topic is `~/proposed`. If a command has
+    several messages, each has a topic of its own below `~/proposed`.
     """
     if len(command.messages) == 1:
         return ("~/proposed",)
@@ -310,7 +311,7 @@ def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
 
 
 class InsightOutput:
-    """Publishers of what the policy reads and attends to; silent if nobody subscribes.
+    """The publishers of the policy's readings and attention; silent while nobody subscribes.
 
     `~/attention` has the attention weights (M queries, N channels), `~/keys` the keys (N, k), and
     `~/channels` the ids and readings of the channels; the reading of an image patch is its mean
@@ -338,7 +339,7 @@ class InsightOutput:
         table: ChannelTable,
         stamp_ns: int,
     ) -> None:
-        """Publish the readings, the attention and its keys of one tick (control step).
+        """Publish the readings, the attention and the attention keys of one tick (control step).
 
         Args:
             readings: The sensor readings of the tick.
@@ -393,11 +394,11 @@ def _make_image_message(picture: np.ndarray) -> Image:
 def _make_matrix_message(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
-    """Convert a matrix to a message. One axis of the matrix stands for the channels.
+    """Convert a matrix, of which one axis stands for the channels, to a message.
 
-    The message type has no header, so ids and stamp go into the axis labels. The label of the
-    channels' axis is `channel` and the ids of the channels. The label of the other axis is its name
-    and the stamp in ns. The words of a label are separated by blanks.
+    The message type has no header, so ids and stamp are written into the axis labels, with blanks
+    between the words. The label of the channels' axis is the word `channel` and the channels' ids.
+    The label of the other axis is the axis's name and the stamp in ns.
 
     Args:
         values: The matrix.

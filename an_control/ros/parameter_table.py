@@ -28,9 +28,9 @@ class Parameter:
         default: The default value. Its type is the type of the parameter.
         text: A description of what the parameter does.
         choices: The allowed values, each with its meaning; empty if any value is allowed.
-        bounds: The lowest and the highest number.
-        unset: What happens by default, in words, if the default value only means "not set", such as
-            `UNSET`; "" for other parameters.
+        bounds: The lowest and the highest number that is allowed; None: no bounds.
+        unset: What the node does if the parameter is not set, in words, for a parameter whose
+            default value only means "not set" (such as `UNSET`); "" for other parameters.
         when: When the parameter can be set: only when the node is started ("start"), until the node
             is configured ("unconfigured"), or "always".
     """
@@ -45,14 +45,17 @@ class Parameter:
 
     @property
     def description(self) -> str:
-        """The description with the meaning of the values, for ROS and the launch files."""
+        """The description for ROS and the launch files: the text and the meaning of the values."""
         if self.choices or not self.unset:
             return self.text + _format_choices(self.choices)
         return f"{self.text}; {self.default:g} = {self.unset}"
 
     @property
     def option_help_text(self) -> str:
-        """The description for the help of a command-line option that may be left out."""
+        """The help text of a command-line option that sets this parameter.
+
+        It tells what happens by default if the default value only means "not set".
+        """
         if not self.unset:
             return self.text + _format_choices(self.choices)
         plain = {value: one for value, one in self.choices.items() if value != self.default}
@@ -80,9 +83,9 @@ def _make_parameter_field(
         default: The default value. Its type is the type of the parameter.
         text: What the parameter does.
         choices: The allowed values with their meanings; None: any value.
-        bounds: The lowest and the highest number.
-        unset: What happens by default, in words, if the default value only means "not set"; "" for
-            other parameters.
+        bounds: The lowest and the highest number that is allowed; None: no bounds.
+        unset: What the node does if the parameter is not set, in words, for a parameter whose
+            default value only means "not set"; "" for other parameters.
         when: When the parameter can be set: only when the node is started ("start"), until the node
             is configured ("unconfigured"), or "always".
     """
@@ -222,27 +225,27 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The value of the argument `engine` of `load_policy`, according to these settings."""
+        """The argument `engine` of `load_policy`, according to these settings."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """The value of the argument `monitor` of `load_policy`, according to these settings."""
+        """The argument `monitor` of `load_policy`, according to these settings."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def policy_recovery(self) -> float | None:
-        """The value of the argument `recovery` of `load_policy`, according to these settings."""
+        """The argument `recovery` of `load_policy`, according to these settings."""
         return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
-        """The value of the argument `ramp_s` of `Controller`, according to these settings."""
+        """The argument `ramp_s` of `Controller`, according to these settings."""
         return None if self.ramp_s < 0.0 else self.ramp_s
 
     @property
     def policy_trigger(self) -> Trigger:
-        """The value of the argument `trigger` of `Loop`, according to these settings."""
+        """The argument `trigger` of `Loop`, according to these settings."""
         return cast(Trigger, self.trigger)
 
 
@@ -264,10 +267,10 @@ USE_SIM_TIME = Parameter(
 
 
 def make_parameter_values(**options: Any) -> dict[str, Any]:
-    """Return parameter values for the node from these options; None stands for the default.
+    """Convert options to values of the node's parameters; None becomes the parameter's default.
 
     Args:
-        options: Values by parameter name.
+        options: The values of the options; an option has the name of its parameter.
 
     Raises:
         KeyError: An option is not a parameter of the node.

@@ -119,12 +119,13 @@ class WiringParameters:
         self._node = node
         self._declaring = False
 
-    def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
+    def declare(self, wiring: Wiring, *, with_launch_overrides: bool = True) -> Wiring:
         """Declare the parameters of this wiring. Remove the parameters of an earlier wiring.
 
         Args:
             wiring: The wiring as it is in its file.
-            overridden: Whether values from a launch file replace those in the wiring file.
+            with_launch_overrides: Whether values from a launch file replace those in the wiring
+                file.
 
         Returns:
             The wiring with the values that the parameters now have.
@@ -148,7 +149,7 @@ class WiringParameters:
                     )
                     for key, value in wiring.rewirable_settings.items()
                 ],
-                ignore_override=not overridden,
+                ignore_override=not with_launch_overrides,
             )
         except ParameterException as error:
             raise ValueError(f"a parameter of the wiring: {shorten_error(error)}") from None
@@ -157,13 +158,13 @@ class WiringParameters:
         return self.make_changed_wiring(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Remove all parameters that rewire the node, also if only some of them were declared."""
+        """Remove all declared parameters that rewire the node; there may be none."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
     def make_changed_wiring(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
-        """Return the wiring with these changed parameters, or None if none concerns the wiring.
+        """Return the wiring after these changes of parameters; None if none concerns the wiring.
 
         Args:
             wiring: The wiring before the changes.

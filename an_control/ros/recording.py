@@ -36,7 +36,7 @@ def describe_missing_black_box(node: Node) -> str:
 
 
 def make_recorder(node: Node, settings: Settings, controller: Controller) -> NodeRecorder | None:
-    """Create the recorder of a policy node, or return None if nothing is to be recorded.
+    """Create the recorder of a policy node; return None if the settings ask for none.
 
     Args:
         node: The policy node.
@@ -88,7 +88,7 @@ class LoopRecord:
 
     Args:
         recorder: Writes the record; None: nothing is recorded.
-        controller: The controller, which counts the commands.
+        controller: The controller, whose count of commands numbers the recorded ones.
         clock: Gives the time of events.
     """
 
@@ -105,7 +105,7 @@ class LoopRecord:
         """Whether the recorder was told of the newest tick."""
 
     def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Store the time and the stamp of a tick that begins, for `record_tick`.
+        """Store the time and the stamp of a tick that begins, which `record_tick` will record.
 
         Args:
             now_ns: The time of the tick in ns.
@@ -117,14 +117,14 @@ class LoopRecord:
         """Record the tick that `begin_tick` started.
 
         Args:
-            sends: Whether the node is active, so that the tick sends a command.
+            sends: Whether the tick sends a command, which it does while the node is active.
         """
         self._noted = True
         if self.recorder is not None:
             self.recorder.record_tick(*self._tick, sends=sends)
 
     def record_readings(self, readings: Readings) -> None:
-        """Record the readings of the tick, and give the recorder an occasion to write to disk."""
+        """Record the readings of the newest tick, and let the recorder write to disk."""
         if self.recorder is not None:
             self.recorder.record_readings(readings, self._tick[0])
             self.recorder.flush()

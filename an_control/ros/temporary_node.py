@@ -32,10 +32,10 @@ CHOSEN = (PROFILES, "FASTRTPS_DEFAULT_PROFILES_FILE", TRANSPORTS, "ROS_LOCALHOST
 def disable_shared_memory() -> Iterator[None]:
     """Let rclpy and the nodes that are created in this block communicate by UDP.
 
-    They must be the first nodes of the process. Nothing is changed if the user has chosen a
+    These nodes must be the first ones of the process. Nothing is changed if the user has chosen a
     transport, or uses another middleware than Fast DDS.
     """
-    changes = _find_udp_variables()
+    changes = _make_udp_environment()
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -48,11 +48,11 @@ def disable_shared_memory() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _find_udp_variables() -> dict[str, str]:
-    """Return the environment variables that restrict Fast DDS to UDP, as names and values.
+def _make_udp_environment() -> dict[str, str]:
+    """Return the environment variables that restrict Fast DDS to UDP, by name.
 
-    With these variables the same machines are discovered as without them. The result is {} for
-    another middleware, or if the user has configured Fast DDS already.
+    They do not change which machines are discovered. The result is {} for another middleware, or if
+    the user has configured Fast DDS already.
     """
     fast_dds = rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps")
     if not fast_dds or any(os.environ.get(name) for name in CHOSEN):
@@ -84,7 +84,8 @@ def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
         namespace: The namespace of the node.
 
     Raises:
-        ValueError: ROS does not allow the name of the node, or a name that the block uses.
+        ValueError: ROS does not allow the name of the node, or another name that is used in the
+            block.
     """
     try:
         with disable_shared_memory():
@@ -102,8 +103,8 @@ def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
         rclpy.try_shutdown()
 
 
-def describe_network() -> str:
-    """Return where ROS 2 looks for other nodes, as text for an error."""
+def describe_discovery_range() -> str:
+    """Return text for an error on where ROS 2 looks for other nodes: domain id and range."""
     domain = os.environ.get("ROS_DOMAIN_ID", "") or "0"
     reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "") or "SUBNET"
     if os.environ.get("ROS_LOCALHOST_ONLY", "") == "1":

@@ -47,9 +47,9 @@ class LoopClock:
 
         It is ROS time in a simulation, else the time of a steady clock.
         """
-        return self.stamp_ns() if self.simulated else time.monotonic_ns()
+        return self.read_ros_time_ns() if self.simulated else time.monotonic_ns()
 
-    def stamp_ns(self) -> int:
+    def read_ros_time_ns(self) -> int:
         """Return the node's ROS time in ns, for the stamps of messages."""
         return int(self._clock.now().nanoseconds)
 
@@ -67,12 +67,12 @@ def make_steady_clock() -> Clock:
 class Ticker(ABC):
     """An object that calls a loop's ticks (control steps) when messages have come, or by a timer.
 
-    It must be told of each stored message and of each tick.
+    The loop tells it of each stored message (`record_message`) and of each tick (`record_tick`).
 
     Args:
         node: Owns the timer.
         tick: Makes a tick.
-        timer: Calls the ticks that no message causes.
+        timer: The timer that causes a tick where no message does.
     """
 
     lockstep: bool
@@ -84,11 +84,21 @@ class Ticker(ABC):
 
     @abstractmethod
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Record that a source got a message. Tick if no further message is awaited."""
+        """Record that a source got a message. Tick if no further message is awaited.
+
+        Args:
+            source: The name of the source.
+            stamp_ns: The message's stamp; None if it has none.
+        """
 
     @abstractmethod
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Record that a tick begins."""
+        """Record that a tick begins.
+
+        Args:
+            now_ns: The time of the tick.
+            stamp_ns: The stamp of its readings in lockstep, else None.
+        """
 
     @abstractmethod
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
@@ -101,10 +111,14 @@ class Ticker(ABC):
 
     @abstractmethod
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether the tick for this stamp is still to come, and can use earlier messages."""
+        """Return whether a message with this stamp is still of use, as its tick is yet to come.
+
+        Args:
+            stamp_ns: The stamp of the message; None if it has no stamp.
+        """
 
     def reset(self) -> None:
-        """Accept any stamp as new, because the node starts to act or an episode starts."""
+        """Accept any next stamp as new, because the node starts to act or an episode starts."""
         return
 
     def close(self) -> None:
@@ -122,9 +136,9 @@ class LockstepTicker(Ticker):
         node: Owns the timer.
         sources: Names of the sources.
         wait_s: Seconds to wait for the other sources after the first message with a stamp.
-        tick: Makes the tick.
-        repeat: Called when a stamp that has been acted on comes again, because the command for it
-            was lost.
+        tick: Makes a tick.
+        on_repeated_stamp: Called when a stamp that has been acted on comes again, because the
+            command for it was lost.
     """
 
     lockstep = True
@@ -135,11 +149,12 @@ class LockstepTicker(Ticker):
         sources: Iterable[str],
         wait_s: float,
         tick: OnTick,
-        repeat: Callable[[], object],
+        on_repeated_stamp: Callable[[], object],
     ) -> None:
         timer = node.create_timer(wait_s / 2, self._tick_if_overdue, clock=make_steady_clock())
         super().__init__(node, tick, timer)
-        self._stamps, self._repeat = Lockstep(sources, int(wait_s * 1e9)), repeat
+        self._stamps = Lockstep(sources, int(wait_s * 1e9))
+        self._on_repeated_stamp = on_repeated_stamp
 
     def record_message(self, source: str, stamp_ns: int | None) -> None:
         """Record a message; tick as soon as every source has sent one with the same stamp."""
@@ -147,10 +162,10 @@ class LockstepTicker(Ticker):
         if ready_ns is not None:
             self._tick(ready_ns)
         elif self._stamps.is_stamp_repeated(stamp_ns):
-            self._repeat()
+            self._on_repeated_stamp()
 
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Record that a tick acts on the newest stamp; ignore a tick without a stamp."""
+        """Record that a tick acts on the newest stamp, unless the tick has no stamp."""
         if stamp_ns is not None:
             self._stamps.mark_stamp_as_acted_on()
 
@@ -167,28 +182,32 @@ class LockstepTicker(Ticker):
             self._tick(ready_ns)
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether the tick for this stamp is still to come, and can use earlier messages."""
+        """Return whether a message with this stamp is still of use, as its tick is yet to come.
+
+        Args:
+            stamp_ns: The stamp of the message; None if it has no stamp.
+        """
         return self._stamps.is_stamp_awaited(stamp_ns)
 
     def reset(self) -> None:
-        """Accept any stamp as new."""
+        """Accept any next stamp as new."""
         self._stamps.reset()
 
     def _tick_if_overdue(self) -> None:
-        """Tick on the messages that have come, if the time to wait for further ones is over."""
+        """Tick on the messages that have come, if the time to wait for the others is over."""
         overdue_ns = self._stamps.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._tick(overdue_ns)
 
 
 class RealTimeTicker(Ticker):
-    """A caller of ticks at the control rate, started by messages or by a timer alone.
+    """A ticker at the control rate, whose ticks start by messages or by a timer alone.
 
     Args:
         node: Owns the timer.
         sources: Names of the sources.
         step_s: Control period in seconds.
-        tick: Makes the tick.
+        tick: Makes a tick.
         clock: Gives the time against which the age of readings is measured.
         trigger: What starts a tick: a message from every source ("sources"), or the timer alone
             ("timer").
@@ -214,7 +233,11 @@ class RealTimeTicker(Ticker):
         self.arrivals = None if clock.simulated else Arrivals(period_ns)
 
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Record a message. Tick if a set of messages is complete, else plan a later tick."""
+        """Record a message, and tick if it completes a set of messages; else plan a later tick.
+
+        A set is complete when every source that ticks wait for has sent a message. If ticks start
+        by the timer alone, do nothing.
+        """
         if self._schedule is None:
             return
         now_ns = self._clock.now_ns()
@@ -232,18 +255,19 @@ class RealTimeTicker(Ticker):
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Wait for these sources from now on."""
+        """Wait for messages of these sources from now on; ignore `moved_sources`."""
         if self._schedule is not None:
             self._schedule.set_sources(sources)
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return False, because in real time a message that came earlier is late by now."""
+        """Return False, because in real time an earlier message is too old for the next tick."""
         return False
 
     def tick_when_due(self) -> None:
-        """Tick now, when the timer is due.
+        """Tick, as the timer is due; if the timer calls this too early, set it again instead.
 
-        It must have no parameters, because rclpy's events executor would pass arguments for them.
+        This method must have no parameters, because rclpy's events executor would pass arguments
+        for them.
         """
         left_ns = self._planned_ns - self._clock.now_ns()
         if self._schedule is not None and 0 < left_ns <= self._timer.timer_period_ns:
@@ -254,13 +278,13 @@ class RealTimeTicker(Ticker):
             self._tick(None)
 
     def _plan_tick(self, at_ns: int) -> None:
-        """Plan a tick at this time of the clock, unless the sources' messages cause one before."""
+        """Set the timer to a tick at `at_ns`; messages of the sources may start one earlier."""
         if at_ns != self._planned_ns:
             self._planned_ns = at_ns
             self._set_timer(max(1, at_ns - self._clock.now_ns()))
 
     def _set_timer(self, wait_ns: int) -> None:
-        """Set the timer to be due after this time in ns."""
+        """Set the timer so that it is due in `wait_ns` ns."""
         self._timer.timer_period_ns = wait_ns
         self._timer.reset()
 
@@ -349,23 +373,27 @@ class TickSchedule:
             self._interval_ns[source] += FORGET * (interval_ns - self._interval_ns[source])
         self._last_ns[source] = now_ns
         self._fresh.add(source)
-        if not self._is_set_complete(now_ns):
+        if not self._is_message_set_complete(now_ns):
             return False
         self._set_ns = now_ns
-        on_time = now_ns >= self._compute_earliest_ns()
+        on_time = now_ns >= self._compute_earliest_tick_ns()
         if self._due_ns is None and not on_time:  # a tick came just before the first set
             self._due_ns = now_ns + self._period_ns
         return on_time
 
     def compute_next_tick_ns(self, now_ns: int) -> int:
-        """Return the time of the next tick, not before `now_ns`, if no further message arrives."""
-        earliest_ns = max(self._compute_earliest_ns(), now_ns)
+        """Return the time of the next tick in ns, if no further message arrives.
+
+        Args:
+            now_ns: The time now, which is the earliest result.
+        """
+        earliest_ns = max(self._compute_earliest_tick_ns(), now_ns)
         if self._due_ns is None:
             return now_ns + self._period_ns
-        latest_ns = max(self._compute_latest_ns(self._due_ns), earliest_ns)
+        latest_ns = max(self._compute_latest_tick_ns(self._due_ns), earliest_ns)
         if self._set_ns is None:
             return latest_ns
-        newer_ns = self._set_ns + self._compute_interval_of_sets_ns()
+        newer_ns = self._set_ns + self._compute_message_set_interval_ns()
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
     def record_tick(self, now_ns: int) -> None:
@@ -384,13 +412,15 @@ class TickSchedule:
         self._fresh.clear()
 
     def _shift_due_ns(self, due_ns: int, set_ns: int) -> int:
-        """Return the due time of a tick, shifted towards the arrival of a complete set of messages.
+        """Return the due time of a tick, shifted towards the time of a complete set of messages.
+
+        A set is complete when every source that ticks wait for has sent a message.
 
         Args:
             due_ns: The time at which the tick is due.
             set_ns: The time at which the set was complete.
         """
-        if self._compute_interval_of_sets_ns() < FOLLOWED * self._period_ns:
+        if self._compute_message_set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
             return due_ns
         largest = EARLY if self._sets < FIRST_SETS else MAX_SHIFT
@@ -399,7 +429,7 @@ class TickSchedule:
         shift = FOLLOW * (late - round(late))  # modulo a period
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
-    def _is_set_complete(self, now_ns: int) -> bool:
+    def _is_message_set_complete(self, now_ns: int) -> bool:
         """Return whether each source that ticks wait for has sent a message for this tick."""
         since_ns = now_ns - self._period_ns // 2
         return all(
@@ -408,7 +438,7 @@ class TickSchedule:
         )
 
     def _find_awaited_sources(self, now_ns: int) -> list[str]:
-        """Return the sources that ticks wait for: those that send at about the control rate.
+        """Return the sources that ticks wait for: those that send about as often as ticks, or more.
 
         A source that has stopped sending is not one of them.
         """
@@ -420,15 +450,16 @@ class TickSchedule:
             and self._last_ns.get(name, self._first_ns) >= heard_ns
         ]
 
-    def _compute_interval_of_sets_ns(self) -> float:
+    def _compute_message_set_interval_ns(self) -> float:
         """Return the mean time between two complete sets of messages in ns.
 
-        It is the message interval of the slowest source (subscribed topic) that ticks wait for.
+        A set has a message of every source (subscribed topic) that ticks wait for. So the mean time
+        is the message interval of the slowest of these sources.
         """
         paced = [self._interval_ns[name] for name in self._find_awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 
-    def _compute_earliest_ns(self) -> int:
+    def _compute_earliest_tick_ns(self) -> int:
         """Return the earliest time at which the next tick may start."""
         ticks_ns, period_ns = self._ticks_ns, self._period_ns
         earliest_ns = -NEVER_NS
@@ -440,7 +471,7 @@ class TickSchedule:
             earliest_ns = max(earliest_ns, ticks_ns[0] + WINDOW * period_ns)
         return earliest_ns
 
-    def _compute_latest_ns(self, due_ns: int) -> int:
+    def _compute_latest_tick_ns(self, due_ns: int) -> int:
         """Return the latest time at which the tick that is due at `due_ns` may start."""
         latest_ns = due_ns + int(LATE * self._period_ns)
         if len(self._ticks_ns) >= WINDOW:

@@ -38,8 +38,9 @@ Threads = tuple[Callable[[], int], Callable[[int], Any]]
 class OneBlasThread:
     """A decorator that limits numpy's BLAS library to one thread while a function runs.
 
-    Several calls may run at the same time. Because the number of threads belongs to the whole
-    process, the first call to begin stores it, and the last call to end restores it.
+    The number of threads belongs to the whole process, and several decorated functions may run at
+    the same time. So the number from before is stored when the first of them begins, and restored
+    when the last of them ends.
 
     Args:
         threads: The functions that read and set the number of threads; None: limit nothing.
@@ -52,13 +53,13 @@ class OneBlasThread:
         self._before = 1
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return a function that calls the given one with the limit in force."""
+        """Return a function that calls the decorated function with one BLAS thread."""
         if self._threads is None:
             return function
 
         @wraps(function)
         def call_with_limit(*args: P.args, **kwargs: P.kwargs) -> R:
-            """Call the function with the limit in force."""
+            """Call the decorated function with one BLAS thread."""
             self._acquire_thread_limit()
             try:
                 return function(*args, **kwargs)
@@ -68,7 +69,7 @@ class OneBlasThread:
         return call_with_limit
 
     def _acquire_thread_limit(self) -> None:
-        """Set one thread, unless another running call has already done so."""
+        """Limit BLAS to one thread, unless another running call has already done so."""
         assert self._threads is not None
         with self._lock:
             self._holders += 1
@@ -79,7 +80,7 @@ class OneBlasThread:
                     set_to(1)
 
     def _release_thread_limit(self) -> None:
-        """Restore the number of threads, unless another call still needs the limit."""
+        """Restore the number of threads, unless another running call still needs the limit."""
         assert self._threads is not None
         with self._lock:
             self._holders -= 1

@@ -34,7 +34,7 @@ class Compilation:
     def record_start(self) -> None:
         """Record that numba starts to compile a function, perhaps while it compiles another one.
 
-        The first call makes the first of the two reports.
+        At the first call, report that functions are being compiled.
         """
         if not self._reported:
             self._reported = True
@@ -65,7 +65,7 @@ def find_innermost_compilation() -> Compilation | None:
 
 @contextmanager
 def report_compilation(report: Callable[[str], object]) -> Iterator[None]:
-    """Report the compilation by numba within this block.
+    """Report that numba compiles within this block, and how long it took.
 
     Use it on one thread at a time. Compilations on other threads during the block are counted too.
 

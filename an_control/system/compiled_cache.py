@@ -33,7 +33,8 @@ from an_control.system.compilation import Compilation, find_innermost_compilatio
 def _return_unchanged(*functions: Any, **options: Any) -> Any:
     """Return the decorated function unchanged, in place of numba's `njit` if numba is missing.
 
-    If it is called with options only, as in `@njit(cache=True)`, return a decorator that does so.
+    If this is called with options only, as in `@njit(cache=True)`, return a decorator that returns
+    its function unchanged.
     """
     return functions[0] if functions else lambda function: function
 
@@ -89,7 +90,7 @@ def hash_sources(path: str) -> str:
 
 @functools.cache
 def _list_module_files(module: str) -> list[str]:
-    """Return the file of a module; for a package, all files in its folder."""
+    """Return the path of a module's file; for a package, the paths of all modules in its folder."""
     package, *parts = module.split(".")
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -118,14 +119,14 @@ class _HashedLocator:
     def from_function(cls, function: Any, path: str) -> Any:
         """Return the object that tells numba where to cache a function in the source file `path`.
 
-        None for a function of a foreign package.
+        The result is None for a function of a foreign package, so that numba uses its own locators.
         """
         if function.__module__.partition(".")[0] not in PACKAGES:
             return None
         return super().from_function(function, path)  # type: ignore[misc]
 
     def ensure_cache_path(self) -> None:
-        """Make the cache folder, and remove the oldest cache folders of the same source file."""
+        """Make the cache folder; if it is new, remove old folders of the same source file."""
         new = not os.path.isdir(self._cache_path)
         super().ensure_cache_path()  # type: ignore[misc]
         if new:
@@ -133,10 +134,10 @@ class _HashedLocator:
 
 
 def _remove_old_caches(folder: Path) -> None:
-    """Remove the cache folders of the same source file with other hashes, except the newest ones.
+    """Remove the older cache folders of a source file, but keep the newest three (`KEPT`).
 
     Args:
-        folder: The present cache folder.
+        folder: The present cache folder of the source file, which is kept too.
     """
     name = re.compile(re.escape(folder.name[:-16]) + "[0-9a-f]{16}")
     with os.scandir(folder.parent) as entries, suppress(OSError):  # others may remove them too
@@ -155,7 +156,8 @@ class _Reporter(Listener):
     def on_start(self, compiled: event.Event) -> None:
         """Report that numba starts to compile a function; numba calls this.
 
-        Until `on_end` numba holds the lock of its compiler, so that compilations do not overlap.
+        numba holds the lock of its compiler from here until `on_end`, so that compilations on
+        several threads do not overlap.
         """
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
@@ -177,10 +179,11 @@ class _Reporter(Listener):
 class _CompilationLocks:
     """The locks of the functions that this process compiles, each an flock of a file in the cache.
 
-    numba looks for a function's machine code on disk, compiles it, and saves it. If it is not on
-    disk, this process takes the function's lock and looks again; the lock is released when the
-    machine code has been saved. A function never calls one that calls it, so that two processes do
-    not wait for each other. Within a process numba compiles on one thread at a time.
+    numba looks for a function's machine code on disk; if it is missing, numba compiles the function
+    and saves the code. Here, if the code is missing, this process acquires the function's lock and
+    looks again. It releases the lock when the code has been saved. Two processes never wait for
+    each other's locks, because no two functions call each other. Within a process numba compiles on
+    one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -188,13 +191,15 @@ class _CompilationLocks:
         """For each lock's path, its file descriptor once for each compilation under way: that of a
         function may need the same function with other types."""
 
-    def take(self, cache: Any) -> None:
-        """Take the lock of a function, if it is ours, and wait while another process has it.
+    def acquire(self, cache: Any) -> None:
+        """Acquire a function's lock; if another process holds it, wait, but at most 180 s.
+
+        Do nothing for a function of a foreign package.
 
         Args:
             cache: numba's cache of the function.
         """
-        if not (path := self._find_path(cache)):
+        if not (path := self._find_lock_path(cache)):
             return
         if path in self._held:
             self._held[path].append(self._held[path][0])
@@ -211,12 +216,12 @@ class _CompilationLocks:
             self._held[path] = [lock]
 
     def release(self, cache: Any) -> None:
-        """Release the lock of a function after one compilation of it, if it was taken.
+        """Release the lock of a function after one compilation of it, if this process holds it.
 
         Args:
             cache: numba's cache of the function.
         """
-        held = self._held.get(path := self._find_path(cache))
+        held = self._held.get(path := self._find_lock_path(cache))
         if held:
             lock = held.pop()
             if not held:
@@ -225,8 +230,8 @@ class _CompilationLocks:
                 os.close(lock)
 
     @staticmethod
-    def _find_path(cache: Any) -> str:
-        """Return the path of a function's lock; "" for a function of a foreign package."""
+    def _find_lock_path(cache: Any) -> str:
+        """Return the path of a function's lock file; "" for a function of a foreign package."""
         locator = getattr(getattr(cache, "_impl", None), "locator", None)
         if not isinstance(locator, _HashedLocator):
             return ""
@@ -234,7 +239,11 @@ class _CompilationLocks:
 
 
 def _try_lock(lock: int) -> bool:
-    """Take the flock of an open file if no other process has it, and return whether it is taken."""
+    """Acquire the flock of an open file if no other process holds it; return whether it did.
+
+    Args:
+        lock: The file descriptor.
+    """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -243,7 +252,11 @@ def _try_lock(lock: int) -> bool:
 
 
 def _wait_for_lock(lock: int) -> None:
-    """Wait until the flock of an open file is taken, and report the wait like a compilation."""
+    """Wait for the flock of an open file, at most 180 s; report the wait like a compilation.
+
+    Args:
+        lock: The file descriptor.
+    """
     block = find_innermost_compilation()
     if block is not None:
         block.record_start()
@@ -260,15 +273,15 @@ _locks = _CompilationLocks()
 def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap numba's method `load`, so that of several processes only one compiles a function.
 
-    `load` returns a function's machine code from disk. Where the code is missing, the wrapped
-    method takes the function's lock, which other processes then wait for.
+    `load` returns a function's machine code from disk. If the code is missing, the wrapped method
+    acquires the function's lock, for which other processes then wait.
     """
 
     @functools.wraps(load)
     def load_or_lock(cache: Any, signature: Any, context: Any) -> Any:
         found = load(cache, signature, context)
         if found is None:
-            _locks.take(cache)
+            _locks.acquire(cache)
             found = load(cache, signature, context)
             if found is not None:
                 _locks.release(cache)
@@ -278,7 +291,7 @@ def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unlock_when_saved(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap numba's method `save`, which saves a function's machine code, to release the lock."""
+    """Wrap numba's method `save`, so that it releases the lock of the function that it saves."""
 
     @functools.wraps(save)
     def save_and_unlock(cache: Any, signature: Any, compiled: Any) -> None:

@@ -85,7 +85,7 @@ class EnvironmentOutput(io.TextIOBase):
     def suspend_capture(self) -> Iterator[None]:
         """Let output in this block reach the terminal, even while an environment's code runs.
 
-        It is meant for signal handlers, which interrupt such code.
+        This is meant for signal handlers, which may interrupt that code.
         """
         before = sys.stdout, sys.stderr
         if self._streams:
@@ -96,11 +96,12 @@ class EnvironmentOutput(io.TextIOBase):
             sys.stdout, sys.stderr = before
 
     def write(self, text: str, lines: int | None = None) -> int:
-        """Store a text unless too much is stored already. Return the length of the text.
+        """Store text, as far as a million characters (`MAX_CHARACTERS`) allow. Return its length.
 
         Args:
             text: The text.
-            lines: The number of lines in the text; None: count them.
+            lines: The number of lines in the whole text, of which `text` may be only the beginning;
+                None: count the lines of `text`.
         """
         self.lines += text.count("\n") if lines is None else lines
         if not self.first:
@@ -135,9 +136,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def save_to_folder(self, folder: Path) -> Iterator[None]:
-        """Append earlier and later output to a file in a folder, within this block.
+        """Append all output to a folder's `environment.log`, within this block.
 
-        Inside another such block, the file of the outer block is used.
+        That includes output that was stored before. Inside another such block, the file of the
+        outer block is used.
 
         Args:
             folder: The folder in which `environment.log` is written.
@@ -154,9 +156,9 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def report_at_end(self) -> Iterator[None]:
-        """When this `with` block ends, print the remaining notes and how much output was dropped.
+        """Print the remaining notes when this block ends, and say if output was lost.
 
-        Output is dropped where it was neither printed nor saved to a file.
+        Output is lost if no `save_to_folder` block has saved it to a file.
 
         Nothing is printed if the block ends with an error of an environment or a refused
         environment, because the message of that exception says more.
@@ -185,7 +187,7 @@ class EnvironmentOutput(io.TextIOBase):
             print(note, file=sys.stderr)
 
     def pop_new_output(self) -> PrintedOutput:
-        """Return the output of this worker process's environments since the previous call."""
+        """Return what this worker process's environments printed since the previous call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = PrintedOutput("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines

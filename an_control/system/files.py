@@ -21,7 +21,7 @@ class WriteError(OSError):
 
 
 def describe_read_error(error: Exception) -> str:
-    """Return the reason of an error, without the number and the path that an OSError's text has."""
+    """Return the reason of an error; for an OSError, without its error number and its path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -45,7 +45,7 @@ def open_regular_file(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular_file(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
-    """Return the content of a regular file. Errors are those of `open_regular_file`.
+    """Return the content of a regular file; raise the errors of `open_regular_file`.
 
     Args:
         path: The path of the file.

@@ -18,10 +18,10 @@ INTERRUPTED = 130
 
 
 def exit_on_signal(status: int, *numbers: int) -> None:
-    """Make some signals end the process at once, from now on.
+    """Let signals end the process at once, from now on.
 
-    They raise no exception, because running code could swallow it. So use this only while there is
-    nothing to clean up.
+    The signals raise no exception, because running code could swallow it. So call this only while
+    there is nothing to clean up.
 
     Args:
         status: The exit status of the process.
@@ -45,12 +45,12 @@ def allow_interrupts() -> Iterator[None]:
         return
     came: list[int] = []
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        """Record the signal and raise KeyboardInterrupt."""
+    def raise_interrupt(number: int, frame: FrameType | None) -> None:
+        """Record that the signal has come, and raise KeyboardInterrupt."""
         came.append(number)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
     except Exception:
@@ -61,11 +61,11 @@ def allow_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def wrap_to_end_with_parent(command: Sequence[str]) -> list[str]:
-    """Return a command line whose process gets SIGTERM when its parent ends, even by SIGKILL.
+def make_command_end_with_parent(command: Sequence[str]) -> list[str]:
+    """Return a command line that runs a program so that it ends when its parent process ends.
 
-    The command line starts the program by `setpriv` of util-linux. If `setpriv` is not installed,
-    the command is returned unchanged.
+    The command line starts the program by `setpriv` of util-linux, so that it gets SIGTERM when its
+    parent ends, even by SIGKILL. If `setpriv` is not installed, the command is returned unchanged.
 
     Args:
         command: The program and its arguments.

@@ -39,13 +39,13 @@ def raise_process_priority() -> bool:
     return True
 
 
-def freeze_existing_objects() -> None:
+def exclude_existing_objects_from_gc() -> None:
     """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
     A collection that visits everything that was imported delays a tick (control step) by 20 ms.
-    After the freeze the function collects once more, so that Python counts the objects that are
-    left. Python does its next full collection only once that number has grown by a quarter, and
-    keeps the memory of deleted tuples until then.
+    Then the garbage is collected once more, so that Python counts the few objects that are left: it
+    does its next full collection only once their number has grown by a quarter. Until then Python
+    keeps the memory of deleted tuples.
     """
     gc.unfreeze()  # objects that were frozen before may be garbage by now
     gc.collect()
@@ -53,27 +53,28 @@ def freeze_existing_objects() -> None:
     gc.collect()
 
 
-def freeze_new_objects() -> None:
-    """Exclude newer objects from garbage collections too, as `freeze_existing_objects` did before.
+def exclude_new_objects_from_gc() -> None:
+    """Repeat `exclude_existing_objects_from_gc`, so that it covers newer objects too.
 
-    Do nothing if that was never called. Call this function while nothing waits for the process.
+    Do nothing if that function was never called. Call this one while nothing waits for the process,
+    because it collects all garbage.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
-        freeze_existing_objects()
+        exclude_existing_objects_from_gc()
 
 
 def collect_new_garbage() -> None:
-    """Collect garbage made since `freeze_existing_objects`; do nothing if that was never called.
+    """Collect the garbage made since `exclude_existing_objects_from_gc` was called.
 
-    Call it while nothing waits for this process. It also frees the tuples that Python keeps for
-    reuse, up to 2,000 of each length.
+    Do nothing if that function was never called. Call this one while nothing waits for the process.
+    It also frees the tuples that Python keeps for reuse, up to 2,000 of each length.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
 
 
 def set_real_time_priority(priority: int) -> bool:
-    """Give the calling thread real-time priority; return whether that changed anything.
+    """Give the calling thread real-time priority; return whether its scheduling changed.
 
     The thread then runs before all ordinary threads. A thread that already has a scheduling policy
     other than the default keeps it. Threads and processes that the calling thread starts have
@@ -138,8 +139,9 @@ class RealTimePriority:
     def apply_to_thread(self) -> str:
         """Give the calling thread real-time priority. Return why that failed, or "".
 
-        If a thread uses more than 80 % of a core (MAX_SHARE), all threads lose the priority. A
-        reason is returned only once, and nothing more is tried before the next `request`.
+        If a thread at this priority uses more than 80 % of a core (`MAX_SHARE`), all threads lose
+        the priority. After a failure all further calls do nothing and return "", until the next
+        `request`.
         """
         if not self._wanted:
             return ""
@@ -159,7 +161,7 @@ class RealTimePriority:
                     self._wanted = False
                     return ""
             except PermissionError as error:
-                self._reset()
+                self._return_to_ordinary_scheduling()
                 return str(error)
             self._measured[thread] = now_s, time.thread_time()
             return ""
@@ -170,9 +172,9 @@ class RealTimePriority:
         Any thread may call it.
         """
         with self._lock:
-            self._reset()
+            self._return_to_ordinary_scheduling()
 
-    def _reset(self) -> None:
+    def _return_to_ordinary_scheduling(self) -> None:
         """Return all threads to ordinary scheduling, until the next `request`."""
         self._wanted = False
         for thread in self._measured:

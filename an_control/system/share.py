@@ -30,7 +30,7 @@ def find_share_path(relative: str) -> Path:
 
 
 def _list_share_folders() -> list[Path]:
-    """Return the folders to search: first that of this installation, then those of ROS 2."""
+    """Return the folders that may hold shipped files: this installation's, then those of ROS 2."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():
         return [tree]

@@ -6,7 +6,7 @@ import math
 
 
 def format_mean(mean: float, sd: float, count: int) -> str:
-    """Return a mean over episodes with its standard error, as text.
+    """Format a mean over episodes together with its standard error as text.
 
     A single episode has no standard error.
 

@@ -30,7 +30,7 @@ Send = Callable[[bytes, bool], Awaitable[None]]
 class BrowserClient:
     """A queue of messages to one browser, which may be slow.
 
-    Of each kind of update only the newest waits.
+    Of the updates of one kind that `enqueue_replacing` gets, only the newest waits.
 
     Args:
         send: An async function that sends one message, binary or text, and returns when the
@@ -68,7 +68,7 @@ class BrowserClient:
 
     @property
     def waiting_count(self) -> int:
-        """Number of waiting messages."""
+        """The number of messages that wait to be sent."""
         return len(self._waiting)
 
     async def run(self) -> None:
@@ -107,7 +107,7 @@ class BrowserClients:
         self._clients.discard(client)
 
     def publish(self, update: schema.Update | bytes) -> None:
-        """Put an update into the queues of all browsers.
+        """Put an update into the queues of all browsers, in place of an older one of its kind.
 
         Args:
             update: The update, or the bytes of a picture.
@@ -119,7 +119,7 @@ class BrowserClients:
         self.publish_encoded(name, message)
 
     def publish_encoded(self, name: str, message: bytes) -> None:
-        """Put an update that is encoded already into the queues of all browsers.
+        """Put an encoded update into all browsers' queues, in place of an older one of its kind.
 
         Args:
             name: The kind of update.
@@ -182,7 +182,7 @@ class ServiceCalls:
         )
 
     async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
-        """Set either all or none of some parameters of a node; return why they were refused, or "".
+        """Set parameters of a node, all or none; return why they were refused, or "".
 
         Args:
             node: The full name of the node.
@@ -198,7 +198,7 @@ class ServiceCalls:
         return "" if result.successful else str(result.reason or "refused")
 
     async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
-        """Return the values of those parameters that are declared and set, by name.
+        """Return the values, by name, of some parameters, as far as they are declared and set.
 
         Args:
             node: The full name of the node.

@@ -33,7 +33,7 @@ REPORT_S = 0.5
 
 
 class CommandHandlers:
-    """An executor of the commands that a page can give to one robot, one after the other.
+    """An object that carries out the commands of a page to one robot, one after the other.
 
     An e-stop does not wait for other commands.
 
@@ -65,13 +65,14 @@ class CommandHandlers:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
-    def read_reported_order(self) -> None:
-        """Read which signal each of the scrambler's slots carries, if it has reported that anew.
+    def read_reported_signal_order(self) -> None:
+        """Pass the scrambler's newest report of its signals to the panel, if there is a new one.
 
-        While a change of the wiring is under way nothing is read, because the panel would show half
-        of the change. The change itself waits for the report.
+        The report tells which signal each of the scrambler's input slots carries. During a change
+        of the wiring nothing is read, because the panel would show half of the change. The change
+        itself waits for the report.
         """
-        if not self._turn.locked() and (order := self._take_reported_order()) is not None:
+        if not self._turn.locked() and (order := self._pop_reported_signal_order()) is not None:
             self.panel.set_signal_order(order)
 
     async def read_robot_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
@@ -79,20 +80,24 @@ class CommandHandlers:
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node was just found, so that its wiring is that of its file.
+            new: Whether the policy node was just found, so that its present wiring counts as that
+                of its wiring file.
         """
         async with self._turn:
             return await self._read_node_parameters(graph, new=new)
 
     async def _read_node_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters of the robot's nodes, while no command of the page is carried out.
+        """Read and store the parameters of the robot's nodes; return whether they could be read.
+
+        The caller must let no command of the page run meanwhile.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node was just found. Its wiring then counts as not yet rewired.
+            new: Whether the policy node was just found, so that its present wiring counts as that
+                of its wiring file.
 
         Returns:
-            False if a node did not answer, so that nothing was changed.
+            True, or False if a node did not answer; then nothing is stored.
         """
         policy = graph.policy
         try:
@@ -129,7 +134,7 @@ class CommandHandlers:
                 text = await self._set_estop(command)
             else:
                 async with self._turn:
-                    text = await self._carry_out_in_turn(command)
+                    text = await self._carry_out_non_estop_command(command)
         except (RefusedChangeError, UnansweredCallError) as error:
             return schema.ReplyUpdate(command.id, False, str(error))
         took_ms = round(1e3 * (time.monotonic() - begin_s), 1)
@@ -149,7 +154,7 @@ class CommandHandlers:
             raise RefusedChangeError(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
-    async def _carry_out_in_turn(self, command: schema.Command) -> str:
+    async def _carry_out_non_estop_command(self, command: schema.Command) -> str:
         """Carry out a command other than an e-stop; return a description of what was done.
 
         The caller must let no other such command run meanwhile.
@@ -171,13 +176,13 @@ class CommandHandlers:
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
             case schema.UndoCommand():
-                await self._apply_change(self.panel.plan_undo(), undone=True)
+                await self._apply_wiring_change(self.panel.plan_undo(), is_undo=True)
                 return "undone"
-        change, text = self._plan_change(command)
-        await self._apply_change(change)
+        change, text = self._plan_wiring_change(command)
+        await self._apply_wiring_change(change)
         return text
 
-    def _plan_change(self, command: schema.Command) -> tuple[WiringChange, str]:
+    def _plan_wiring_change(self, command: schema.Command) -> tuple[WiringChange, str]:
         """Return the change of the wiring that a command asks for, and its description."""
         panel = self.panel
         match command:
@@ -220,17 +225,17 @@ class CommandHandlers:
         self.settings[name] = value
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
-    async def _apply_change(self, change: WiringChange, *, undone: bool = False) -> None:
+    async def _apply_wiring_change(self, change: WiringChange, *, is_undo: bool = False) -> None:
         """Change the wiring in the scrambler and in the policy node between two ticks.
 
-        If one of the two nodes refuses, neither is changed.
-
-        If the simulator waits for the policy at every step (lockstep), it is paused meanwhile. In
-        real time the change starts just after a tick.
+        If one of the two nodes refuses, neither is changed. If the simulator waits for the policy
+        at every step (lockstep), it is paused meanwhile. In real time the change starts just after
+        a tick.
 
         Args:
             change: The change.
-            undone: Whether the change undoes the last change, which is then forgotten.
+            is_undo: Whether this change undoes the last recorded change, which can then no longer
+                be undone.
 
         Raises:
             RefusedChangeError: A node refuses.
@@ -239,29 +244,29 @@ class CommandHandlers:
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
-            if pause and (refusal := await self._set_paused(True)):
+            if pause and (refusal := await self._set_simulator_paused(True)):
                 raise RefusedChangeError(refusal)
             if both and not pause:
                 await self._listener.wait_for_message("channels", TICK_S)
             await self._rewire_both_nodes(change, back)
         finally:
             if pause:
-                await self._set_paused(False)
-        self.panel.record_change(change, None if undone else back)
-        await self._wait_for_reported_order(change.order)
+                await self._set_simulator_paused(False)
+        self.panel.record_change(change, None if is_undo else back)
+        await self._wait_for_reported_signal_order(change.order)
 
-    async def _wait_for_reported_order(self, order: Mapping[str, str]) -> None:
-        """Wait until the scrambler reports a change, or for 0.5 s (REPORT_S).
+    async def _wait_for_reported_signal_order(self, order: Mapping[str, str]) -> None:
+        """Wait until the scrambler reports a change of its signals, or for 0.5 s (`REPORT_S`).
 
-        Otherwise an earlier report that arrives late would hide the change, and the next change
-        would be planned from a wiring that is no longer the present one.
+        Without that, an older report that arrives late would replace the changed order in the
+        panel, and the next change would be planned from a wiring that is no longer the present one.
 
         Args:
             order: The new signal of each slot that has changed.
         """
         reported, until_s = None, time.monotonic() + REPORT_S
         while order and time.monotonic() < until_s:
-            if (new := self._take_reported_order()) is not None:
+            if (new := self._pop_reported_signal_order()) is not None:
                 reported = new
                 if order.items() <= new.items():
                     break
@@ -269,9 +274,9 @@ class CommandHandlers:
         if reported is not None:
             self.panel.set_signal_order(reported)
 
-    def _take_reported_order(self) -> dict[str, str] | None:
-        """Return the signal of each slot as the scrambler reports it; None without a new report."""
-        message = self._listener.take_newest_message("order")
+    def _pop_reported_signal_order(self) -> dict[str, str] | None:
+        """Return each slot's signal by the scrambler's report; None if there is no new report."""
+        message = self._listener.pop_newest_message("order")
         return None if message is None else {pair.key: pair.value for pair in message.values}
 
     async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
@@ -295,7 +300,7 @@ class CommandHandlers:
         if failed := order or rewire:
             raise failed
 
-    async def _set_paused(self, paused: bool) -> str:
+    async def _set_simulator_paused(self, paused: bool) -> str:
         """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.call_set_bool(f"{self.found.simulator}/pause", paused)
 

@@ -28,7 +28,7 @@ _SPACE = ((-MAX_M, MAX_M),) * 3
 
 
 def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
-    """Return the skeleton that draws a robot, or None if there is no drawing of it.
+    """Return the skeleton by which a robot is drawn, or None if no drawing fits it.
 
     Args:
         joints: Names of the joints whose positions are known.
@@ -93,7 +93,7 @@ def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLi
     Args:
         name: The name of the link.
         entry: Its entry in the file.
-        above: The names of the links before this one; one of them can be its parent.
+        above: The names of the links before this one in the file; its parent must be one of them.
 
     Raises:
         WiringError: The entry is not valid.
@@ -131,7 +131,7 @@ def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, floa
     Args:
         entry: The entry with the list.
         allowed: Description of what is allowed, for the error.
-        bounds: The lowest and highest value of each number.
+        bounds: A pair for each number that the entry must have: its lowest and its highest value.
 
     Raises:
         WiringError: The entry is not such a list.
@@ -148,7 +148,7 @@ def _read_optional_number(
     """Return a number of a drawing file, or its default value.
 
     Args:
-        group: The entries by key.
+        group: The entries of a part of the file, by key.
         key: The key of the number.
         default: The value if the key is not there.
         unit: The unit, for the error.

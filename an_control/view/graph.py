@@ -55,7 +55,8 @@ class RobotGraph:
         scrambler: Full name of the scrambler, which disturbs readings; "" if there is none.
         simulator: Full name of the simulator; "" if there is none.
         others: Policy nodes of other robots.
-        topics: A mapping from the page's own name for a topic to the topic.
+        topics: The topics to subscribe to, by the names that the page uses for them, such as
+            "joints".
     """
 
     policy: str = ""
@@ -66,13 +67,13 @@ class RobotGraph:
 
 
 def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
-    """Return the nodes and topics of a robot.
+    """Find the nodes and topics of a robot in the ROS graph.
 
     Args:
         node: The node whose view of the ROS graph is searched.
         robot: Namespace of the robot; "": the robot of the first policy node.
-        shown: The policy node that was found before. It is kept while it exists, so that a user who
-            operates a robot is not moved to another one that appears.
+        shown: The policy node that is shown at present. While it exists the result is its robot, so
+            that the page does not change to another robot that appears.
     """
     offers = _find_nodes_by_kind(node)
     policies = offers["policy"]
@@ -116,7 +117,7 @@ def _find_nodes_by_kind(node: Node) -> dict[str, list[str]]:
 
 
 def _find_drawing_topics(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
-    """Return the topics from which the robot can be drawn, by kind of sensor.
+    """Return the topics from which a robot can be drawn, by kind of sensor (see `SENSORS`).
 
     If the policy uses a camera, the image that the policy sees is drawn.
 

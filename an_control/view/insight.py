@@ -23,10 +23,7 @@ KEPT = 20
 
 
 def read_matrix_message(message: Any) -> NDArray[np.float64] | None:
-    """Return a Float64MultiArray message as an array (rows, columns), or None.
-
-    It is None if the message is not a matrix.
-    """
+    """Return a Float64MultiArray message as an array (rows, columns); None if it is no matrix."""
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
     if len(sizes) != 2 or sizes[0] * sizes[1] != len(data) or not len(data):
@@ -60,8 +57,8 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
-def scale_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return attention weights as whole hundredths of their maximum, for the page.
+def scale_attention_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return attention weights as whole hundredths of their largest magnitude, for the page.
 
     Args:
         attention: (queries, channels) the weights.
@@ -70,14 +67,16 @@ def scale_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
         (rows, columns) the hundredths. If there are more than 32 queries or 64 channels, a row or a
         column is the mean of several neighbours.
     """
-    small = _average_rows(_average_rows(attention, MOST_ROWS).T, MOST_COLUMNS).T
+    small = _average_neighbouring_rows(
+        _average_neighbouring_rows(attention, MOST_ROWS).T, MOST_COLUMNS
+    ).T
     most = float(np.abs(small).max(initial=0.0))
     if not np.isfinite(most) or most == 0.0:
         return np.zeros(small.shape, np.int64)
     return np.rint(100.0 * small / most).astype(np.int64)
 
 
-def _average_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
+def _average_neighbouring_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
     """Return the rows of a matrix, or means of neighbouring rows if there are too many.
 
     Args:
@@ -90,9 +89,10 @@ def _average_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.floa
 
 
 class KeyProjection:
-    """A projection of attention keys onto two dimensions, for a picture that does not jump.
+    """A projection of attention keys onto a plane, for a picture that changes smoothly.
 
-    The dimensions are the principal axes of the newest samples.
+    The axes of the plane are the first two principal axes of the keys in the newest 20 calls
+    (`KEPT`) of `project_keys`.
     """
 
     def __init__(self) -> None:
@@ -119,12 +119,15 @@ class KeyProjection:
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
     def _align_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rotate the new axes within their plane, so that they are nearest to the previous axes.
+        """Turn or mirror new axes within their plane, to be nearest to the previous axes.
 
         Without that the picture would jump. This is an orthogonal Procrustes problem.
 
         Args:
             axes: (k, 2) the new axes.
+
+        Returns:
+            (k, 2) the aligned axes.
         """
         assert self._axes is not None
         left, _, right = np.linalg.svd(axes.T @ self._axes)
@@ -138,11 +141,8 @@ _PLACES |= {"bgra8": (2, 1, 0), "8UC1": (0, 0, 0), "8UC3": (2, 1, 0)}
 _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 
 
-def encode_picture(image: Any) -> bytes | None:
-    """Return a sensor_msgs/Image as a binary message for the page, or None.
-
-    It is None if the image cannot be drawn.
-    """
+def encode_image_message(image: Any) -> bytes | None:
+    """Return a sensor_msgs/Image as a binary message for the page; None if it cannot be drawn."""
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step
     if places is None or not height or not width or step < width * depth:

@@ -33,10 +33,10 @@ class TopicSubscription(NamedTuple):
 
 
 class Listener:
-    """The subscriptions of a node whose messages are polled, without an executor.
+    """Subscriptions whose messages are read when they are asked for, without an executor.
 
     Args:
-        node: The node, which must not be in an executor.
+        node: The node that owns the subscriptions. It must not be in an executor.
     """
 
     def __init__(self, node: Node) -> None:
@@ -65,8 +65,8 @@ class Listener:
                 )
                 self._topics[name] = topic
 
-    def take_new_messages(self, name: str) -> list[Any]:
-        """Return the messages of a topic that have arrived since the last call, oldest first.
+    def pop_new_messages(self, name: str) -> list[Any]:
+        """Return a topic's messages that have arrived since the last call, the oldest first.
 
         Args:
             name: The name that the caller chose for the topic.
@@ -78,24 +78,24 @@ class Listener:
                     messages.append(taken[0])
         return messages
 
-    def take_newest_message(self, name: str) -> Any:
+    def pop_newest_message(self, name: str) -> Any:
         """Return the newest message of a topic that has arrived since the last call, or None.
 
         Args:
             name: The name that the caller chose for the topic.
         """
-        messages = self.take_new_messages(name)
+        messages = self.pop_new_messages(name)
         return messages[-1] if messages else None
 
     async def wait_for_message(self, name: str, limit_s: float) -> None:
-        """Wait a limited time for a topic's next message; `take_new_messages` still returns it.
+        """Wait a limited time for a topic's next message; `pop_new_messages` still returns it.
 
         Args:
             name: The name that the caller chose for the topic.
             limit_s: The longest time to wait in seconds.
         """
-        seen, until_s = self.take_new_messages(name), time.monotonic() + limit_s
-        while not (new := self.take_new_messages(name)) and time.monotonic() < until_s:
+        seen, until_s = self.pop_new_messages(name), time.monotonic() + limit_s
+        while not (new := self.pop_new_messages(name)) and time.monotonic() < until_s:
             await asyncio.sleep(LOOK_S)
         self._taken[name] = [*seen[-1:], *new]
 

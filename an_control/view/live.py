@@ -25,7 +25,7 @@ INACTIVE = "the policy node does not act: activate it"
 
 
 class LiveRobot:
-    """A robot that is shown in all connected browsers.
+    """A running robot that is shown in all connected browsers.
 
     Args:
         calls: Node that calls services and sets parameters.
@@ -50,13 +50,13 @@ class LiveRobot:
         await asyncio.gather(self._publish_updates(), self._find_robot_repeatedly())
 
     async def _publish_updates(self) -> None:
-        """Send updates to the browsers 20 times a second (RATE_HZ), without waiting for nodes."""
+        """Send updates to the browsers 20 times a second (`RATE_HZ`), without waiting for nodes."""
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
             for update in self.watch.iterate_new_updates():
                 self.clients.publish(update)
-            self.handlers.read_reported_order()
+            self.handlers.read_reported_signal_order()
             self._publish_if_changed(self._make_robot_update())
             self._publish_if_changed(self._make_wiring_update())
             if now_s >= health_s:
@@ -78,7 +78,7 @@ class LiveRobot:
         """
         reply = await self.handlers.carry_out(command)
         if reply.ok:
-            self.clients.publish(self.watch.record_mark(reply.text))
+            self.clients.publish(self.watch.add_chart_mark(reply.text))
             self._publish_if_changed(self._make_wiring_update())
         return reply
 
@@ -149,7 +149,7 @@ class LiveRobot:
         )
 
     def _make_health_update(self) -> schema.HealthUpdate:
-        """Return the update about the page's own process."""
+        """Return the update about the process that serves the page."""
         before_s, used_s = self._cpu
         self._cpu = time.monotonic(), time.process_time()
         load = (self._cpu[1] - used_s) / max(1e-9, self._cpu[0] - before_s)

@@ -22,11 +22,11 @@ from an_control.view.server import LOOPBACK, PageServer, open_listening_socket
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-async def serve(
+async def serve_live_page(
     port: int,
     host: str = LOOPBACK,
     robot: str = "",
-    started: Callable[[PageServer], None] = lambda server: None,
+    on_start: Callable[[PageServer], None] = lambda server: None,
 ) -> None:
     """Serve the live page of a robot until SIGINT or SIGTERM.
 
@@ -34,7 +34,7 @@ async def serve(
         port: Port to listen on; 0 for any free one.
         host: Address to listen on.
         robot: Namespace of the robot; "": the robot of the first policy node.
-        started: A function that is called with the server once the server listens.
+        on_start: A function that is called with the server once the server listens.
 
     Raises:
         OSError: The port is taken.
@@ -43,7 +43,7 @@ async def serve(
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with run_live_page_server(port, host, robot) as (server, looking):
-        started(server)
+        on_start(server)
         ended = asyncio.ensure_future(stopped.wait())
         await asyncio.wait((looking, ended), return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
@@ -54,16 +54,17 @@ async def serve(
 async def serve_recording(
     frames: RecordedFrames,
     port: int,
-    started: Callable[[PageServer], None],
-    computed: Callable[[], None],
+    on_start: Callable[[PageServer], None],
+    on_replayed: Callable[[], None],
 ) -> None:
     """Serve the page of a recording until SIGINT or SIGTERM, and replay it meanwhile.
 
     Args:
-        frames: What the page shows of the recording.
+        frames: The recording's messages to the page, by recorded time; they are filled by the
+            replay.
         port: Port to listen on, on the loopback interface; 0 for any free one.
-        started: A function that is called with the server once the server listens.
-        computed: A function that is called once the whole recording has been replayed.
+        on_start: A function that is called with the server once the server listens.
+        on_replayed: A function that is called once the whole recording has been replayed.
 
     Raises:
         OSError: The port is taken.
@@ -78,14 +79,14 @@ async def serve_recording(
         server,
         showing,
     ):
-        started(server)
+        on_start(server)
         ended = asyncio.ensure_future(stopped.wait())
         replaying = asyncio.ensure_future(asyncio.to_thread(frames.replay_recording, stop_replay))
         try:
             await asyncio.wait((replaying, showing, ended), return_when=asyncio.FIRST_COMPLETED)
             if replaying.done():
                 replaying.result()
-                computed()
+                on_replayed()
                 await asyncio.wait((showing, ended), return_when=asyncio.FIRST_COMPLETED)
             if showing.done():
                 showing.result()
@@ -104,7 +105,7 @@ async def _run_page_server(
     Yield the server, and the task that sends updates to the browsers.
 
     Args:
-        shown: What the page shows.
+        shown: The robot or the recording that the page shows.
         listening: The socket that the server listens on.
         host: The address that the socket listens on.
     """

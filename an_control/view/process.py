@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from an_control.system.interrupts import wrap_to_end_with_parent
+from an_control.system.interrupts import make_command_end_with_parent
 
 if TYPE_CHECKING:
     from launch.actions import ExecuteProcess
@@ -34,7 +34,7 @@ def make_page_command(namespace: str, port: int | str) -> list[str]:
     """
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
-    return wrap_to_end_with_parent(
+    return make_command_end_with_parent(
         [sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)]
     )
 
@@ -51,7 +51,7 @@ def wait_for_page(
         page: The process of the page.
         node: The node whose view of the ROS graph is used.
         policy: The full name of the policy node.
-        stopped: Returns whether to stop waiting.
+        stopped: Returns whether to stop waiting, because the caller is to end.
     """
     until_s = time.monotonic() + START_S
     while not stopped() and page.poll() is None and time.monotonic() < until_s:

@@ -32,9 +32,14 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_pixels,
-    scale_to_hundredths,
+    scale_attention_to_hundredths,
 )
-from an_control.view.watch import KEPT_SCORES, SLOW, make_drawing, round_with_nonfinite_as_zero
+from an_control.view.watch import (
+    KEPT_SCORES,
+    SLOW,
+    make_drawing_update,
+    round_with_nonfinite_as_zero,
+)
 from an_control.wiring import Readings
 
 RATE_HZ = 20.0
@@ -52,7 +57,7 @@ ORDER = ("robot", "drawing", "channels", "wiring", "diagnostics", *FREQUENT)
 
 
 class Track:
-    """The messages of one kind, each with the recorded time from which it is shown.
+    """The messages of one kind to the page, each with the recorded time from which it is shown.
 
     One thread may add messages while another one looks them up.
     """
@@ -75,24 +80,30 @@ class Track:
         return len(message)
 
     def find_message_at(self, at_s: float) -> bytes | None:
-        """Return the newest message at a time in seconds, or None if there is none yet."""
+        """Return the message that is shown at a recorded time; None if there is none yet.
+
+        Args:
+            at_s: The recorded time in seconds.
+        """
         times, messages = self._kept
         place = bisect_right(times, at_s)
         return messages[place - 1] if place else None
 
     def drop_alternate_messages(self) -> int:
-        """Drop every second message; return the size of the others in bytes."""
+        """Drop every second message; return the size of the remaining messages in bytes."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
         return sum(map(len, self._kept[1]))
 
 
 class RecordedFrames:
-    """What the page shows of a recording, by recorded time in seconds.
+    """The messages by which a page shows a recording, each with its recorded time in seconds.
+
+    They are made while `replay_recording` runs.
 
     Args:
         replay: The replay, which has not been run yet.
-        on_command: Called with each command that is replayed.
+        on_command: Called with each command of the robot that is replayed.
     """
 
     def __init__(
@@ -130,7 +141,7 @@ class RecordedFrames:
         """
         for command in self._replay.replay_commands():
             self._on_command(command)
-            self._add_command(command)
+            self._add_command_messages(command)
             if stopped.is_set():
                 return
         self.computed = True
@@ -155,12 +166,13 @@ class RecordedFrames:
         return max(0.0, (log_ns - (self._replay.summary.begin_ns or log_ns)) / 1e9)
 
     def _add_event(self, event: dict[str, Any], log_ns: int, head: bool) -> None:
-        """Add a change of state to the list of events; update the model's name if it has one.
+        """Add a recorded change of state to the list of events; note a new model or wiring file.
 
         Args:
             event: The change of state, as it was recorded.
             log_ns: The time of day in ns.
-            head: Whether the event describes the state at the beginning of the recording.
+            head: Whether the event describes the state at the beginning of the recording; such an
+                event is not listed.
         """
         kind, at_s = event["event"], self._compute_seconds_from_start(log_ns)
         if kind == "session":
@@ -171,12 +183,12 @@ class RecordedFrames:
             self._wiring_file = str(event["file"])
         if head or kind in ("session", "wiring") or len(self.events) >= MAX_EVENTS:
             return
-        text = describe_event(event)
+        text = describe_recorded_event(event)
         if not self.events or self.events[-1][1] != text:  # an e-stop is noted as a stop as well
             self.events.append((at_s, text))
 
-    def _add_command(self, command: ReplayedCommand) -> None:
-        """Store what the page shows of a replayed command and of the tick that made it.
+    def _add_command_messages(self, command: ReplayedCommand) -> None:
+        """Store the messages that show a replayed command and the tick that made it.
 
         Only one tick in each 20th of a second is stored, and fewer if they need too much memory.
         """
@@ -195,8 +207,8 @@ class RecordedFrames:
         if not self._looks:
             at_s = 0.0  # the recording begins with what the first tick shows
         self._looks += 1
-        self._add_robot_state(at_s)
-        self._add_tick(at_s, readings)
+        self._add_state_messages(at_s)
+        self._add_tick_messages(at_s, readings)
         if at_s >= self._score_s:
             self._score_s = at_s + SCORE_S
             present = round(len(readings.ids) / max(1, readings.expected, len(readings.ids)), 3)
@@ -204,8 +216,8 @@ class RecordedFrames:
             self.scores.append(row)
             self._largest = 0.0
 
-    def _add_robot_state(self, at_s: float) -> None:
-        """Store what the page shows of policy, replay, e-stop and monitor at a recorded time."""
+    def _add_state_messages(self, at_s: float) -> None:
+        """Store the messages that show the state of policy, replay, e-stop and monitor."""
         controller = self._replay.controller
         assert controller is not None
         text, level = "acting", 0
@@ -239,8 +251,8 @@ class RecordedFrames:
             recorded=True,
         )
 
-    def _add_tick(self, at_s: float, readings: Readings) -> None:
-        """Store what the page shows of a tick: readings, attention, joint positions and pose."""
+    def _add_tick_messages(self, at_s: float, readings: Readings) -> None:
+        """Store the messages that show a tick: readings, attention, joint positions and pose."""
         controller, ids = self._replay.controller, readings.ids
         assert controller is not None
         if any(one not in self._ids for one in ids):
@@ -256,14 +268,14 @@ class RecordedFrames:
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
-                small = scale_to_hundredths(weights)
+                small = scale_attention_to_hundredths(weights)
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
                 self.add_message("matrix", at_s, matrix)
         if slow and (keys := select_key_rows(policy, ids)) is not None and len(keys) > 2:
             points = np.round(self._keys.project_keys(np.asarray(keys, np.float64)), 3)
             self.add_message("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
-        joints, pose = self._add_drawing(at_s)
+        joints, pose = self._add_drawing_message(at_s)
         numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
         tick = schema.TickUpdate(
             values=round_with_nonfinite_as_zero(numbers, 3),
@@ -275,10 +287,10 @@ class RecordedFrames:
         )
         self.add_message("tick", at_s, tick)
 
-    def _add_drawing(self, at_s: float) -> tuple[list[float], list[float]]:
-        """Store how the page draws the robot; return its joint positions and its pose.
+    def _add_drawing_message(self, at_s: float) -> tuple[list[float], list[float]]:
+        """Store the message with the robot's drawing; return the joint positions and the pose.
 
-        Each is [] if it is unknown.
+        Each of the two is [] if it is unknown.
         """
         controller = self._replay.controller
         assert controller is not None
@@ -301,7 +313,7 @@ class RecordedFrames:
             return [], pose
         names = tuple(joints.name[: len(joints.position)])
         if names not in self._drawings:
-            self._drawings[names] = make_drawing(list(names), self._wiring_file)
+            self._drawings[names] = make_drawing_update(list(names), self._wiring_file)
         self.add_message("drawing", at_s, self._drawings[names])
         return round_with_nonfinite_as_zero(joints.position[: len(names)], 4), pose
 
@@ -309,12 +321,12 @@ class RecordedFrames:
 def _find_sensor_message(
     messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]
 ) -> Any:
-    """Return the newest message from which the robot can be drawn, or None.
+    """Return the newest message of a kind of sensor from which the robot can be drawn, or None.
 
     Args:
         messages: The newest message of each topic.
         sensor: The kind of sensor, a key of `SENSORS`.
-        useful: Returns whether a message has what is needed.
+        useful: Returns whether a message of the sensor's type holds data to draw from.
     """
     _, cls, usual = SENSORS[sensor]
     topics = sorted(
@@ -325,8 +337,8 @@ def _find_sensor_message(
     return messages[best[0]] if best else None
 
 
-def describe_event(event: dict[str, Any]) -> str:
-    """Return a recorded change of state as text for the page.
+def describe_recorded_event(event: dict[str, Any]) -> str:
+    """Describe a recorded change of state in words, for the page.
 
     Args:
         event: Values of the change by name, with its kind as "event".
@@ -352,7 +364,7 @@ class RecordedRobot:
     """A recording that is shown in all connected browsers; all show the same recorded time.
 
     Args:
-        frames: What the page shows of the recording.
+        frames: The recording's messages to the page, by recorded time.
         now_s: A function that returns the time of a steady clock.
     """
 
@@ -365,7 +377,7 @@ class RecordedRobot:
         """Number of rows of numbers that the browsers have."""
 
     async def run(self) -> None:
-        """Update the browsers 20 times a second (RATE_HZ), until the task is cancelled."""
+        """Update the browsers 20 times a second (`RATE_HZ`), until the task is cancelled."""
         last_s = self._now_s()
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
@@ -376,10 +388,12 @@ class RecordedRobot:
     def advance_playback(self, seconds: float) -> None:
         """Show a later time if the recording plays, and send the browsers what has changed.
 
-        Playing stops at the end of the recording, and waits where the replay has not got further.
+        Playing stops at the end of the recording. While the recording is still being replayed, the
+        time shown is never later than the part that has been replayed.
 
         Args:
-            seconds: The time that has passed, which is multiplied by the speed of playing.
+            seconds: The time that has passed; the time shown advances by this times the speed of
+                playing.
         """
         frames = self.frames
         if self.playing:
@@ -396,7 +410,7 @@ class RecordedRobot:
         self._scored = rows
 
     def _list_shown_messages(self) -> list[tuple[str, bytes]]:
-        """Return for each kind of message its name, and the newest message at the time shown."""
+        """Return a pair for each kind of message: its name, and the message at the time shown."""
         found = [
             (name, track.find_message_at(self.at_s)) for name, track in self.frames.tracks.items()
         ]
@@ -405,12 +419,12 @@ class RecordedRobot:
             *there,
             *(
                 (schema.get_message_tag(one), schema.encode_update(one))
-                for one in self._make_position_updates()
+                for one in self._make_playback_updates()
             ),
         ]
 
-    def _make_position_updates(self) -> list[schema.Update]:
-        """Return the updates about the recorded time that is shown, and the events up to it."""
+    def _make_playback_updates(self) -> list[schema.Update]:
+        """Return the updates about the recorded time that is shown, and the events until then."""
         frames = self.frames
         marks = [one for one in list(frames.events) if one[0] <= self.at_s]
         place = schema.RecordingUpdate(
@@ -446,7 +460,7 @@ class RecordedRobot:
         """Carry out a command to show another time or to play; refuse others. Return the reply."""
         match command:
             case schema.SeekCommand(seconds=seconds):
-                return self._show_time(command.id, seconds, "")
+                return self._show_recorded_time(command.id, seconds, "")
             case schema.JumpCommand(forward=forward):
                 times = sorted(self.frames.events)
                 there = [one for one in times if (one[0] > self.at_s + 1e-6) == forward]
@@ -455,19 +469,19 @@ class RecordedRobot:
                     where = "after" if forward else "before"
                     return schema.ReplyUpdate(command.id, False, f"no event {where} this time")
                 at_s, text = there[0] if forward else there[-1]
-                return self._show_time(command.id, at_s, f": {text}")
+                return self._show_recorded_time(command.id, at_s, f": {text}")
             case schema.PlayCommand(on=on, speed=speed):
                 if on and self.frames.computed and self.at_s >= self.frames.length_s:
-                    self._show_time(command.id, 0.0, "")
+                    self._show_recorded_time(command.id, 0.0, "")
                 self.playing, self.speed = on, speed
                 return schema.ReplyUpdate(command.id, True, "playing" if on else "paused")
         return schema.ReplyUpdate(command.id, False, REFUSED)
 
-    def _show_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
-        """Show another time of the recording.
+    def _show_recorded_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
+        """Show another time of the recording; return the reply to the command that asks for it.
 
         Args:
-            command_id: The number of the command that asks for it, which the reply repeats.
+            command_id: The number of the command, which the reply repeats.
             seconds: The recorded time in seconds.
             text: The end of the reply's text.
         """

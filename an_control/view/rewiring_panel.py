@@ -33,7 +33,7 @@ class RefusedChangeError(ValueError):
 
 @dataclass(frozen=True)
 class WiringChange:
-    """A change of the wiring, as what to set in the scrambler and in the policy node.
+    """A change of the wiring, as values to set in the scrambler and in the policy node.
 
     Attributes:
         order: A mapping from each of the scrambler's input slots that changes to its new signal.
@@ -78,7 +78,7 @@ class RewiringPanel:
         """Set the present wiring of the policy node.
 
         Args:
-            rewirable: A mapping from the name to the value of the node's parameters that rewire it.
+            rewirable: The values of the node's parameters that rewire it, by name.
             scrambled: The topic on which the scrambler publishes; "" if there is none.
             new: Whether the node has just been configured. In this case the wiring is that of the
                 wiring file, and earlier changes can no longer be undone.
@@ -142,7 +142,7 @@ class RewiringPanel:
     def plan_connection(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
         """Return the change that connects a signal to an input slot.
 
-        The slot's present signal goes to the slot that the connected signal comes from.
+        The slot's present signal goes to the slot from which the connected signal comes.
 
         Args:
             signal: The signal.
@@ -153,16 +153,16 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        before = self._find_signal(slot)
+        before = self._find_signal_of_slot(slot)
         if signal not in self.signals:
             raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
         if before == signal:
             raise RefusedChangeError(f"{slot} carries {signal} already")
         others = [one.slot for one in self.slot_wirings if one.signal == signal]
         if others:
-            return self._plan_moves({slot: others[0], others[0]: slot}, announced=announced)
+            return self._plan_signal_moves({slot: others[0], others[0]: slot}, announced=announced)
         if self.order is None:
-            return WiringChange(parameters=self._make_field_parameters(slot, signal))
+            return WiringChange(parameters=self._make_parameters_to_read_signal(slot, signal))
         return WiringChange({slot: signal})
 
     def plan_disconnection(self, slot: str) -> WiringChange:
@@ -171,7 +171,7 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        return self._plan_replacement(slot, NOTHING)
+        return self._plan_signal_replacement(slot, NOTHING)
 
     def plan_noise_on_slot(self, slot: str) -> WiringChange:
         """Return the change that replaces the signal of an input slot by noise.
@@ -179,10 +179,12 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: The change is not possible.
         """
-        return self._plan_replacement(slot, NOISE)
+        return self._plan_signal_replacement(slot, NOISE)
 
     def plan_signal_copy(self, signal: str, slot: str) -> WiringChange:
         """Return the change that connects a signal to one more input slot.
+
+        The slot's present signal then arrives there no longer.
 
         Args:
             signal: The signal.
@@ -193,7 +195,7 @@ class RewiringPanel:
         """
         if signal not in self.signals:
             raise RefusedChangeError(f"{signal!r} is not a signal of this robot")
-        return self._plan_replacement(slot, signal)
+        return self._plan_signal_replacement(slot, signal)
 
     def plan_signal_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
         """Return a change that permutes all signals at random.
@@ -209,7 +211,7 @@ class RewiringPanel:
         slots = [one.slot for one in self.slot_wirings]
         if len(slots) < 2:
             raise RefusedChangeError(self.announced_refusal_reason or "there is nothing to shuffle")
-        return self._plan_moves(
+        return self._plan_signal_moves(
             dict(zip(slots, rng.sample(slots, len(slots)), strict=True)), announced=announced
         )
 
@@ -260,11 +262,11 @@ class RewiringPanel:
             parameters |= self._make_channel_parameters(channel, self._reads[channel])
         return WiringChange(order, {key: parameters[key] for key in change.parameters})
 
-    def _plan_moves(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
-        """Return the change that gives each of some input slots the signal of another slot.
+    def _plan_signal_moves(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
+        """Return the change that gives some input slots the signals of other slots.
 
         Args:
-            places: A mapping from an input slot to the slot whose signal it gets.
+            places: For each input slot that changes, the slot whose present signal it gets.
             announced: Whether the policy node is rewired too, so that its channels keep their
                 signals.
 
@@ -296,7 +298,7 @@ class RewiringPanel:
         }
         return WiringChange(order, self._select_changed_parameters(reads))
 
-    def _plan_replacement(self, slot: str, signal: str) -> WiringChange:
+    def _plan_signal_replacement(self, slot: str, signal: str) -> WiringChange:
         """Return the change that gives an input slot another signal.
 
         Raises:
@@ -304,11 +306,11 @@ class RewiringPanel:
         """
         if self.order is None:
             raise RefusedChangeError(NO_SCRAMBLER)
-        if self._find_signal(slot) == signal:
+        if self._find_signal_of_slot(slot) == signal:
             raise RefusedChangeError(f"{slot} carries {signal or 'nothing'} already")
         return WiringChange({slot: signal})
 
-    def _find_signal(self, slot: str) -> str:
+    def _find_signal_of_slot(self, slot: str) -> str:
         """Return the signal that an input slot carries.
 
         Raises:
@@ -319,8 +321,13 @@ class RewiringPanel:
             raise RefusedChangeError(f"{slot!r} is not an input slot of this robot")
         return found
 
-    def _make_field_parameters(self, channel: str, signal: str) -> dict[str, str]:
-        """Return the ROS parameters to set in the policy node so that a channel reads a signal."""
+    def _make_parameters_to_read_signal(self, channel: str, signal: str) -> dict[str, str]:
+        """Return the policy node's parameters that must change so that a channel reads a signal.
+
+        Args:
+            channel: The id of the channel.
+            signal: The signal, which is a field of a source, as the page shows it.
+        """
         where = next(one for one in self._first.values() if _format_field_label(one) == signal)
         return self._select_changed_parameters({channel: where})
 
@@ -342,7 +349,7 @@ class RewiringPanel:
         return found
 
     def _make_channel_parameters(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
-        """Return the policy node's parameters of a channel that reads a source and a field.
+        """Return the policy node's parameters by which a channel reads a field of a source.
 
         Args:
             channel: The id of the channel.
@@ -357,7 +364,7 @@ class RewiringPanel:
         return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
 
     def _map_channels_to_slots(self) -> dict[str, str]:
-        """Return the input slot that each channel reads, for channels that the scrambler feeds."""
+        """Return, for each channel that the scrambler feeds, the input slot that it reads."""
         found = {}
         for channel, (source, path) in self._reads.items():
             element = _ELEMENT.fullmatch(path)

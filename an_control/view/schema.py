@@ -1,8 +1,9 @@
 """The format of the web socket's messages, which are `Command`s from a page and `Update`s to it.
 
 Each message is one JSON object. Its key `do` names a command, or its key `is` names an update.
-Pictures are sent as binary messages (see `encode_picture` in `insight.py`). Decoding is strict:
-unknown keys, wrong types, numbers that are not finite and texts that are too long are refused.
+Pictures are sent as binary messages (see `encode_image_message` in `insight.py`). Decoding is
+strict: unknown keys, wrong types, numbers that are not finite and texts that are too long are
+refused.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_
 class ConnectCommand(_Command):
     """A command to connect a sensor's signal to an input slot of the policy.
 
-    The slot's present signal goes to the slot that the connected signal comes from. If `announced`,
-    the policy's channels are rewired too, so that they keep their signals.
+    The slot's present signal goes to the slot from which the connected signal comes. If
+    `announced`, the policy's channels are rewired too, so that they keep their signals.
     """
 
     signal: Name
@@ -104,7 +105,7 @@ class SeekCommand(_Command):
 
 
 class JumpCommand(_Command):
-    """A command to show the time of the next event of a recording, or of the one before."""
+    """A command to show the time of the next or the previous event of a recording."""
 
     forward: bool
 
@@ -267,9 +268,9 @@ class TickUpdate(_Update):
 
 
 class MatrixUpdate(_Update):
-    """An update of the attention weights, row by row, in hundredths of their maximum.
+    """An update of the attention weights, row by row, in hundredths of their largest magnitude.
 
-    Rows may be means of several queries.
+    A row may be the mean of several queries, and a column that of several channels.
     """
 
     rows: int
@@ -306,8 +307,8 @@ class ScoreUpdate(_Update):
     """An update with rows of numbers for the charts, two rows a second, the oldest first.
 
     Each row is [time in s, return, reward a step, median time of a tick in us, its 99th percentile,
-    share of channels present]; unknown numbers are None. In a recording the largest difference of a
-    command from the recorded one follows.
+    share of channels present]; unknown numbers are None. A row of a recording has one more number:
+    the largest difference of a replayed command from the recorded one.
     """
 
     rows: list[list[float | None]]
@@ -316,13 +317,13 @@ class ScoreUpdate(_Update):
 
 
 class MarksUpdate(_Update):
-    """An update of the times in s at which the robot was rewired, with descriptions."""
+    """An update of the marks in the charts: times in s with what was done or what happened then."""
 
     marks: list[tuple[float, str]]
 
 
 class RecordingUpdate(_Update):
-    """An update about which time of a recording is shown, and whether and how fast it plays."""
+    """An update about the playing of a recording: the time that is shown, and the speed."""
 
     at_s: float
     length_s: float
@@ -336,7 +337,7 @@ class RecordingUpdate(_Update):
 
 
 class HealthUpdate(_Update):
-    """An update about the page's own process."""
+    """An update about the process that serves the page."""
 
     seconds: float
     """The seconds that it has run."""

@@ -89,7 +89,7 @@ class _FileHandler(_GuardedHandler, StaticFileHandler):
         StaticFileHandler.initialize(self, **options)
 
     def set_extra_headers(self, path: str) -> None:
-        """Forbid the browser to cache the file."""
+        """Set the header that forbids the browser to cache the file."""
         self.set_header("Cache-Control", "no-store")
 
 
@@ -107,7 +107,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
     client: BrowserClient | None = None
 
     def check_origin(self, origin: str) -> bool:
-        """Return whether the socket was opened by this very page.
+        """Return whether the socket was opened by a page of this server.
 
         Args:
             origin: The address of the page that opens the socket.

@@ -15,10 +15,10 @@ from an_control.view.graph import RobotGraph
 from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
-    encode_picture,
+    encode_image_message,
     read_channel_ids,
     read_matrix_message,
-    scale_to_hundredths,
+    scale_attention_to_hundredths,
 )
 from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
@@ -82,7 +82,7 @@ class RobotWatch:
         self._listener.subscribe_to_topics(graph.topics)
 
     def set_wiring_file(self, path: str) -> None:
-        """Set the robot's wiring file, beside which its own drawing is looked for from now on.
+        """Set the robot's wiring file; a drawing of the robot is looked for in the same folder.
 
         Args:
             path: The path of the wiring file.
@@ -96,14 +96,14 @@ class RobotWatch:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the policy node has sent no diagnostics for 2.5 s (SILENT_S)."""
+        """Whether the policy node has sent no diagnostics for 2.5 s (`SILENT_S`)."""
         return self._now_s() - self._heard_s > SILENT_S
 
-    def record_mark(self, text: str) -> schema.MarksUpdate:
-        """Record a mark for the charts, because the robot was rewired now; return the update.
+    def add_chart_mark(self, text: str) -> schema.MarksUpdate:
+        """Record a mark for the charts at the present time; return the update with all marks.
 
         Args:
-            text: Description of what was rewired.
+            text: Description of what was done, such as a rewiring.
         """
         self.marks.append((self.seconds_since_start, text))
         return schema.MarksUpdate(list(self.marks))
@@ -118,7 +118,7 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
         self._read_parameter_events()
-        attention = self._listener.take_newest_message("attention")
+        attention = self._listener.pop_newest_message("attention")
         values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
@@ -126,10 +126,10 @@ class RobotWatch:
         yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:
-            shown = scale_to_hundredths(values)
+            shown = scale_attention_to_hundredths(values)
             rows, columns = shown.shape
             yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
-        if slow and (keys := self._listener.take_newest_message("keys")) is not None:
+        if slow and (keys := self._listener.pop_newest_message("keys")) is not None:
             points = read_matrix_message(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
@@ -150,7 +150,7 @@ class RobotWatch:
         """Read the policy node's new diagnostics; yield an update with them if there are any."""
         start = f"{self.found.policy}: "
         parts = {}
-        for message in self._listener.take_new_messages("diagnostics"):
+        for message in self._listener.pop_new_messages("diagnostics"):
             for one in message.status:
                 if self.found.policy and one.name.startswith(start):
                     name = one.name.removeprefix(start)
@@ -162,15 +162,15 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
     def _read_parameter_events(self) -> None:
-        """Add to `changed` the nodes whose parameters changed, by the topic /parameter_events."""
-        for message in self._listener.take_new_messages("events"):
+        """Read from /parameter_events whose parameters changed; add these nodes to `changed`."""
+        for message in self._listener.pop_new_messages("events"):
             self.changed.add(message.node)
 
     def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
-        """Read the newest joint positions, pose and image; yield drawing and image if new."""
-        joints = self._listener.take_newest_message("joints")
-        pose = self._listener.take_newest_message("pose")
-        image = self._listener.take_newest_message("image")
+        """Read the newest joint positions, pose and image; yield a new drawing and a new image."""
+        joints = self._listener.pop_newest_message("joints")
+        pose = self._listener.pop_newest_message("pose")
+        image = self._listener.pop_newest_message("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
             self._joints = round_with_nonfinite_as_zero(joints.position[: len(names)], 4)
@@ -183,7 +183,7 @@ class RobotWatch:
         if names:
             wanted = list(names), self._wiring
             if self._looked_up is None or self._looked_up[0] != wanted:
-                self._looked_up = wanted, make_drawing(*wanted)
+                self._looked_up = wanted, make_drawing_update(*wanted)
             drawing = self._looked_up[1]
         elif image is not None and "joints" not in self.found.topics:
             drawing = schema.DrawingUpdate("camera", [])
@@ -192,20 +192,20 @@ class RobotWatch:
         if drawing is not None and drawing != self._drawing:
             self._drawing = drawing
             yield drawing
-        shown = None if image is None else encode_picture(image)
+        shown = None if image is None else encode_image_message(image)
         if shown is not None:
             yield shown
 
     def _iterate_tick_updates(self) -> Iterator[schema.Update]:
-        """Read and yield the policy's newest tick, after the channel ids if these have changed."""
-        progress = self._listener.take_newest_message("progress")
+        """Yield the policy's newest tick, preceded by the channel ids if these have changed."""
+        progress = self._listener.pop_newest_message("progress")
         if progress is not None:
             self._episode = {
                 name: value
                 for name, value in zip(progress.name, progress.position, strict=False)
                 if np.isfinite(value)
             }
-        channels = self._listener.take_newest_message("channels")
+        channels = self._listener.pop_newest_message("channels")
         if channels is None:
             return
         if list(channels.name) != self._ids:
@@ -227,9 +227,9 @@ class RobotWatch:
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _iterate_score_updates(self) -> Iterator[schema.Update]:
-        """Yield a row of numbers for the charts, if the previous row is half a second old.
+        """Yield a row of numbers for the charts, if the previous row is 0.5 s (`SCORE_S`) old.
 
-        That time is SCORE_S. Nothing is yielded before the robot's first diagnostics.
+        Nothing is yielded before the robot's first diagnostics.
         """
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
@@ -252,12 +252,13 @@ class RobotWatch:
         yield schema.ScoreUpdate([row], fresh=False)
 
 
-def make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
-    """Return the drawing of a robot: its skeleton, or a dial for each joint.
+def make_drawing_update(joints: list[str], wiring: str) -> schema.DrawingUpdate:
+    """Make the update that says how to draw a robot: by its skeleton, or a dial for each joint.
 
     Args:
         joints: The names of the joints.
-        wiring: The path of the robot's wiring file, or "".
+        wiring: The path of the robot's wiring file, beside which its own drawing may lie; "" if it
+            is unknown.
     """
     try:
         skeleton = find_skeleton(joints, wiring)
@@ -267,13 +268,13 @@ def make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
 
 
 def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -> float | None:
-    """Return the mean reward per step between two samples of an episode's numbers.
+    """Return the mean reward per step between two ticks, from the episode's numbers at each.
 
     Return None if the numbers are unknown or of different episodes.
 
     Args:
-        previous: A mapping from a name, such as "return" or "step", to a number of the older one.
-        newest: The same mapping of the second sample.
+        previous: The episode's numbers at the earlier tick, by name, such as "return" or "step".
+        newest: The episode's numbers at the later tick, by name.
     """
     if not previous or not newest or previous.get("episode") != newest.get("episode"):
         return None

@@ -262,7 +262,7 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
             listener.subscribe_to_topics(topics)
             if drags and found.policy:
                 await deeds.read_robot_parameters(found, new=True)
-        if (order := listener.take_newest_message("order")) is not None:
+        if (order := listener.pop_newest_message("order")) is not None:
             deeds.panel.set_signal_order({pair.key: pair.value for pair in order.values})
         if deeds.panel.order and done < drags * now_s / seconds:
             wires = {wire.slot: wire.signal for wire in deeds.panel.slot_wirings}
@@ -274,11 +274,11 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
                     ConnectCommand(id=done, signal=one, slot=slot, announced=True)
                 )
                 assert reply.ok, reply.text
-        for message in listener.take_new_messages("diagnostics"):
+        for message in listener.pop_new_messages("diagnostics"):
             for one in message.status:
                 if one.name.endswith(": policy"):
                     values += [float(v.value) for v in one.values if v.key == "tick p99 [us]"]
-        progress = listener.take_newest_message("progress")
+        progress = listener.pop_newest_message("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
             returns.store_finished_return(

@@ -182,7 +182,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
         A dict. "ticks" is the number of ticks of each node. "kinds" holds a dict of figures for
         each node, which also compare it with the node that records nothing.
     """
-    from an_control.system.priority import freeze_existing_objects
+    from an_control.system.priority import exclude_existing_objects_from_gc
     from an_control_sim.process import initialise_ros
 
     patch_rclpy_to_time_commands()
@@ -192,7 +192,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
     ):
         nodes = [MeasuredNode(kind, Path(folder) / kind.replace(" ", "_")) for kind in KINDS]
         rows, classes = record_walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
-        freeze_existing_objects()  # as the policy node's main does
+        exclude_existing_objects_from_gc()  # as the policy node's main does
         for block in range(blocks + WARM_BLOCKS):
             if block == WARM_BLOCKS:
                 for node in nodes:

@@ -27,7 +27,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
-from an_control.system.priority import freeze_existing_objects
+from an_control.system.priority import exclude_existing_objects_from_gc
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S
@@ -130,7 +130,7 @@ class Soak:
         self._stamp_ns = 10**18
         self.faults = 0
         node.create_subscription(JointState, "joint_commands", self._check, 10)
-        freeze_existing_objects()  # as the policy node's main does
+        exclude_existing_objects_from_gc()  # as the policy node's main does
 
     def _check(self, command: JointState) -> None:
         assert (np.abs(np.array(command.effort)) <= LIMIT).all(), command

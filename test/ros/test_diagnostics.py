@@ -194,8 +194,8 @@ def test_two_nodes_of_one_name_are_an_error(stand, capfd):
 
 def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
     step_s = STEP_NS / 1e9
-    for paced, missed in ((True, 2), (False, 1)):
-        ticks = TickTimes(step_s, paced=paced)
+    for real_time, missed in ((True, 2), (False, 1)):
+        ticks = TickTimes(step_s, real_time=real_time)
         ticks.record_tick(0.0, 0.001, age_s=0.002)
         ticks.record_tick(step_s, 2.5 * step_s, age_s=0.003)
         ticks.record_tick(2.9 * step_s, 3.0 * step_s, age_s=0.004)
@@ -205,7 +205,7 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
 
 
 def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
-    times = TickTimes(0.02, paced=True)
+    times = TickTimes(0.02, real_time=True)
     for tick in range(5):
         times.record_tick(0.02 * tick, 0.02 * tick + 0.001, 0.001)
     times.ignore_gap_before_next_tick()
@@ -387,7 +387,7 @@ def test_stamps_of_another_day_are_told_once_with_what_to_do(stand, capfd):
     def send(number: int) -> None:
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
         now_ns = loop._clock.now_ns() + number * 10**9
-        stamp_ns = loop._clock.stamp_ns() + 86_400 * 10**9 + number
+        stamp_ns = loop._clock.read_ros_time_ns() + 86_400 * 10**9 + number
         table.store_message("joints", message, stamp_ns, now_ns)
         table.read(now_ns)
 
@@ -406,7 +406,7 @@ def test_what_was_latched_long_ago_has_no_wrong_clock(stand, capfd, max_age_s):
     loop = stand.node._loop
     table, now_ns = loop.controller.table, loop._clock.now_ns()
     message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-    table.store_message("joints", message, loop._clock.stamp_ns() - 3600 * 10**9, now_ns)
+    table.store_message("joints", message, loop._clock.read_ros_time_ns() - 3600 * 10**9, now_ns)
     table.read(now_ns)
     assert reports(stand, 4, lambda number: None)[-1].level == OK
     assert "clock" not in capfd.readouterr().err

@@ -164,7 +164,9 @@ def test_switched_to_shadow_the_executor_is_not_held_up_by_a_listener_that_hangs
     arm.connect()
     arm.answers(3)
     output = arm.node._loop._output
-    monkeypatch.setattr("an_control.ros.outputs._has_arrived", lambda publisher: False)
+    monkeypatch.setattr(
+        "an_control.ros.outputs._have_all_messages_arrived", lambda publisher: False
+    )
     begin_s = time.monotonic()
     arm.node.set_parameters([Parameter("shadow", value=True)])
     assert time.monotonic() - begin_s < 0.25

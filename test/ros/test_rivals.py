@@ -11,7 +11,7 @@ from sensor_msgs.msg import JointState
 from stand import stamp_of
 
 from an_control.ros.competing_publishers import TURN_NS, TopicSenders
-from an_control.ros.distributions import has_publisher_ids
+from an_control.ros.distributions import callbacks_get_publisher_ids
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 
@@ -20,7 +20,7 @@ A, B, C = b"a", b"b", b"c"
 
 
 def pairs(senders: TopicSenders, now_ns: int) -> list:
-    return [(one.first, one.second, one.names) for one in senders.find_rivals(now_ns)]
+    return [(one.first, one.second, one.names) for one in senders.find_competing_publishers(now_ns)]
 
 
 def test_publishers_that_send_the_same_names_in_turn_are_rivals():
@@ -65,7 +65,7 @@ def test_whoever_sends_what_nothing_grows_and_nothing_fails(messages):
     senders = TopicSenders()
     for step, (publisher, names) in enumerate(messages):
         senders.record_message(publisher, names, step * MS)
-        senders.find_rivals(step * MS)
+        senders.find_competing_publishers(step * MS)
     assert len(senders._last) <= 20 and len(senders._between_ns) <= 20 * 20
 
 
@@ -83,7 +83,9 @@ def source_status(stand):
     return found
 
 
-@pytest.mark.skipif(not has_publisher_ids(), reason="this rclpy does not tell who sent a message")
+@pytest.mark.skipif(
+    not callbacks_get_publisher_ids(), reason="this rclpy does not tell who sent a message"
+)
 @pytest.mark.parametrize("names", [["left", "right"], ["finger"]])
 def test_a_second_publisher_of_the_same_joints_is_named_with_the_channels(stand, capfd, names):
     stand.start(mode="rate")
@@ -98,7 +100,7 @@ def test_a_second_publisher_of_the_same_joints_is_named_with_the_channels(stand,
         publish(stand, second, step, names, 0.0)
         for _ in range(4):
             stand.executor.spin_once(timeout_sec=0.01)
-    rivals = isinstance(topic, Inputs) and topic.describe_rivals("joints")
+    rivals = isinstance(topic, Inputs) and topic.describe_competing_publishers("joints")
     status = source_status(stand)
     if names == ["finger"]:
         assert rivals == [] and "both send" not in status.message

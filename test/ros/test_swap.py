@@ -200,7 +200,7 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
         def acting(self):
             return self
 
-        def check_model(self, path, model): ...
+        def check_model_fits_wiring(self, path, model): ...
 
         def start_policy_swap(self, path, policy):
             if path == first:

@@ -87,7 +87,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         while not ticks.get_subscription_count():
             await asyncio.sleep(0.01)
         ticks.publish(JointState(name=["before"]))
-        while not (last := listener.take_newest_message("channels")):
+        while not (last := listener.pop_newest_message("channels")):
             await asyncio.sleep(0.01)
         assert last.name == ["before"]
         nodes = Nodes()
@@ -100,7 +100,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         assert reply.ok, reply.text
         assert sorted(nodes.asked) == [POLICY, SCRAMBLER]
         assert nodes.order == SWAPPED and nodes.reads == SWAPPED
-        assert listener.take_newest_message("channels").name == ["tick"], (
+        assert listener.pop_newest_message("channels").name == ["tick"], (
             "whoever shows the tick gets it too"
         )
 
@@ -128,11 +128,11 @@ def test_an_earlier_report_of_the_scrambler_that_arrives_late_does_not_hide_a_ch
         while handlers.panel.order != SWAPPED:  # recorded, not yet reported
             await asyncio.sleep(0.0)
         await asyncio.sleep(0.05)
-        handlers.read_reported_order()
+        handlers.read_reported_signal_order()
         assert handlers.panel.order == SWAPPED
         reports.publish(report_of(SWAPPED))
         assert (await asyncio.wait_for(drag, 60.0)).ok
-        handlers.read_reported_order()
+        handlers.read_reported_signal_order()
         assert handlers.panel.order == SWAPPED
 
     asyncio.run(run())
@@ -159,7 +159,7 @@ def test_half_of_a_change_is_never_shown(heard, monkeypatch):
         reports.publish(report_of(SWAPPED))
         for _ in range(20):
             await asyncio.sleep(0.01)
-            handlers.read_reported_order()
+            handlers.read_reported_signal_order()
             assert handlers.panel.order == STRAIGHT, "the policy node has not been asked yet"
         ticks.publish(JointState(name=["tick"]))
         assert (await asyncio.wait_for(drag, 60.0)).ok

@@ -44,10 +44,10 @@ class Order:
     def hear(self) -> dict[str, str]:
         if not self.order:
             self._listener.subscribe_to_topics(find_robot(self._node).topics)
-        message = self._listener.take_newest_message("order")
+        message = self._listener.pop_newest_message("order")
         if message is not None:
             self.order = {one.key: one.value for one in message.values}
-        progress = self._listener.take_newest_message("progress")
+        progress = self._listener.pop_newest_message("progress")
         if progress is not None:
             figures = dict(zip(progress.name, progress.position, strict=True))
             if np.isfinite(figures["last_return"]):

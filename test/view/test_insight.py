@@ -14,8 +14,8 @@ from an_control.view.insight import (
     MOST_ROWS,
     KeyProjection,
     compute_attention_strength,
-    encode_picture,
-    scale_to_hundredths,
+    encode_image_message,
+    scale_attention_to_hundredths,
 )
 
 
@@ -43,11 +43,10 @@ def test_a_channel_is_as_strong_as_the_mean_of_its_magnitudes():
 
 
 def test_a_large_attention_is_shown_as_means_and_a_small_one_as_it_is():
-    assert scale_to_hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
-    assert scale_to_hundredths(np.random.default_rng(0).normal(size=(1000, 256))).shape == (
-        MOST_ROWS, MOST_COLUMNS,
-    )  # fmt: skip
-    assert not scale_to_hundredths(np.zeros((3, 2))).any()
+    assert scale_attention_to_hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
+    large = np.random.default_rng(0).normal(size=(1000, 256))
+    assert scale_attention_to_hundredths(large).shape == (MOST_ROWS, MOST_COLUMNS)
+    assert not scale_attention_to_hundredths(np.zeros((3, 2))).any()
 
 
 def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():
@@ -76,13 +75,13 @@ def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():
 def test_an_image_of_any_usual_encoding_comes_out_as_rgb(encoding, depth, places):
     pixels = np.random.default_rng(2).integers(0, 256, (6, 8, depth), np.uint8)
     np.testing.assert_array_equal(
-        shown(encode_picture(image(pixels, encoding, pad=3))), pixels[..., places]
+        shown(encode_image_message(image(pixels, encoding, pad=3))), pixels[..., places]
     )
 
 
 def test_a_large_image_is_thinned_out_and_what_makes_no_sense_is_left_out():
-    large = shown(encode_picture(image(np.zeros((480, 640, 3), np.uint8), "rgb8")))
+    large = shown(encode_image_message(image(np.zeros((480, 640, 3), np.uint8), "rgb8")))
     assert max(large.shape) <= MOST_PIXELS and large.shape[:2] == (160, 214)
     good = image(np.zeros((6, 8, 3), np.uint8), "rgb8")
     for change in ({"encoding": "16UC1"}, {"height": 7}, {"width": 0}, {"step": 8}):
-        assert encode_picture(SimpleNamespace(**(vars(good) | change))) is None
+        assert encode_image_message(SimpleNamespace(**(vars(good) | change))) is None

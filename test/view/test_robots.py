@@ -50,7 +50,7 @@ class Witness:
         return self._order
 
     def hear(self) -> dict[str, str]:
-        message = self._listener.take_newest_message("order")
+        message = self._listener.pop_newest_message("order")
         if message is not None:
             self._order = {one.key: one.value for one in message.values}
         return self._order

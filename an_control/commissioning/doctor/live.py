@@ -30,7 +30,7 @@ class LiveRecorder(DrivenRecorder):
     def subscribe_to_robot(self, node: Node) -> None:
         """Subscribe to the robot's sources and to its command topics."""
         self._inputs = Inputs(
-            node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, informed=True
+            node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
         )
         for number, (topic, message) in enumerate(zip(self._topics, self.messages, strict=True)):
             hear = partial(self._record_command, number)
