@@ -44,7 +44,7 @@ ANSWER_TOPICS = {"echo": "echoed", "node": "joint_commands"}
 
 
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
-    """Measure the time from message to answer of a policy node and of a bare echo.
+    """Measure how long a policy node, and a process that only echoes, take to answer a message.
 
     rclpy must not be initialised yet.
 
@@ -53,9 +53,9 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         seconds: Duration of the measurement.
 
     Returns:
-        A dict with three keys. "rows" holds the median and the 99th percentile of the time in
-        microseconds, for node and echo. "ratio" is the median of the node divided by that of the
-        echo. "lost" is the number of messages without an answer.
+        A dict with three keys. "rows" is a list of two rows, for echo and node, each with the
+        median and the 99th percentile of the time in microseconds. "ratio" is the median of the
+        node divided by that of the echo. "lost" is the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.
@@ -124,7 +124,7 @@ class _Prober:
         self._stamp_ns, self._answer_ns, self._answered_s = STEP_NS, 0, 0.0
 
     def _on_answer(self, message: JointState) -> None:
-        """Store the stamp of an answer and the time of its arrival, for `measure_latency_s`."""
+        """Store an answer's time stamp and its arrival time, for which `measure_latency_s` waits."""
         self._answered_s = time.perf_counter()
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
@@ -161,7 +161,7 @@ def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str,
         The figures of `measure_latency`.
 
     Raises:
-        RuntimeError: Too many messages get no answer.
+        RuntimeError: More than `WARM_UP` (50) messages get no answer.
     """
     taken_s: dict[str, list[float]] = {path: [] for path in ANSWER_TOPICS}
     lost = 0
@@ -205,18 +205,20 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
 
 
 def _copy_model_without_task(model: Model) -> Model:
-    """Return a copy of the model without its task.
+    """Return a copy of the model without its task, so that the node accepts other channels.
 
-    The task names channels that the wiring of the measurement does not have.
+    The task names channels that the wiring file of the measurement does not have.
     """
     return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
 def _make_wiring(model: Model) -> dict[str, Any]:
-    """Return the content of a wiring file for the node, whose channels are `CHANNELS` (28) joints.
+    """Return the content of the wiring file with which the measured policy node runs.
+
+    Its channels are the positions of `CHANNELS` (28) joints in one JointState message.
 
     Args:
-        model: The model, whose number of actions is the number of actuators.
+        model: The node's model. The wiring has one actuator for each of its actions.
     """
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"
@@ -244,7 +246,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program with its arguments (`command`) as a process until the `with` block ends."""
+    """Run a command line as a process, which is ended at the end of the `with` block."""
     process = subprocess.Popen(wrap_to_end_with_parent(command), start_new_session=True)
     try:
         yield process
@@ -258,7 +260,10 @@ def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> int:
-    """Run the echo in this process until interrupted: `python -m an_control.bench.latency`."""
+    """Publish each JointState that arrives, until interrupted: the echo of the measurement.
+
+    It is started by `python -m an_control.bench.latency`.
+    """
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))

@@ -108,7 +108,7 @@ def make_disturbances_page() -> str:
         what = ", ".join(one.observations) if one.target == "readings" else one.target
         lines.append(
             f"| `{one.name}` | `{one.word}` | {one.default_as_plain_value} |"
-            f" {_escape_markdown(one.meaning)} | {_escape_markdown(one.allowed_values_text)} |"
+            f" {_escape_markdown(one.help_with_unit)} | {_escape_markdown(one.allowed_values_text)} |"
             f" {what} |"
         )
     return "\n".join(lines)
