@@ -124,7 +124,7 @@ class _Prober:
         self._stamp_ns, self._answer_ns, self._answered_s = STEP_NS, 0, 0.0
 
     def _on_answer(self, message: JointState) -> None:
-        """Store an answer's time stamp and its arrival time, for which `measure_latency_s` waits."""
+        """Store an answer's time stamp and arrival time, for which `measure_latency_s` waits."""
         self._answered_s = time.perf_counter()
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
