@@ -28,7 +28,7 @@ from an_control.wiring.messages import (
     UnavailableMark,
     find_unavailable_mark,
     list_field_types,
-    parse_field,
+    parse_field_path,
 )
 from an_control.wiring.readers import (
     AngleReader,
@@ -140,7 +140,7 @@ def resolve_field_path(
     Raises:
         WiringError: The path leads to no number.
     """
-    field = field or parse_field(config.field)
+    field = field or parse_field_path(config.field)
     number_fields = [
         replace(
             number_field, mark=_find_unavailable_mark_on_path(number_field.accesses, cls, resolve)

@@ -228,7 +228,7 @@ class FieldPath:
         return any(ALL in (step.name, step.key) for step in self.steps)
 
 
-def parse_field(text: str) -> FieldPath:
+def parse_field_path(text: str) -> FieldPath:
     """Parse a field path, such as `position[hip_1]` or `yaw(orientation)`.
 
     Raises:
@@ -236,7 +236,7 @@ def parse_field(text: str) -> FieldPath:
     """
     call = _CALL.fullmatch(text)
     if call and call[1] in WAVES:
-        inner = parse_field(call[2])
+        inner = parse_field_path(call[2])
         if inner.wave or inner.function not in (None, *ANGLES):
             raise ValueError(f"{call[1]} of {inner.wave or inner.function}")
         return replace(inner, wave=call[1])

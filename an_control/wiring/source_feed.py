@@ -109,7 +109,7 @@ class ReceivedMessages:
         age = now_ns - self.arrival_ns
         return age if age >= 0 else NEVER_NS
 
-    def take_unread(self) -> tuple[StoredMessage, ...]:
+    def pop_unread(self) -> tuple[StoredMessage, ...]:
         """Return the unread messages, oldest first, and remove them."""
         unread = tuple(self.unread)
         self.unread.clear()
@@ -444,7 +444,7 @@ class Feed:
         self.error = ""
         received = self.received
         if len(received.unread) > 1:
-            newest = self._kept.select_newest_of_each_shape(received.take_unread())
+            newest = self._kept.select_newest_of_each_shape(received.pop_unread())
             received.put_back_unread(newest)
         changed = False
         for stored in received.unread if self._kept.names or self.growing else ():
@@ -465,7 +465,7 @@ class Feed:
         Args:
             lockstep: Whether the table is read in lockstep.
         """
-        unread = self.received.take_unread()
+        unread = self.received.pop_unread()
         for stored in unread:
             try:
                 if len(unread) > 1:
