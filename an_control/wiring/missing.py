@@ -187,7 +187,7 @@ class MissingReport:
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
-                reason = feed.explain_missing(index, now_ns)
+                reason = feed.explain_missing_channel(index, now_ns)
                 details.setdefault(reason, feed.describe_absence_detail(index))
                 groups["lost", reason].append(ids[index])
         fine[:] = ok
@@ -234,7 +234,7 @@ class MissingReport:
             late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns, None)
             first: dict[str, str] = {}
             for index in self._find_missing_channels(feed):
-                reason = late or feed.error or feed.explain_missing(index, now_ns)
+                reason = late or feed.error or feed.explain_missing_channel(index, now_ns)
                 if reason not in first:
                     first[reason] = (
                         reason
@@ -294,7 +294,7 @@ class MissingReport:
         missing = feed.make_explained_channels_mask() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
-            reason = feed.explain_missing(index, read_ns)
+            reason = feed.explain_missing_channel(index, read_ns)
             if reason not in found:
                 found[reason] = _append_detail(reason, feed.describe_absence_detail(index))
         return tuple(found.values())
