@@ -67,10 +67,12 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
         write_model(folder / "model.safetensors", _copy_model_without_task(weights))
         wiring = folder / "wiring.yaml"
-        wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")
+        wiring.write_text(yaml.safe_dump(_make_wiring_content(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
         node = make_policy_node_command_line(wiring, folder / "model.safetensors", namespace)
-        processes = [stack.enter_context(_run_process(command)) for command in (echo, node)]
+        processes = [
+            stack.enter_context(_run_process_during_block(command)) for command in (echo, node)
+        ]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
@@ -212,7 +214,7 @@ def _copy_model_without_task(model: Model) -> Model:
     return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
-def _make_wiring(model: Model) -> dict[str, Any]:
+def _make_wiring_content(model: Model) -> dict[str, Any]:
     """Return the content of the wiring file with which the measured policy node runs.
 
     Its channels are the positions of `CHANNELS` (28) joints in one JointState message.
@@ -245,7 +247,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _run_process_during_block(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command line as a process, which is ended at the end of the `with` block."""
     process = subprocess.Popen(wrap_to_end_with_parent(command), start_new_session=True)
     try:

@@ -49,10 +49,12 @@ def measure_monitor_overhead(
         happens, signals move, a move is verified, or nothing explains the readings. A value is None
         if there was no tick of this kind.
     """
-    return [row for engine in engines for row in _measure_engine_overhead(model, engine, seconds)]
+    return [
+        row for engine in engines for row in _measure_overhead_with_engine(model, engine, seconds)
+    ]
 
 
-def _measure_engine_overhead(
+def _measure_overhead_with_engine(
     model: Model, engine: EngineName, seconds: float
 ) -> list[dict[str, Any]]:
     """Return the rows for one engine, one for each kind of tick; see `measure_monitor_overhead`."""

@@ -74,10 +74,10 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.whole_number)
         if self._shown is not None and not self.has_message_arrived:
             return self._shown
-        self._shown = self._select_slot_patches(self._add_newest_frame(newest), numbers, ids)
+        self._shown = self._select_slot_patches(self._update_stacks(newest), numbers, ids)
         return self._shown
 
-    def _add_newest_frame(self, newest: np.ndarray) -> np.ndarray:
+    def _update_stacks(self, newest: np.ndarray) -> np.ndarray:
         """Return the stacks (N, f, p, p) that the policy's side has after this tick's message.
 
         If no message can be lost or repeated, they are the stacks that are sent. Else the newest

@@ -853,10 +853,12 @@ def _parse_change(step: str, entry: Entry) -> Change:
     if not step.isdecimal():
         raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
     given = entry.read_fields((), tuple(one.name for one in SETTINGS if one.scheduled))
-    return Change(int(step), {name: _parse_value(TABLE[name], one) for name, one in given.items()})
+    return Change(
+        int(step), {name: _parse_setting_value(TABLE[name], one) for name, one in given.items()}
+    )
 
 
-def _parse_value(setting: Setting, entry: Entry) -> Any:
+def _parse_setting_value(setting: Setting, entry: Entry) -> Any:
     """Return the value of a setting in the YAML file of a schedule.
 
     Args:

@@ -146,7 +146,7 @@ class _ReplayedTick:
     readings: Readings | None
 
 
-def _ignore_event(event: dict[str, Any], log_ns: int, head: bool) -> None:
+def _ignore_event(event: dict[str, Any], log_ns: int, repeated: bool) -> None:
     """Do nothing; this is the default of `SessionReplay.on_event`."""
 
 
@@ -255,9 +255,9 @@ class SessionReplay:
         if name is None:
             name = self._own[entry.topic] = self._get_topic_name_without_node(entry)
         if name == EVENTS:
-            event, head = decode_event(entry.data), entry.sequence == 1
-            self._replay_event(event, head=head)
-            self.on_event(event, entry.log_ns, head)
+            event, repeated = decode_event(entry.data), entry.sequence == 1
+            self._replay_event(event, repeated=repeated)
+            self.on_event(event, entry.log_ns, repeated)
         elif self.controller is None:
             return None
         elif name == "message":
@@ -325,32 +325,32 @@ class SessionReplay:
 
     # Changes of state
 
-    def _replay_event(self, event: dict[str, Any], *, head: bool) -> None:
+    def _replay_event(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Count a recorded change of state and apply it to the controller.
 
         A change that only repeats an earlier one at the start of a file is not applied again.
 
         Args:
             event: Values of the change by name, with its kind as "event".
-            head: Whether the event is only repeated at the start of a file.
+            repeated: Whether the event is only repeated at the start of a file.
         """
         kind = event["event"]
-        if head and self._session is not None and not self._head_only:
+        if repeated and self._session is not None and not self._head_only:
             return  # repeated at the beginning of a further file
         if kind == "session":
-            self._start_session(event, head=head)
+            self._start_session(event, repeated=repeated)
         elif self._session is None:
             return
-        if not head:
+        if not repeated:
             self.summary.events[kind] += 1
         self._apply_event(kind, event)
 
-    def _start_session(self, event: dict[str, Any], *, head: bool) -> None:
+    def _start_session(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Start a new session (one run of the node).
 
         Args:
             event: Values of the event "session".
-            head: Whether the event is repeated at the start of a file, and earlier files are
+            repeated: Whether the event is repeated at the start of a file, and earlier files are
                 missing.
 
         Raises:
@@ -364,7 +364,7 @@ class SessionReplay:
         if self.summary.ticks:
             self._add_note("several sessions, one after the other")
         self._clear_session()
-        self._session, self._head_only = event, head
+        self._session, self._head_only = event, repeated
 
     def _apply_event(self, kind: str, event: dict[str, Any]) -> None:
         """Apply a recorded change of the node's state to the controller.
@@ -441,16 +441,16 @@ class SessionReplay:
         self.summary.actuators = tuple(self.controller.wiring.command.names)
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
-    def _find_model_file(self, about: dict[str, Any]) -> Path:
+    def _find_model_file(self, path_and_hash: dict[str, Any]) -> Path:
         """Return the path of a recorded model: the attached file, or the unchanged original.
 
         Args:
-            about: A dict with the recorded "path" and hash ("sha256") of the model file.
+            path_and_hash: A dict with the recorded "path" of the model file and its hash, "sha256".
 
         Raises:
             BagError: Neither is available.
         """
-        digest, path = str(about["sha256"]), Path(str(about["path"]))
+        digest, path = str(path_and_hash["sha256"]), Path(str(path_and_hash["path"]))
         if digest in self._files:
             return self._files[digest]
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:

@@ -344,7 +344,7 @@ class Writer:
         bag: BagFolder | None = None
         try:
             bag = self._make_folder()
-            self._write_queued(bag)
+            self._write_queued_messages(bag)
         except Exception as error:
             self._stop_with_error(_describe_error(error))
         finally:
@@ -354,7 +354,7 @@ class Writer:
             except Exception as error:
                 self._stop_with_error(_describe_error(error))
 
-    def _write_queued(self, bag: BagFolder) -> None:
+    def _write_queued_messages(self, bag: BagFolder) -> None:
         """Write queued messages into a folder until the writer is closed or stopped by an error."""
         flushed_s = time.monotonic()
         while not self.stopped:

@@ -68,7 +68,7 @@ class CameraReader(Reader):
         super().__init__(
             [(config.id.replace(ALL, label), config) for label in image.make_patch_labels()]
         )
-        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed
+        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed_image
         self._max_pause_ns = max_pause_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
@@ -148,7 +148,7 @@ class CameraReader(Reader):
             return
         back = before if self._hidden is None else before & ~self._hidden
         if back.any():
-            rows, columns = self.image.grid
+            rows, columns = self.image.rows_and_columns
             part = self.image.patch
             whole = self.frames[:, : rows * part, : columns * part]
             spread = np.repeat(np.repeat(back.reshape(rows, columns), part, 0), part, 1)
@@ -172,7 +172,7 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     encoding = str(message.encoding)
     if encoding not in PIXEL_BYTES:
         raise ValueError(f"encoding {encoding[:40]!r} is not one of {', '.join(PIXEL_BYTES)}")
-    _check_size(message.height, message.width, image)
+    _check_image_size(message.height, message.width, image)
     depth, step = PIXEL_BYTES[encoding], int(message.step)
     data = np.frombuffer(message.data, np.uint8)
     if step < message.width * depth:
@@ -190,7 +190,7 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     return gray, np.ascontiguousarray(picture[:, :, 3]) if depth == 4 else None
 
 
-def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+def _decode_compressed_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the part of a CompressedImage that the wiring file selects, in gray.
 
     Args:
@@ -214,13 +214,13 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
         raise ValueError(
             f"{len(data)} bytes that are not an image, format {str(message.format)[:40]!r}"
         )
-    _check_size(picture.shape[0], picture.shape[1], image)
+    _check_image_size(picture.shape[0], picture.shape[1], image)
     return _make_colour_converter("BGR2GRAY")(
         _crop_picture(np.asarray(picture, np.uint8), image)
     ), None
 
 
-def _check_size(height: int, width: int, image: ImageConfig) -> None:
+def _check_image_size(height: int, width: int, image: ImageConfig) -> None:
     """Check that an image has the size in the wiring file.
 
     Args:

@@ -406,7 +406,7 @@ def read_max_age(entry: Entry) -> float:
     return entry.read_number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
-def read_number(
+def read_optional_number(
     entry: Entry | None,
     default: float,
     allowed: str,

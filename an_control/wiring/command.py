@@ -25,7 +25,7 @@ from an_control.wiring.checked_yaml import (
     MissingItem,
     WiringError,
     read_field_path,
-    read_number,
+    read_optional_number,
     read_source_name,
     read_topic,
 )
@@ -427,12 +427,14 @@ def _read_actuator(name: str, entry: Entry, shared_path: str | None) -> Actuator
     safe = fields["safe"]
     return ActuatorConfig(
         name=name,
-        scale=read_number(
+        scale=read_optional_number(
             fields.get("scale"), 1.0, "a finite number other than 0", allow_zero=False
         ),
-        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
+        offset=read_optional_number(fields.get("offset"), 0.0, "a finite number"),
         limits=limits,
-        max_rate=read_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
+        max_rate=read_optional_number(
+            fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0
+        ),
         safe="hold" if safe.value == "hold" else safe.read_number(f"{within}, or hold", *limits),
         start=fields["start"].read_number(within, *limits) if "start" in fields else None,
         field=read_actuator_field_path(entry, fields.get("field"), shared_path),

@@ -32,7 +32,7 @@ from an_control.wiring.checked_yaml import (
     join_keys,
     read_field_path,
     read_max_age,
-    read_number,
+    read_optional_number,
     read_source_name,
     read_topic,
     read_yaml,
@@ -304,7 +304,7 @@ def load_wiring(path: str | Path) -> Wiring:
         _read_channel(id_, e, names)
         for id_, e in top["channels"].iterate_items("at least one channel")
     )
-    _check_images(top["channels"], channels)
+    _check_channels_of_one_kind(top["channels"], channels)
     _check_source_and_channel_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].read_number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
@@ -411,10 +411,10 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
         id=id_,
         source=read_source_name(fields["source"], sources),
         field=read_field_path(fields["field"], many="*" in id_),
-        scale=read_number(
+        scale=read_optional_number(
             fields.get("scale"), 1.0, "a finite number other than 0", allow_zero=False
         ),
-        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
+        offset=read_optional_number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].read_range(LIMITS, _FLOAT32) if "clip" in fields else None,
         nan=_read_replacement(fields.get("nan")),
         inf=_read_replacement(fields.get("inf")),
@@ -439,7 +439,7 @@ def _read_replacement(entry: Entry | None) -> float | None:
     """
     if entry is None or entry.value == "missing":
         return None
-    return read_number(entry, 0.0, "a finite number, or missing")
+    return read_optional_number(entry, 0.0, "a finite number, or missing")
 
 
 def _read_bool(entry: Entry | None) -> bool:
@@ -461,7 +461,11 @@ def _read_weight(entry: Entry | None) -> float | None:
     Raises:
         WiringError: The value is not a number of 0 or more.
     """
-    return None if entry is None else read_number(entry, 1.0, "a weight of 0 or more", low=0.0)
+    return (
+        None
+        if entry is None
+        else read_optional_number(entry, 1.0, "a weight of 0 or more", low=0.0)
+    )
 
 
 def _read_pool(entry: Entry) -> PoolConfig:
@@ -513,7 +517,7 @@ def _check_source_and_channel_weights(
             )
 
 
-def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
+def _check_channels_of_one_kind(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
     """Check that all channels are numbers, or that all are image patches of one shape.
 
     Args:

@@ -39,13 +39,13 @@ class ImageConfig:
     black: tuple[Box, ...] = ()
 
     @property
-    def grid(self) -> tuple[int, int]:
+    def rows_and_columns(self) -> tuple[int, int]:
         """Number of rows and number of columns of whole patches in an image."""
         return self.size[0] // self.patch, self.size[1] // self.patch
 
     def make_patch_labels(self) -> list[str]:
         """Return the label ``ROW.COLUMN`` of each patch, such as "0.3", row by row."""
-        rows, columns = self.grid
+        rows, columns = self.rows_and_columns
         return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
 
 
