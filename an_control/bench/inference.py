@@ -187,8 +187,8 @@ def _measure_call_quantiles_us(
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
     Args:
-        tick: The function. Its argument is the index (0 to `INPUTS` - 1) of the prepared readings
-            that it uses.
+        tick: The function, which makes one step of a policy. Its argument is the index (0 to
+            `INPUTS` - 1) of the prepared readings to use.
         seconds: Duration of the measurement.
 
     Returns:

@@ -160,7 +160,7 @@ def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str,
         seconds: Duration of the measurement.
 
     Returns:
-        The figures of `measure_latency`.
+        The dict that `measure_latency` returns.
 
     Raises:
         RuntimeError: More than `WARM_UP` (50) messages get no answer.

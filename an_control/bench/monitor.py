@@ -45,9 +45,9 @@ def measure_monitor_overhead(
 
     Returns:
         One row for each engine and kind of tick, with the median, the 99th percentile and the
-        maximum of the additional time in microseconds. Kinds of tick are those in which nothing
-        happens, signals move, a move is verified, or nothing explains the readings. A value is None
-        if there was no tick of this kind.
+        maximum of the additional time in microseconds. There are four kinds of tick: nothing
+        happens, signals have just moved, the monitor checks a move that it has found, and no
+        assignment explains the readings. A value is None if there was no tick of this kind.
     """
     return [
         row for engine in engines for row in _measure_overhead_with_engine(model, engine, seconds)

@@ -251,8 +251,8 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
         model: The shipped CartPole policy, whose weights are copied into the modules.
 
     Returns:
-        A function that plays `EPISODES` episodes in the given environment and returns the number of
-        steps.
+        A function that gets an environment, plays `EPISODES` (10) episodes in it, and returns the
+        number of steps.
     """
     import torch
     from torch import nn
@@ -275,7 +275,7 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
     head = nn.Sequential(out, nn.Tanh())
 
     def play_episodes(env: Any) -> int:
-        """Play `EPISODES` episodes in an environment, and return the number of steps."""
+        """Play `EPISODES` (10) episodes in an environment, and return their number of steps."""
         steps = 0
         for seed in range(EPISODES):
             observation, _ = env.reset(seed=seed)

@@ -198,11 +198,11 @@ class DelayLine(Generic[T]):
         self._kept.clear()
 
     def __call__(self, newest: T, ticks: int) -> T:
-        """Append the newest item, and return the one from some ticks ago.
+        """Append the newest item, and return the item from `ticks` ticks ago.
 
         Args:
             newest: The item of this tick.
-            ticks: The delay.
+            ticks: The delay in ticks.
         """
         self._kept.append(newest)
         while len(self._kept) > ticks + 1:
@@ -346,41 +346,45 @@ class Plan(NamedTuple):
 
     Slots (positions at which readings arrive) and signals are given by their indices in
     `Disturber.ids`.
+
+    Attributes:
+        signals: (B, N) the signal that each of the N slots carries, one row for every
+            `shuffle.every` steps.
+        present: (N,) False for a missing signal.
+        noise: (steps, K) the readings of the K noise channels.
+        copied: (C,) the signals that the C copies repeat.
     """
 
     signals: NDArray[np.intp]
-    """(B, N) the signal that each slot carries, one row for every `shuffle.every` steps."""
     present: NDArray[np.bool_]
-    """(N,) False for a missing signal."""
     noise: NDArray[np.float32]
-    """(steps, K) the readings of the noise channels."""
     copied: NDArray[np.intp]
-    """(C,) the signals that the copies repeat."""
 
 
 class Replay(NamedTuple):
     """A recorded episode after disturbance, as a policy gets it: K messages, each of S slots.
 
     A slot is a position at which a reading arrives. The first N slots are those of the nominal
-    channels; copies and noise follow.
+    channels; then come the slots with copies, then those with noise.
+
+    Attributes:
+        values: (K, S) the readings, NaN for a missing slot.
+        signals: (K, S) the index of the signal that each slot carries; N for a slot that carries
+            noise or a meaningless signal.
+        steps: (K,) the steps in which the messages arrived.
     """
 
     values: NDArray[np.float32]
-    """(K, S) the readings, NaN for a missing slot. After the N nominal slots come the slots with
-    copies, then those with noise."""
     signals: NDArray[np.intp]
-    """(K, S) the index of the signal that each slot carries; N for a slot without present
-    information."""
     steps: NDArray[np.intp]
-    """(K,) the steps in which the messages arrived."""
 
 
 class Disturber:
     """The disturbances of one robot's readings, applied tick by tick.
 
-    Each tick may have readings of only some of the nominal channels, in any order. An input slot is
-    missing in the result if the reading of the signal that it carries is not given. Readings of
-    unknown ids are dropped.
+    Each tick may have readings of only some of the nominal channels, in any order. An input slot
+    (the position at which a reading arrives) is missing in the result if no reading is given of the
+    signal that the slot carries. Readings of unknown ids are dropped.
 
     Args:
         ids: The channel ids (N,) of the nominal wiring.
@@ -413,7 +417,12 @@ class Disturber:
             self.reset(episode)
 
     def reset(self, episode: int) -> None:
-        """Start an episode at step 0, with random generators from (seed, episode)."""
+        """Start an episode at step 0.
+
+        Args:
+            episode: The number of the episode, which with the run's seed decides all random
+                numbers.
+        """
         count = len(self.ids)
         self._streams = RandomStreams(self._seed, episode)
         self._step = 0

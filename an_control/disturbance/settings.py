@@ -49,8 +49,8 @@ class Shuffle:
         """Return the shuffle that a text describes.
 
         Args:
-            text: ``none``, ``reset``, ``K`` (every K steps, nominal at first) or ``reset+K``
-                (both).
+            text: ``none``; ``reset`` (at the episode's start); ``K`` (every K steps, but not at the
+                start); or ``reset+K`` (both).
 
         Raises:
             ValueError: The text is none of these; the message names the text and what is allowed.
@@ -591,7 +591,7 @@ class DisturbanceSettings:
         return replace(self, **drawn)
 
     def with_overrides_from(self, other: DisturbanceSettings) -> DisturbanceSettings:
-        """Return a copy of these settings that has each value of `other` which is not a default."""
+        """Return these settings, changed to the value in `other` wherever that is not a default."""
         return replace(
             self, **{one.name: getattr(other, one.name) for one in other.changed_settings}
         )
@@ -600,7 +600,7 @@ class DisturbanceSettings:
     def can_be_compiled(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
-        The number of channels is fixed in such rollouts.
+        The number of channels is fixed in such rollouts, so that it must not be random.
         """
         counted = self.noise_channels, self.copies
         return (
@@ -791,13 +791,13 @@ def compute_motor_output(
 class Change(NamedTuple):
     """A change of some settings' values, which a schedule makes at a certain step of each episode.
 
-    The new values hold from that step on.
+    Attributes:
+        step: The step from which the new values hold.
+        values: The new values by the names of the settings.
     """
 
     step: int
-    """The step from which the values hold."""
     values: Mapping[str, Any]
-    """The new values by the names of the settings."""
 
 
 def load_schedule(path: str | Path) -> tuple[Change, ...]:

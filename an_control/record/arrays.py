@@ -193,7 +193,7 @@ def write_parquet(path: Path, arrays: RecordedArrays) -> None:
     A missing value is null.
 
     Args:
-        path: The file to write.
+        path: Path of the file to write.
         arrays: The recording.
     """
     import pyarrow

@@ -96,7 +96,7 @@ class ReplaySummary:
         commands: Number of commands.
         different: Number of commands that differ from the recorded ones.
         first: First command that differs; None if all are equal.
-        largest: Largest difference of each actuator's command (A,).
+        largest: Largest difference of each actuator's command from the recorded one (A,).
         begin_ns: Time of day at which the recording starts, in ns.
         end_ns: Time of day at which the recording ends, in ns.
         events: Number of changes of state, by kind.
@@ -565,8 +565,8 @@ class SessionReplay:
 
         Args:
             source_number: Index of the source in the recorded wiring plus one.
-            received: Index of the message in the recording, the message, its stamp in ns or None,
-                and its time of arrival in ns.
+            received: A tuple: index of the message in the recording, the ROS message, its time
+                stamp in ns or None, and its time of arrival in ns.
 
         Raises:
             BagError: There is no such source, or it has another message type.

@@ -159,7 +159,7 @@ class CommandMessage:
 
     @property
     def is_stamped(self) -> bool:
-        """Whether `fill` writes a time stamp, by which a simulator knows the step it belongs to."""
+        """Whether `fill` writes a time stamp, from which a simulator knows the command's step."""
         return self._stamp is not None
 
     @property
@@ -484,17 +484,17 @@ def compute_sendable_limits(
     return np.concatenate(low), np.concatenate(high)
 
 
-def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
+def _round_inwards(limits: tuple[float, float], type_name: str) -> tuple[float, float]:
     """Return a lower and an upper limit, rounded inwards to values that a field can hold.
 
     Args:
         limits: The lower and the upper limit.
-        base: Type of the field without array bounds, such as "float".
+        type_name: Type of the field without array bounds, such as "float".
     """
     low, high = limits
-    if base == "double":
+    if type_name == "double":
         return low, high
-    if base != "float":
+    if type_name != "float":
         return float(np.ceil(low)), float(np.floor(high))
     lowest, highest = np.float32(low), np.float32(high)
     if float(lowest) < low:
@@ -504,17 +504,19 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
     return float(lowest), float(highest)
 
 
-def _describe_unrepresentable_number(number: float, base: str) -> str:
-    """Return text on which numbers a field can hold if a number is not one; "" if it is.
+def _describe_unrepresentable_number(number: float, type_name: str) -> str:
+    """Describe which numbers a field can hold, if a number is not one of them.
+
+    If the field can hold the number, the result is "".
 
     Args:
         number: The number.
-        base: Type of the field, such as "uint8".
+        type_name: Type of the field, such as "uint8".
     """
-    whole = _WHOLE.get(ARRAY_CODES[base])
-    low, high = (whole.min, whole.max) if whole else _RANGES.get(base, (-LARGEST, LARGEST))
+    whole = _WHOLE.get(ARRAY_CODES[type_name])
+    low, high = (whole.min, whole.max) if whole else _RANGES.get(type_name, (-LARGEST, LARGEST))
     if not low <= number <= high:  # also where it is NaN
-        return f"{low:g} to {high:g}, which a {base} can hold"
+        return f"{low:g} to {high:g}, which a {type_name} can hold"
     return "a whole number" if whole and number != int(number) else ""
 
 
@@ -546,17 +548,17 @@ def _count_unused_elements(count: int, kind: FieldType) -> int:
     return (kind.size or count) - count if kind.fixed else 0
 
 
-def _make_number_converter(base: str) -> Callable[[float], Any]:
+def _make_number_converter(type_name: str) -> Callable[[float], Any]:
     """Return a function that converts a float to the Python type and precision of a field.
 
     Args:
-        base: Type of the field, which holds a single number, such as "float".
+        type_name: Type of the field, which holds a single number, such as "float".
     """
-    if base == "boolean":
+    if type_name == "boolean":
         return lambda value: value >= 0.5
-    if base == "float":
+    if type_name == "float":
         return lambda value: float(np.float32(value))
-    return float if base == "double" else round
+    return float if type_name == "double" else round
 
 
 def _find_name_index(names: Any, name: str) -> int:

@@ -183,11 +183,10 @@ class Presence:
         """Whether the newest message has all elements."""
 
     def record_elements(self, present: NDArray[np.bool_] | None, now_ns: int) -> None:
-        """Record which elements a message has.
+        """Record which of the n elements a message has, and update which are expected.
 
         Args:
-            present: For each of the n elements, whether the message has it; None means that it has
-                all.
+            present: Mask (n,) of the elements that the message has; None means that it has all.
             now_ns: Time of the message in ns.
         """
         if present is None and self._are_expectations_final and self.complete:
@@ -239,13 +238,13 @@ class Presence:
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that have been missing for `gone_ns` and 1 s more."""
+        """Stop expecting elements that have been missing for longer than `gone_ns` plus 1 s."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
 
     def copy(self) -> Presence:
-        """Return a copy that shares no arrays with this record."""
+        """Return a copy of this record, which does not change with it."""
         return copy.deepcopy(self)
 
     def _find_disappeared_elements(self) -> NDArray[np.bool_]:
@@ -319,7 +318,7 @@ class Reader(ABC):
         """Return why a channel is missing although the message holds its number, as text.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         config = self.configs[index]
         if config.pool is not None:
@@ -352,7 +351,7 @@ class Reader(ABC):
         """Return why the newest message lacks a channel, as text, or None if it has it.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         return None
 
@@ -360,7 +359,7 @@ class Reader(ABC):
         """Describe, for a log line, why a message may lack a channel, such as a similar name.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
 
         Returns:
             The text, or "" if nothing is known.
@@ -481,7 +480,7 @@ class MarkedReader(Reader):
         The reason may be that the message declares the number unavailable.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         return self._mark.reason if self._absent else self._reader.explain_invalid(index)
 
@@ -623,7 +622,7 @@ class GrowingReader(Reader):
         )
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy from another reader which elements there are and when they were present."""
+        """Take over from another reader its array elements, and when messages had them."""
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
         for key in other._keys:
@@ -707,7 +706,7 @@ class ElementReader(GrowingReader):
 
     Args:
         field: Path of the array, for messages to the user.
-        get: Function that returns a message's array.
+        get_array: Function that returns a message's array.
         channels: Id and settings of each channel that is known from the start.
         keys: Index or name of the array element for each of these channels.
         names: Reads the names of the array's elements; None if elements are identified by index.
@@ -717,7 +716,7 @@ class ElementReader(GrowingReader):
     def __init__(
         self,
         field: str,
-        get: Callable[[Any], NDArray[Any]],
+        get_array: Callable[[Any], NDArray[Any]],
         channels: Sequence[Channel] = (),
         keys: Sequence[int | str] = (),
         names: MessageNames | None = None,
@@ -725,7 +724,7 @@ class ElementReader(GrowingReader):
     ) -> None:
         super().__init__(channels, keys, wildcard)
         self.merges = names is not None
-        self._field, self._get = field, get
+        self._field, self._get = field, get_array
         self._names = names
         self._length = 0
         self._grown_for: tuple[int, int] | None = None
@@ -783,7 +782,7 @@ class ElementReader(GrowingReader):
         """Return why the newest message lacks an element, as text, or None if it has it.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         place, length, names = self._index[index], self._length, self._longest
         if place < 0:
@@ -840,7 +839,7 @@ class ElementReader(GrowingReader):
         return f"the newest one names {other}" if other else ""
 
     def _list_message_names(self) -> list[str]:
-        """Return the element names in the newest message."""
+        """Return the names of array elements in the newest message; [] if there are none."""
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
 
@@ -881,7 +880,7 @@ def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
         return lambda message: np.frombuffer(b"".join(get(message)), np.uint8)
 
     def read_array(message: Any) -> NDArray[Any]:
-        """Return the array of a message. Raise ValueError if it is not a list of numbers."""
+        """Return the array of a message; raise a ValueError if it is not a list of numbers."""
         data: NDArray[Any] = np.asarray(get(message))
         if data.ndim != 1:
             raise ValueError(f"{path} is not a list of numbers")
@@ -987,7 +986,7 @@ class NestedReader(GrowingReader):
         """Return why the newest message lacks a number, as text, or None if it has it.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         return None if self._keys[index] in self._found else "the message has no such element"
 
