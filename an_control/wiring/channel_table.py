@@ -135,7 +135,7 @@ class MeasuredPositions:
     Args:
         command: The wiring's command.
         classes: The message class of each source, by the source's name.
-        resolve: A function that returns the message class of a type's name.
+        resolve: A function that returns the class of a message type, given its name.
         file: The wiring's file, for errors.
 
     Raises:
@@ -339,7 +339,7 @@ class Conversion:
         return ok
 
     def select_present_ids(self, ok_bytes: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Return the ids of the valid channels; if they are those of before, the same tuple object.
+        """Return the ids of the valid channels, as the same tuple object for the same channels.
 
         Args:
             ok_bytes: The bytes of `ok`, the key under which the result is stored for later calls.
@@ -358,7 +358,7 @@ class ChannelTable:
 
     Args:
         wiring: The robot's wiring.
-        resolve: A function that returns the message class of a type's name.
+        resolve: A function that returns the class of a message type, given its name.
         previous: An earlier table, whose stored messages and state are copied (see
             `make_rewired_table`); None for a new table.
 

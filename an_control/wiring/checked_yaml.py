@@ -79,7 +79,7 @@ class MissingItem(Description):
 
 
 class Problem(Description):
-    """Complete text on a problem, to which a `WiringError` adds nothing on what is allowed."""
+    """Complete text of a problem, which a `WiringError` prints without adding what is allowed."""
 
     __slots__ = ()
 
@@ -278,7 +278,7 @@ class Entry:
         )
 
     def iterate_items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
-        """Yield the key and the value (as an `Entry`) of each item of a mapping.
+        """Yield key and value (as an `Entry`) of each item of the mapping that this entry holds.
 
         Args:
             allowed: Description of what is allowed, for the error.
@@ -297,7 +297,9 @@ class Entry:
         optional: tuple[str, ...] = (),
         renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """Return a mapping's values by key, each as an `Entry`, after a check of the keys.
+        """Check the keys of the mapping that this entry holds; return its values by key.
+
+        Each value is an `Entry` again.
 
         Args:
             required: Keys that must be there.
@@ -367,7 +369,7 @@ class Entry:
         return low, high
 
     def read_text(self, allowed: str, pattern: re.Pattern[str]) -> str:
-        """Return the value as text.
+        """Return the value, which must be text that matches a pattern.
 
         Args:
             allowed: Description of what is allowed, for the error.

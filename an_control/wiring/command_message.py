@@ -90,8 +90,8 @@ class CommandMessage:
     Args:
         config: Topic and type of the message, and a field for each actuator.
         cls: Class of the message.
-        resolve: Function that returns the message class of a type's name. It is used for messages
-            that are parts of this one.
+        resolve: Function that returns the class of a message type, given its name. It is used for
+            messages that are parts of this one.
         file: Path of the wiring file, for errors.
         key: Dotted key of `config` in the file, for errors.
 
@@ -440,7 +440,7 @@ def make_command_messages(
     Args:
         command: The wiring's command.
         file: Path of the wiring file, for errors.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
 
     Raises:
         WiringError: A type is not installed, or a field does not exist or cannot hold its value.

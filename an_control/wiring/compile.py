@@ -56,9 +56,9 @@ path of its list of names or None."""
 
 @dataclass(frozen=True)
 class NumberField:
-    """A place in messages to which a channel's field path leads: of a number, or of several.
+    """A number in messages to which a channel's field path leads, or several such numbers.
 
-    It stands for several numbers if an array on the way has a `*` in place of an element.
+    There are several if `*`, instead of one element, is selected in an array on the way.
 
     Attributes:
         config: Entry in the wiring file of the channel that the number belongs to.
@@ -67,7 +67,7 @@ class NumberField:
         base: Type of the number, such as "double".
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
-        mark: Rule by which a message says that the number is not available; None if it cannot.
+        mark: Rule by which a message says that the number is not available; None if there is none.
     """
 
     config: ChannelConfig
@@ -135,7 +135,7 @@ def resolve_field_path(
     Args:
         config: Channel entry of the wiring, which has the field path.
         cls: Class of the source's messages.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
         file: Path of the wiring file, for errors.
         field: The field path to follow instead of that of `config`; None for that of `config`.
 
@@ -175,7 +175,7 @@ def _find_unavailable_mark_on_path(
         accesses: The fields and elements that lead from the message to the number; the first of
             them that has such a rule decides.
         cls: Class of the message.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
     """
     for place, access in enumerate(accesses):
         if mark := find_unavailable_mark(cls, access.name):
@@ -247,11 +247,11 @@ def make_readers(
 
 
 def _wrap_with_unavailable_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
-    """Return a reader that gives NaN if a message says that it holds no reading.
+    """Return a reader that gives NaN for numbers that a message declares to be no readings.
 
     Args:
         reader: The reader of the numbers.
-        mark: The rule by which a message says so. If it is None, `reader` itself is returned.
+        mark: The rule by which a message declares this. If it is None, `reader` itself is returned.
     """
     return reader if mark is None else MarkedReader(reader, mark)
 
@@ -305,7 +305,7 @@ class Sources:
 
     Args:
         wiring: The robot's wiring.
-        resolve: A function that returns the message class of a type's name.
+        resolve: A function that returns the class of a message type, given its name.
         previous: The sources of an earlier wiring, or None. A source with an unchanged message type
             gets the messages and state of the earlier source of the same name. If nothing but its
             topic has changed, it also uses the reader objects of that source.
@@ -422,7 +422,7 @@ class _FieldPathFollower:
     Args:
         config: Channel entry of the wiring.
         field: The field path.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
         file: Path of the wiring file, for errors.
     """
 
@@ -586,7 +586,7 @@ class _FieldPathFollower:
 
 
 def find_names_field(types: dict[str, FieldType]) -> str | None:
-    """Return the name of the field that lists the names of a message's elements, or None.
+    """Return the name of the field in which a message lists its array elements' names, or None.
 
     Args:
         types: Types of the message's fields, by name.

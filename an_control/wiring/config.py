@@ -682,7 +682,7 @@ def _normalise_name(name: str) -> str:
 
 
 def _differs_by_prefix(long: str, short: str) -> bool:
-    """Return whether `long` is `short` with a prefix such as "robot/" before it, in any case."""
+    """Return whether `long` is `short` after a prefix such as "robot/"; case is ignored."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
 

@@ -24,7 +24,7 @@ class ImageConfig:
         size: Height and width to which images are resized before they are cut into patches. Pixels
             beyond the last whole patch are not used.
         patch: Height and width of a patch.
-        stack: Number of newest frames of which a reading of a patch consists, oldest first.
+        stack: Number of successive frames in the reading of a patch, oldest first.
         frame: Height and width that every received image must have; None means `size`.
         crop: Part of the received image that is used and then resized to `size`; None uses the
             whole image.

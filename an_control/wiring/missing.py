@@ -129,7 +129,7 @@ class MissingReport:
     def add_notices_of_changes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
-        """Add a notice for each source, and for channels, that are lost or back at a table's read.
+        """Add notices of sources and channels that this read of the table finds lost or back.
 
         Args:
             ok: Which of the N channels are valid at this read, as bools (N,).
