@@ -52,7 +52,7 @@ ARGUMENTS = {
     "seed": (0, "seed of everything random"),
     "realtime": (False, "step by the clock instead of waiting for each command"),
     **{
-        one.name: (one.default_as_plain_value, f"{one.meaning}: {one.allowed_values_text}")
+        one.name: (one.default_as_plain_value, f"{one.help_with_unit}: {one.allowed_values_text}")
         for one in SETTINGS
     },
     "schedule": ("", "path of a schedule YAML: how the disturbance changes during each episode"),

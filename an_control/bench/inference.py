@@ -74,16 +74,16 @@ Row = dict[str, Any]
 
 
 def measure_tick_time_on_one_core(
-    model: Path | None, seconds: float, *, parts: bool = False
+    model: Path | None, seconds: float, *, compare_variants: bool = False
 ) -> Iterator[Row]:
     """Measure the duration of a policy step in another process, which uses one core.
 
     Args:
-        model: Path of a model file; None for random weights of the authors' Ant, CarRacing and
-            Pong.
+        model: Path of a model file. With None, policies with random weights are measured, which
+            have the layer sizes of the paper authors' policies for Ant, CarRacing and Pong.
         seconds: Duration of each measurement.
-        parts: Whether to measure the Ant with each architecture variant in `PARTS`; `model` is then
-            None.
+        compare_variants: Whether to measure an Ant policy in each architecture variant of `PARTS`
+            (other encoders, attention or recurrence); `model` is then None.
 
     Yields:
         One row of figures for each engine and number of channels, as `measure_policy_tick_time`
@@ -93,7 +93,7 @@ def measure_tick_time_on_one_core(
         RuntimeError: The other process failed.
     """
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
-    command += [str(model)] if model is not None else ["--parts"] * parts
+    command += [str(model)] if model is not None else ["--parts"] * compare_variants
     with subprocess.Popen(
         make_command_end_with_parent(command),
         env=os.environ | ONE_THREAD,
@@ -106,16 +106,17 @@ def measure_tick_time_on_one_core(
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def compute_time_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
-    """Return how the time that an additional channel costs grows with the number of channels.
+def compute_channel_cost_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
+    """Return how much more time an additional channel costs among many channels than among few.
 
     Args:
         rows: Rows of `measure_tick_time_on_one_core`.
-        by: Column to group the rows by: "engine" or "parts".
+        by: Column to group the rows by: "engine", or "parts" for the architecture variant.
 
     Returns:
-        A mapping from engine or part to a ratio: the time per additional channel from 1000 to
-        10000 channels, divided by that from 100 to 1000. 1 means that the time grows linearly.
+        A mapping from each engine or variant to a ratio: the time per additional channel from 1000
+        to 10000 channels, divided by that from 100 to 1000. 1 means that the duration of a policy
+        step grows linearly with the number of channels.
     """
     time_us = {
         (row[by], row["channels"]): row["step_array_p50_us"]
@@ -132,16 +133,16 @@ def compute_time_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, fl
 
 
 def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> Row:
-    """Measure how long a policy's methods `step` and `step_array` take.
+    """Measure how long a policy's methods `step` and `step_array` take, with random readings.
 
     Args:
-        policy: The policy, which is reset.
-        channels: Number of channels.
+        policy: The policy, which is reset first.
+        channels: Number of channels of which the policy gets a reading in each step.
         seconds: Duration of the measurement.
 
     Returns:
-        A row with task, engine and number of channels, and for `step` and for `step_array` the
-        median and the 99th percentile of the duration in microseconds.
+        A dict with task, kind of input, engine and number of channels, and for `step` and for
+        `step_array` the median and the 99th percentile of the duration in microseconds.
     """
     ids = tuple(f"channel_{i}" for i in range(channels))
     rng = np.random.default_rng(0)
@@ -186,8 +187,8 @@ def _measure_call_quantiles_us(
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
     Args:
-        tick: The function. Its argument is the index (0 to `INPUTS` - 1) of the prepared readings
-            that it uses.
+        tick: The function, which makes one step of a policy. Its argument is the index (0 to
+            `INPUTS` - 1) of the prepared readings to use.
         seconds: Duration of the measurement.
 
     Returns:
@@ -209,50 +210,50 @@ def _measure_call_quantiles_us(
     return float(p50), float(p99)
 
 
-def main(seconds: str, source: str | None = None) -> None:
-    """Measure in this process and print each row of figures as a line of JSON.
+def main(seconds: str, policies: str | None = None) -> None:
+    """Measure durations of policy steps in this process, and print each row as a line of JSON.
 
     Args:
         seconds: Duration of each measurement, as text.
-        source: Path of a model file, "--parts" for the architecture variants in `PARTS`, or None
-            for random weights.
+        policies: Which policies to measure: the path of a model file; "--parts" for the
+            architecture variants in `PARTS`; or None for policies with random weights.
     """
     models: dict[str, Model]
-    if source == "--parts":
+    if policies == "--parts":
         models = {
             parts: make_random_model(replace(ANT_SIZES, **changes), task=ANT_TASK)
             for parts, changes in PARTS.items()
         }
-    elif source is not None:
-        models = {"": read_model(source)}
+    elif policies is not None:
+        models = {"": read_model(policies)}
     else:
         models = {
             str(place): make_random_model(sizes, task=task)
             for place, (sizes, task) in enumerate(RANDOM)
         }
     for parts, model in models.items():
-        for engine in _list_supported_engines(model.sizes, source == "--parts"):
+        for engine in _list_supported_engines(model.sizes, policies == "--parts"):
             policy = make_policy(model, "off", engine=engine)
             for channels in _choose_channel_counts(model):
                 row = {"parts": parts, **measure_policy_tick_time(policy, channels, float(seconds))}
                 print(json.dumps(row), flush=True)
 
 
-def _list_supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
-    """Return the names of the engines that can run a policy of these sizes and are to be measured.
+def _list_supported_engines(sizes: Sizes, compare_variants: bool) -> list[EngineName]:
+    """Return the names of the engines with which to measure a policy: "numpy", and maybe "numba".
 
     Args:
-        sizes: Sizes of the policy's layers.
-        parts: Whether architecture variants are compared; only the numpy engine supports all of
-            them.
+        sizes: Sizes of the policy's layers. Not all can be compiled by numba.
+        compare_variants: Whether architecture variants are compared. All are then measured with
+            the numpy engine, which alone supports each of them.
     """
     compiles = not isinstance(sizes, AttentionSizes) or sizes.can_be_compiled
     installed = importlib.util.find_spec("numba") is not None
-    return ["numpy", "numba"] if compiles and installed and not parts else ["numpy"]
+    return ["numpy", "numba"] if compiles and installed and not compare_variants else ["numpy"]
 
 
 def _choose_channel_counts(model: Model) -> tuple[int, ...]:
-    """Return the numbers of channels to measure a model with.
+    """Return the numbers of channels with which a model's policy is to be measured.
 
     A policy that reads image patches is measured with the number of patches in its task. An encoder
     in which every channel attends to every other is not measured with the largest number, because

@@ -44,7 +44,7 @@ ANSWER_TOPICS = {"echo": "echoed", "node": "joint_commands"}
 
 
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
-    """Measure the time from message to answer of a policy node and of a bare echo.
+    """Measure how long a policy node, and a process that only echoes, take to answer a message.
 
     rclpy must not be initialised yet.
 
@@ -53,9 +53,9 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         seconds: Duration of the measurement.
 
     Returns:
-        A dict with three keys. "rows" holds the median and the 99th percentile of the time in
-        microseconds, for node and echo. "ratio" is the median of the node divided by that of the
-        echo. "lost" is the number of messages without an answer.
+        A dict with three keys. "rows" is a list of two rows, for echo and node, each with the
+        median and the 99th percentile of the time in microseconds. "ratio" is the median of the
+        node divided by that of the echo. "lost" is the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.
@@ -67,10 +67,12 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
         write_model(folder / "model.safetensors", _copy_model_without_task(weights))
         wiring = folder / "wiring.yaml"
-        wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")
+        wiring.write_text(yaml.safe_dump(_make_wiring_content(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
         node = make_policy_node_command_line(wiring, folder / "model.safetensors", namespace)
-        processes = [stack.enter_context(_run_process(command)) for command in (echo, node)]
+        processes = [
+            stack.enter_context(_run_process_during_block(command)) for command in (echo, node)
+        ]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
@@ -124,7 +126,7 @@ class _Prober:
         self._stamp_ns, self._answer_ns, self._answered_s = STEP_NS, 0, 0.0
 
     def _on_answer(self, message: JointState) -> None:
-        """Store the stamp of an answer and the time of its arrival, for `measure_latency_s`."""
+        """Store an answer's time stamp and arrival time, for which `measure_latency_s` waits."""
         self._answered_s = time.perf_counter()
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
@@ -158,10 +160,10 @@ def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str,
         seconds: Duration of the measurement.
 
     Returns:
-        The figures of `measure_latency`.
+        The dict that `measure_latency` returns.
 
     Raises:
-        RuntimeError: Too many messages get no answer.
+        RuntimeError: More than `WARM_UP` (50) messages get no answer.
     """
     taken_s: dict[str, list[float]] = {path: [] for path in ANSWER_TOPICS}
     lost = 0
@@ -205,18 +207,20 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
 
 
 def _copy_model_without_task(model: Model) -> Model:
-    """Return a copy of the model without its task.
+    """Return a copy of the model without its task, so that the node accepts other channels.
 
-    The task names channels that the wiring of the measurement does not have.
+    The task names channels that the wiring file of the measurement does not have.
     """
     return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
-def _make_wiring(model: Model) -> dict[str, Any]:
-    """Return the content of a wiring file for the node, whose channels are `CHANNELS` (28) joints.
+def _make_wiring_content(model: Model) -> dict[str, Any]:
+    """Return the content of the wiring file with which the measured policy node runs.
+
+    Its channels are the positions of `CHANNELS` (28) joints in one JointState message.
 
     Args:
-        model: The model, whose number of actions is the number of actuators.
+        model: The node's model. The wiring has one actuator for each of its actions.
     """
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"
@@ -243,8 +247,8 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program with its arguments (`command`) as a process until the `with` block ends."""
+def _run_process_during_block(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command line as a process, which is ended at the end of the `with` block."""
     process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
     try:
         yield process
@@ -258,7 +262,10 @@ def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> int:
-    """Run the echo in this process until interrupted: `python -m an_control.bench.latency`."""
+    """Publish each JointState that arrives, until interrupted: the echo of the measurement.
+
+    It is started by `python -m an_control.bench.latency`.
+    """
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))

@@ -71,16 +71,16 @@ class EchoNode(QuietNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
     def _make_message_callback(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return a callback for the messages of one topic, which answers a complete step.
+        """Return a subscription callback, which answers a step when the step's last message comes.
 
         Args:
-            topic: Name of the topic.
+            topic: Name of the subscribed topic.
             kind: Class of the topic's messages.
         """
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:
-            """Register a message of the step. Send the commands if it was the last one missing."""
+            """Register the topic's message; once one of each topic has come, send the commands."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
@@ -98,7 +98,7 @@ class EchoNode(QuietNode):
             publisher.publish(reply.message)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Answer the service `reset_state`: forget the messages of the present step."""
+        """Answer a call of the service `reset_state`: forget the messages of the present step."""
         self._heard.clear()
         response.success = True
         return response
@@ -111,7 +111,7 @@ def measure_lockstep_speed(
     node_command_line: Sequence[str] | None = None,
     start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
-    """Measure the steps per second in lockstep with a node, and what the parts of a step take.
+    """Measure the steps per second in lockstep with a node, and the duration of a step's parts.
 
     The simulator runs in this process, the node in another one.
 
@@ -157,7 +157,7 @@ def measure_lockstep_speed(
 
 
 def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run the steps and return the figures that `measure_lockstep_speed` describes.
+    """Run steps in lockstep, and return the figures that `measure_lockstep_speed` describes.
 
     Args:
         bridge: Simulator that exchanges messages with the node; it is started here.
@@ -167,16 +167,16 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
     bridge.reset(0, 0)
     robot = bridge.robot
     for _ in range(steps // 10):
-        _step_or_reset(bridge, bridge.step)
+        _reset_if_over_and_step(bridge, bridge.step)
     bridge.latency_s.clear()
     timeouts, begin_s = bridge.timeouts, time.perf_counter()
     for _ in range(steps):
-        _step_or_reset(bridge, bridge.step)
+        _reset_if_over_and_step(bridge, bridge.step)
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
     def step_with_safe_command() -> None:
-        """Step the environment with the safe command (that does no harm), without ROS."""
+        """Step the environment with the safe command (that does no harm), without messages."""
         robot.step(robot.commands.safe)
 
     return {
@@ -185,15 +185,15 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
         "environment_us": _measure_call_time_us(
-            lambda: _step_or_reset(bridge, step_with_safe_command)
+            lambda: _reset_if_over_and_step(bridge, step_with_safe_command)
         ),
         "messages_us": _measure_call_time_us(lambda: robot.fill_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 
 
-def _step_or_reset(bridge: Bridge, step: Callable[[], None]) -> None:
-    """Make one step. If the episode has ended, reset the robot before it.
+def _reset_if_over_and_step(bridge: Bridge, step: Callable[[], None]) -> None:
+    """Make one step of the simulation; if the episode has ended, reset the robot first.
 
     Args:
         bridge: Simulator that exchanges messages with the node.

@@ -45,17 +45,19 @@ def measure_monitor_overhead(
 
     Returns:
         One row for each engine and kind of tick, with the median, the 99th percentile and the
-        maximum of the additional time in microseconds. Kinds of tick are those in which nothing
-        happens, signals move, a move is verified, or nothing explains the readings. A value is None
-        if there was no tick of this kind.
+        maximum of the additional time in microseconds. There are four kinds of tick: nothing
+        happens, signals have just moved, the monitor checks a move that it has found, and no
+        assignment explains the readings. A value is None if there was no tick of this kind.
     """
-    return [row for engine in engines for row in _measure_engine_tick_times(model, engine, seconds)]
+    return [
+        row for engine in engines for row in _measure_overhead_with_engine(model, engine, seconds)
+    ]
 
 
-def _measure_engine_tick_times(
+def _measure_overhead_with_engine(
     model: Model, engine: EngineName, seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the rows of `measure_monitor_overhead` for one engine."""
+    """Return the rows for one engine, one for each kind of tick; see `measure_monitor_overhead`."""
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
@@ -64,14 +66,14 @@ def _measure_engine_tick_times(
     taken: dict[str, list[int]] = {QUIET: [], MOVE: [], VERIFIED: [], IMPOSSIBLE: []}
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
 
-    def measure_tick(values: np.ndarray, shuffled: np.ndarray, kind: str) -> np.ndarray:
-        """Step the policy without and with the monitor, and store the additional time in `taken`.
+    def step_both_policies(values: np.ndarray, shuffled: np.ndarray, kind: str) -> np.ndarray:
+        """Step the policy without and with the monitor, and store how much longer the latter takes.
 
         Args:
             values: Readings (N,) in the order of the model's channels, for the policy without the
                 monitor.
             shuffled: The same readings (N,) as they arrive, for the policy with the monitor.
-            kind: Kind of the tick, such as "signals move", under which the time is stored.
+            kind: Kind of the tick, such as "signals move": the key in `taken` for the time.
 
         Returns:
             The action (A,) of the policy with the monitor.
@@ -97,12 +99,12 @@ def _measure_engine_tick_times(
                 order = rng.permutation(order) if moved else order
                 seen.append(np.asarray(observation, np.float32))
                 kind = VERIFIED if step % EVERY <= MONITOR.search.verify_ticks else QUIET
-                action = measure_tick(seen[-1], seen[-1][order], MOVE if moved else kind)
+                action = step_both_policies(seen[-1], seen[-1][order], MOVE if moved else kind)
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     break
             for readings in rng.permuted(rng.choice(seen, IMPOSSIBLE_TICKS), axis=0):
-                measure_tick(readings, readings, IMPOSSIBLE)
+                step_both_policies(readings, readings, IMPOSSIBLE)
     return [
         {"engine": engine, "tick": kind, **_summarise_durations_us(costs)}
         for kind, costs in taken.items()

@@ -37,10 +37,10 @@ training."""
 
 
 def measure_training_speed(seconds: float) -> dict[str, Any]:
-    """Measure the steps per second of CartPole episodes, played by several implementations.
+    """Measure the steps per second at which several implementations play CartPole episodes.
 
-    They are compiled rollouts on one and two threads, the compiled policy tick by tick, torch
-    modules as the paper's authors use them, and the package EvoJAX.
+    The implementations are compiled rollouts on one and on two threads, the compiled policy called
+    tick by tick, torch modules as the paper's authors use them, and the package EvoJAX.
 
     Args:
         seconds: Duration in seconds of each measurement.
@@ -57,7 +57,7 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     model = people[0]
 
     def add_row(engine: str, rate: float) -> float:
-        """Add a row to the result, and return the rate.
+        """Add the row of one implementation to the result, and return its rate unchanged.
 
         Args:
             engine: Description of the implementation that plays the episodes.
@@ -110,14 +110,15 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
 
 
 def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the steps per second of one and two worker processes, plain and with Dask.
+    """Measure the steps per second of one and of two worker processes, without and with Dask.
 
     Args:
         task: Short name of a task, such as "cartpole", or a gymnasium id.
         seconds: Duration in seconds of each measurement.
 
     Returns:
-        A dict. "rows" holds the rates and their ratios. "same_numbers" says whether all
+        A dict. "rows" holds a row for plain processes and, if Dask is installed, one for Dask: the
+        rate of one and of two workers, and their ratio. "same_numbers" says whether all
         measurements gave the same returns (sums of rewards) to the last bit.
     """
     environment = find_environment_id(task)
@@ -151,7 +152,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _make_population() -> list[Model]:
-    """Return `POPULATION` models: the shipped CartPole policy with randomly changed weights."""
+    """Return `POPULATION` (256) models: the shipped CartPole policy, and randomly changed ones."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.to_vector(read_model(find_share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.vector_size))
@@ -184,7 +185,7 @@ def _measure_steps_per_s(
 def measure_median_steps_per_s(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Call a function repeatedly, and return the median of its rates in steps per second.
+    """Call a function that plays episodes repeatedly; return the median of its steps per second.
 
     Args:
         play: Function that plays episodes and returns their number of steps.
@@ -232,7 +233,7 @@ def _measure_evojax_steps_per_s(seconds: float) -> float:
     people = np.random.default_rng(0).normal(0.0, 0.1, (POPULATION, policy.num_params))
 
     def play_population() -> int:
-        """Play all episodes of the population, and return their number of steps."""
+        """Play all episodes of the population in EvoJAX, and return their total number of steps."""
         np.asarray(manager.eval_params(params=people, test=False)[0])
         return POPULATION * ROLLOUTS * task.max_steps
 
@@ -250,8 +251,8 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
         model: The shipped CartPole policy, whose weights are copied into the modules.
 
     Returns:
-        A function that plays `EPISODES` episodes in the given environment and returns the number of
-        steps.
+        A function that gets an environment, plays `EPISODES` (10) episodes in it, and returns the
+        number of steps.
     """
     import torch
     from torch import nn
@@ -274,7 +275,7 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
     head = nn.Sequential(out, nn.Tanh())
 
     def play_episodes(env: Any) -> int:
-        """Play `EPISODES` episodes in an environment, and return the number of steps."""
+        """Play `EPISODES` (10) episodes in an environment, and return their number of steps."""
         steps = 0
         for seed in range(EPISODES):
             observation, _ = env.reset(seed=seed)

@@ -12,7 +12,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from an_control.bench.inference import CHANNELS, compute_time_growth, measure_tick_time_on_one_core
+from an_control.bench.inference import (
+    CHANNELS,
+    compute_channel_cost_growth,
+    measure_tick_time_on_one_core,
+)
 from an_control.cli.common import (
     InputError,
     ModelFile,
@@ -142,16 +146,18 @@ class BenchCommand:
         rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
-            compute_time_growth(rows) if any(row["inputs"] == "readings" for row in rows) else {}
+            compute_channel_cost_growth(rows)
+            if any(row["inputs"] == "readings" for row in rows)
+            else {}
         )
         _print_ratios_of_time_per_channel(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _measure_architecture_variants(self) -> dict[str, Any]:
         """Measure and print the tick of each architecture variant, and return the results."""
-        rows = list(measure_tick_time_on_one_core(None, self.seconds, parts=True))
+        rows = list(measure_tick_time_on_one_core(None, self.seconds, compare_variants=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
-        ratios = compute_time_growth(rows, by="parts")
+        ratios = compute_channel_cost_growth(rows, by="parts")
         _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 

@@ -32,7 +32,7 @@ class DisturbanceOptions:
 def _make_help_text(setting: Setting) -> str:
     """Return the help text of a setting's option: its meaning, and the allowed values."""
     allowed = "" if setting.kind is bool else f": {setting.allowed_values_text}"
-    return f"{setting.meaning[0].upper()}{setting.meaning[1:]}{allowed}."
+    return f"{setting.help_with_unit[0].upper()}{setting.help_with_unit[1:]}{allowed}."
 
 
 _GeneratedOptions = make_dataclass(

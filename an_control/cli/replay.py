@@ -135,7 +135,7 @@ class ReplayCommand:
         print(f"changes of state: {changes or 'none'}")
         for note in summary.notes:
             print(f"note: {note}")
-        rows = comparison.make_rows(summary.actuators)
+        rows = comparison.make_actuator_rows(summary.actuators)
         first = summary.first
         if first is None:
             print("every command is equal to the recorded one to the last bit")
@@ -171,7 +171,7 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
     """Print a table of how much the replayed commands differ from the recorded ones.
 
     Args:
-        rows: One dict of results for each actuator, as `Comparison.make_rows` returns them.
+        rows: One dict of results for each actuator, from `Comparison.make_actuator_rows`.
     """
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):

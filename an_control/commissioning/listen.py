@@ -326,7 +326,7 @@ def update_reading_ranges(
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
         config = configs[id_]
         raw[id_] = (value - config.offset) / config.scale
-        if ANGULAR.search(config.field) and not (config.wave or config.wrap):
+        if ANGULAR.search(config.field) and not (config.sine_or_cosine or config.wrap):
             one.turning.record_value((value - config.offset) / config.scale)
             one.turns = one.turning.describe_angle_hint(config.field.replace("*", "NAME"))
         clip = config.clip

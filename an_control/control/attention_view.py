@@ -71,7 +71,7 @@ def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray |
     if not table.cameras or attention is None:
         return None
     camera, order = table.cameras[0], policy.channel_order
-    grid = camera.image.grid
+    grid = camera.image.rows_and_columns
     return draw_attention(
         camera.frames[-1],
         camera.image.patch,

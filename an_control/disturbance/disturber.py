@@ -43,8 +43,9 @@ def draw_signal_indices(
 class Garbage:
     """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
-    Half of the channels carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter zeros,
-    and a quarter a random walk of 0.05 a tick within +-5, in units of the scaled readings.
+    About half of the channels carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter
+    zeros, and a quarter a random walk: its steps have the standard deviation 0.05, and its values
+    are clipped to -5..5. All are in units of the scaled readings.
 
     Args:
         rng: The random generator.
@@ -107,9 +108,10 @@ class Faults:
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
-        """Apply other settings from the next tick on.
+        """Apply other settings of the sensor faults from the next tick on.
 
-        Readings that are on their way with a delay stay delayed.
+        Readings that a delay holds back are not lost, unless the new settings have no fault at all.
+        Which signals are frozen or meaningless does not change here.
         """
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
@@ -118,14 +120,14 @@ class Faults:
 
     @property
     def meaningless_signals(self) -> NDArray[np.intp]:
-        """The indices of signals that are frozen or replaced by meaningless readings."""
+        """The indices of the signals that are frozen or replaced by meaningless readings."""
         return np.concatenate([self._frozen, self._replaced])
 
     def add_faults(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the signals (N,) of one tick with this episode's sensor faults.
+        """Return a copy of one tick's signals (N,) to which this episode's sensor faults are added.
 
         Args:
-            signals: (N,) the signals without faults.
+            signals: (N,) the readings without faults, NaN for a missing one.
         """
         settings = self._settings
         faulty = self._late(signals.copy(), settings.delay.whole_number).copy()
@@ -141,7 +143,7 @@ class Faults:
         return faulty
 
     def _add_spikes(self, signals: NDArray[np.float32]) -> None:
-        """Add random spikes and NaN to the signals (N,) of a tick, in place."""
+        """Change a tick's signals (N,) in place: add spikes to random ones, set others to NaN."""
         settings, rng = self._settings, self._rng
         if settings.spike:
             struck = rng.random(len(signals)) < settings.spike
@@ -150,7 +152,7 @@ class Faults:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
     def add_faults_to_episode(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the signals (T, N) of an episode with the faults that `add_faults` would add."""
+        """Return a whole episode's signals (T, N) with faults, as `add_faults` would add them."""
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.whole_number, 0)]
         for one in self._frozen:
@@ -196,11 +198,11 @@ class DelayLine(Generic[T]):
         self._kept.clear()
 
     def __call__(self, newest: T, ticks: int) -> T:
-        """Append the newest item, and return the one from some ticks ago.
+        """Append the newest item, and return the item from `ticks` ticks ago.
 
         Args:
             newest: The item of this tick.
-            ticks: The delay.
+            ticks: The delay in ticks.
         """
         self._kept.append(newest)
         while len(self._kept) > ticks + 1:
@@ -225,7 +227,7 @@ class Delivery(Generic[T]):
         time."""
 
     def __call__(self, message: T, settings: DisturbanceSettings) -> T:
-        """Send a message; return the newest message that has arrived.
+        """Send a message, which may be lost; return the newest message that has arrived.
 
         Args:
             message: The message of this tick.
@@ -244,15 +246,17 @@ class Delivery(Generic[T]):
     def draw_arrival_and_sending_ticks(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Draw which messages of an episode, one sent in each tick, arrive and when.
+        """Draw at random in which ticks of an episode a message arrives, and which message it is.
+
+        One message is sent in each tick.
 
         Args:
             ticks: The number of ticks of the episode.
             settings: The settings, of which `lose` and `repeat` are used.
 
         Returns:
-            A pair: the ticks (K,) in which a message arrives, and for each of them the tick in
-            which that message was sent first.
+            A pair: the K ticks (K,) in which a message arrives; and for each of them the tick (K,)
+            in which the arriving message was first sent, an earlier one if it is a repeat.
         """
         sent = np.arange(ticks)
         if not (settings.lose or settings.repeat):
@@ -280,10 +284,10 @@ class Permutation:
         """The number of times that `draw_permutation` was called."""
 
     def draw_permutation(self, swap: int = 0) -> NDArray[np.intp]:
-        """Permute the signals at random, and return the signal's index for each slot, as (N,).
+        """Permute the signals at random; return for each slot the index of its signal, as (N,).
 
         Args:
-            swap: The number of signals that move, each to the slot of the next one in a ring; 0:
+            swap: The number of signals that move, in a ring: each to the slot of the next. With 0
                 all signals are permuted.
         """
         self.drawn += 1
@@ -315,14 +319,14 @@ def draw_present_mask(
 def draw_indices_to_copy(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
-    """Return the indices (copies,) of randomly drawn signals to copy.
+    """Draw at random which signals the added copies repeat, and return their indices (copies,).
 
     No signal is drawn twice before all are drawn once. The result is empty if all signals are
     missing.
 
     Args:
         rng: The random generator.
-        present: (N,) False for missing signals, which are not copied.
+        present: (N,) False for missing signals, which are not drawn.
         copies: The number of copies.
     """
     there = np.flatnonzero(present)
@@ -342,41 +346,45 @@ class Plan(NamedTuple):
 
     Slots (positions at which readings arrive) and signals are given by their indices in
     `Disturber.ids`.
+
+    Attributes:
+        signals: (B, N) the signal that each of the N slots carries, one row for every
+            `shuffle.every` steps.
+        present: (N,) False for a missing signal.
+        noise: (steps, K) the readings of the K noise channels.
+        copied: (C,) the signals that the C copies repeat.
     """
 
     signals: NDArray[np.intp]
-    """(B, N) the signal that each slot carries, one row for every `shuffle.every` steps."""
     present: NDArray[np.bool_]
-    """(N,) False for a missing signal."""
     noise: NDArray[np.float32]
-    """(steps, K) the readings of the noise channels."""
     copied: NDArray[np.intp]
-    """(C,) the signals that the copies repeat."""
 
 
 class Replay(NamedTuple):
     """A recorded episode after disturbance, as a policy gets it: K messages, each of S slots.
 
     A slot is a position at which a reading arrives. The first N slots are those of the nominal
-    channels; copies and noise follow.
+    channels; then come the slots with copies, then those with noise.
+
+    Attributes:
+        values: (K, S) the readings, NaN for a missing slot.
+        signals: (K, S) the index of the signal that each slot carries; N for a slot that carries
+            noise or a meaningless signal.
+        steps: (K,) the steps in which the messages arrived.
     """
 
     values: NDArray[np.float32]
-    """(K, S) the readings, NaN for a missing slot. After the N nominal slots come the slots with
-    copies, then those with noise."""
     signals: NDArray[np.intp]
-    """(K, S) the index of the signal that each slot carries; N for a slot without present
-    information."""
     steps: NDArray[np.intp]
-    """(K,) the steps in which the messages arrived."""
 
 
 class Disturber:
     """The disturbances of one robot's readings, applied tick by tick.
 
-    Each tick may have readings of only some of the nominal channels, in any order. An input slot is
-    missing in the result if the reading of the signal that it carries is not given. Readings of
-    unknown ids are dropped.
+    Each tick may have readings of only some of the nominal channels, in any order. An input slot
+    (the position at which a reading arrives) is missing in the result if no reading is given of the
+    signal that the slot carries. Readings of unknown ids are dropped.
 
     Args:
         ids: The channel ids (N,) of the nominal wiring.
@@ -409,7 +417,12 @@ class Disturber:
             self.reset(episode)
 
     def reset(self, episode: int) -> None:
-        """Start an episode at step 0, with random generators from (seed, episode)."""
+        """Start an episode at step 0.
+
+        Args:
+            episode: The number of the episode, which with the run's seed decides all random
+                numbers.
+        """
         count = len(self.ids)
         self._streams = RandomStreams(self._seed, episode)
         self._step = 0
@@ -427,19 +440,22 @@ class Disturber:
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
 
-        What was drawn at random (the permutation, the missing and the frozen signals) stays as it
-        is if the setting that it was drawn for does not change.
+        The permutation of the signals stays as it is. Which signals are missing, frozen,
+        meaningless or copied is drawn again only if a setting that decides it has changed.
         """
         self._base = settings
         self._apply_settings(self._get_current_settings())
 
     def shuffle(self) -> None:
-        """Permute the signals among the input slots now, as the settings say."""
+        """Permute the signals among the input slots now: all, or as many as the setting `swap`."""
         self._permutation.draw_permutation(self.settings.swap)
         self._assign_ids_to_slots()
 
     def check_observation(self, kind: Observation) -> None:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
+
+        Args:
+            kind: What the policy reads: "scalar channels", "image patches" or "images".
 
         Raises:
             ValueError: A setting cannot disturb it; the message names the setting.
@@ -463,12 +479,12 @@ class Disturber:
         return self._delivery.new
 
     def draw_stop(self, step_s: float) -> Stop | None:
-        """Return the random period in which the robot is stopped in this episode, or None.
+        """Return the random period of this episode in which the robot is stopped.
 
-        Call it once after `reset`.
+        Call it once after `reset`. The result is None if the settings have no stop.
 
         Args:
-            step_s: The period of the steps in seconds.
+            step_s: The duration of one step in seconds.
         """
         return Stop.draw(self._streams.commands, self.settings, step_s)
 
@@ -594,9 +610,10 @@ class Disturber:
         return settings.draw_numbers_from_ranges(self._streams)
 
     def _apply_settings(self, settings: DisturbanceSettings) -> None:
-        """Use other settings from now on.
+        """Replace the settings of the present step.
 
-        Of the random choices, only those that depend on a changed setting are drawn again.
+        Of the random choices, such as the missing signals, only those that depend on a changed
+        setting are drawn again.
         """
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
@@ -624,7 +641,7 @@ class Disturber:
         )
 
     def _assign_ids_to_slots(self) -> None:
-        """Compute and store which signals are sent, and under which channel ids.
+        """Compute and store which signals are sent to the policy, and under which channel ids.
 
         The result is valid until the permutation or the settings change.
         """
@@ -642,7 +659,7 @@ class Disturber:
         self._update_only_moves_flag()
 
     def _update_only_moves_flag(self) -> None:
-        """Store whether moved signals are the only disturbance, for which `disturb` is faster."""
+        """Store whether moved signals are the only disturbance; `disturb` then does less work."""
         added = self._copy_ids or self._noise_ids
         gaps = self._missing_as_nan and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None

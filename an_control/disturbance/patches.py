@@ -13,10 +13,10 @@ from an_control.disturbance.settings import DisturbanceSettings, Stop
 class DisturbedPatches:
     """A disturber of image patches (N, f, p, p), which are stacks of f frames of p x p pixels.
 
-    The input slot of a patch has a stack of its newest frames. If patches move to other slots
-    during the episode, their older frames stay behind, so for some ticks a stack has frames of two
-    patches. The stack of a slot that was missing starts with copies of its newest frame. Frames
-    that are still delayed are not in a stack.
+    Each input slot (the place at which a patch arrives) has a stack of its newest frames. If
+    patches move to other slots during the episode, their older frames stay behind, so for some
+    ticks a stack has frames of two patches. After a slot was missing, its stack starts with copies
+    of its newest frame. A frame that a delay still holds back is not in a stack yet.
 
     Args:
         disturber: The disturber of the patches' channels, which decides the disturbances.
@@ -45,16 +45,16 @@ class DisturbedPatches:
 
     @property
     def has_message_arrived(self) -> bool:
-        """Whether a message arrived in the newest tick."""
+        """Whether a message arrived in the newest tick; if not, `disturb` returned the old one."""
         return self._disturber.has_message_arrived
 
     def draw_stop(self, step_s: float) -> Stop | None:
-        """Return the random period in which the robot is stopped in this episode, or None.
+        """Return the random period of this episode in which the robot is stopped.
 
-        Call it once after the reset.
+        Call it once after the disturber's `reset`. The result is None if the settings have no stop.
 
         Args:
-            step_s: The period of the steps in seconds.
+            step_s: The duration of one step in seconds.
         """
         return self._disturber.draw_stop(step_s)
 
@@ -74,14 +74,15 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.whole_number)
         if self._shown is not None and not self.has_message_arrived:
             return self._shown
-        self._shown = self._select_slot_patches(self._add_newest_frame(newest), numbers, ids)
+        self._shown = self._select_slot_patches(self._update_stacks(newest), numbers, ids)
         return self._shown
 
-    def _add_newest_frame(self, newest: np.ndarray) -> np.ndarray:
-        """Add the frame of this tick to the stacks, and return the stacks (N, f, p, p).
+    def _update_stacks(self, newest: np.ndarray) -> np.ndarray:
+        """Return the stacks (N, f, p, p) that the policy's side has after this tick's message.
 
-        If messages may be lost or repeated, a stack has the frames of the newest ticks in which
-        messages arrived. A message that repeats an earlier one adds the earlier frame again.
+        If no message can be lost or repeated, they are the stacks that are sent. Else the newest
+        frame is added to the stacks of the tick before; a message that repeats an earlier one adds
+        its frame again.
 
         Args:
             newest: (N, f, p, p) the stacks as they are sent in this tick.
@@ -96,7 +97,7 @@ class DisturbedPatches:
     def _select_slot_patches(
         self, patches: np.ndarray, signal_indices: np.ndarray, ids: tuple[str, ...]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the patches (m, f, p, p) by input slot, and the slots' ids.
+        """Return the patches (m, f, p, p) in the order of the input slots, and the slots' ids.
 
         Frames from before a move stay in the slots in which they arrived.
 

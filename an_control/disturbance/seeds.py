@@ -26,8 +26,8 @@ def derive_episode_seed(seed: int, episode: int) -> int:
 class RandomStreams:
     """The random generators of an episode: one attribute for each use, such as `noise`.
 
-    A generator is made when its attribute is first read. The code of a new one must be added at the
-    end of the class's list, so that the other generators draw the same numbers as before.
+    A generator is made when its attribute is first read. A new attribute must be added behind all
+    others in the class, so that the other generators draw the same numbers as before.
 
     Args:
         seed: The seed of the run.
@@ -50,12 +50,12 @@ class RandomStreams:
         self._places: np.ndarray | None = None
 
     def draw_range_positions(self, count: int) -> np.ndarray:
-        """Return the episode's random position (0 to 1) in each range that a setting can have.
+        """Return a random number (0 to 1) for each setting with a range: the position within it.
 
-        They are drawn in the first call, and all later calls return them again.
+        The numbers are drawn in the first call, and all later calls return these numbers again.
 
         Args:
-            count: The number of ranges, the same in each call.
+            count: The number of settings that can have a range, equal in all calls.
         """
         if self._places is None:
             self._places = self.ranges.random(count)

@@ -49,8 +49,8 @@ class Shuffle:
         """Return the shuffle that a text describes.
 
         Args:
-            text: ``none``, ``reset``, ``K`` (every K steps, nominal at first) or ``reset+K``
-                (both).
+            text: ``none``; ``reset`` (at the episode's start); ``K`` (every K steps, but not at the
+                start); or ``reset+K`` (both).
 
         Raises:
             ValueError: The text is none of these; the message names the text and what is allowed.
@@ -63,22 +63,22 @@ class Shuffle:
         if start == "none" and not rest:
             return cls()
         if start == "reset" and (rest or text.strip() == "reset"):
-            return cls(True, _parse_steps(rest, text) if rest else 0)
-        return cls(False, _parse_steps(text.strip(), text))
+            return cls(True, _parse_shuffle_interval(rest, text) if rest else 0)
+        return cls(False, _parse_shuffle_interval(text.strip(), text))
 
 
-def _parse_steps(steps: str, text: str) -> int:
+def _parse_shuffle_interval(steps: str, shuffle: str) -> int:
     """Return the number of steps between two permutations, from the text of a shuffle.
 
     Args:
-        steps: The part of the text that must be the number.
-        text: The whole text of the shuffle, for the error.
+        steps: The part of the text that must be the number, such as "200".
+        shuffle: The whole text of the shuffle, such as "reset+200", for the error.
 
     Raises:
         ValueError: The part is not a whole number of 1 or more.
     """
     if not steps.isdecimal() or int(steps) == 0:
-        raise ValueError(f"shuffle: {short(text)} (allowed: {SHUFFLES})")
+        raise ValueError(f"shuffle: {short(shuffle)} (allowed: {SHUFFLES})")
     return int(steps)
 
 
@@ -97,17 +97,17 @@ class Range:
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
 
     def __bool__(self) -> bool:
-        """Return whether the drawn number can be other than 0."""
+        """Return whether a number drawn from the range can be other than 0."""
         return bool(self.low or self.high)
 
     @property
     def has_distinct_bounds(self) -> bool:
-        """Whether a number must still be drawn from the range."""
+        """Whether `low` and `high` differ, so that a number must still be drawn from the range."""
         return self.low != self.high
 
     @property
     def middle(self) -> float:
-        """The number halfway between the ends of the range, which is the mean of the drawn ones."""
+        """The number halfway between `low` and `high`."""
         return (self.low + self.high) / 2.0
 
     @property
@@ -128,7 +128,10 @@ class Range:
 
     @classmethod
     def from_value(cls, value: object) -> Range:
-        """Return the range for a number, a text such as ``0.1`` or ``0..2``, or a range.
+        """Return the range that a value describes.
+
+        Args:
+            value: A number, a text such as ``0.1`` or ``0..2``, or a range, which is returned.
 
         Raises:
             ValueError: The value is none of these.
@@ -224,9 +227,9 @@ class Setting:
         return str(self.default) if self.is_given_as_text else self.default
 
     def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return the value of the setting as a number, a bool or a text, for JSON.
+        """Return the value that this setting has in some settings, in a form that JSON can hold.
 
-        Text are shuffles, words, and ranges from which no number has been drawn yet.
+        Shuffles, words, and ranges from which no number has been drawn yet become text.
 
         Args:
             settings: The settings that have the value.
@@ -237,7 +240,7 @@ class Setting:
         return str(value) if self.is_given_as_text else value
 
     @property
-    def meaning(self) -> str:
+    def help_with_unit(self) -> str:
         """The description of the setting, with its unit."""
         return f"{self.help}, in {self.unit}" if self.unit else self.help
 
@@ -289,10 +292,11 @@ class Setting:
         return found
 
     def check_value(self, value: object) -> None:
-        """Check that a value has the right type and is within bounds.
+        """Check that a value has the type of this setting and is within its bounds.
 
         Raises:
-            ValueError: It is not; the message names setting, value and what is allowed.
+            ValueError: The value is not allowed; the message names setting, value and what is
+                allowed.
         """
         if self.choices:
             right = value in self.choices
@@ -301,13 +305,15 @@ class Setting:
         elif isinstance(value, Range):
             ends = value.low, value.high
             right = self.kind is Range and value.low <= value.high
-            right = right and all(self._is_allowed(one, whole=self.whole) for one in ends)
+            right = right and all(self._is_number_in_bounds(one, whole=self.whole) for one in ends)
         else:
-            right = self.kind is not Range and self._is_allowed(value, whole=self.kind is int)
+            right = self.kind is not Range and self._is_number_in_bounds(
+                value, whole=self.kind is int
+            )
         if not right:
             raise self.make_error(value)
 
-    def _is_allowed(self, value: object, *, whole: bool) -> bool:
+    def _is_number_in_bounds(self, value: object, *, whole: bool) -> bool:
         """Return whether a value is a number within the setting's bounds.
 
         Args:
@@ -328,12 +334,12 @@ class Setting:
 
 
 def _make_setting_field(default: T, help: str, **more: Any) -> T:
-    """Return a dataclass field that describes a setting.
+    """Return a dataclass field for a setting, whose metadata describe the setting.
 
     Args:
-        default: The default value.
-        help: What the setting does.
-        **more: Further fields of `Setting`.
+        default: The default value of the setting.
+        help: What the setting does, in one line.
+        **more: Values of further fields of `Setting`, such as `unit`.
     """
     made: T = field(default=default, metadata={"help": help, **more})
     return made
@@ -511,10 +517,10 @@ class DisturbanceSettings:
         return settings
 
     def with_setting_from_text(self, word: str) -> DisturbanceSettings:
-        """Return these settings, changed by one word of a text.
+        """Return a copy of these settings in which one word of a text has changed a setting.
 
         Args:
-            word: The word, such as ``missing=0.1``.
+            word: The word, such as ``missing=0.1``, which sets `missing` to 0.1.
 
         Raises:
             ValueError: The word is not known or its value is not allowed; the message names the
@@ -585,7 +591,7 @@ class DisturbanceSettings:
         return replace(self, **drawn)
 
     def with_overrides_from(self, other: DisturbanceSettings) -> DisturbanceSettings:
-        """Return a copy of these settings with each value of `other` that is not the default."""
+        """Return these settings, changed to the value in `other` wherever that is not a default."""
         return replace(
             self, **{one.name: getattr(other, one.name) for one in other.changed_settings}
         )
@@ -594,7 +600,7 @@ class DisturbanceSettings:
     def can_be_compiled(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
-        The number of channels is fixed in such rollouts.
+        The number of channels is fixed in such rollouts, so that it must not be random.
         """
         counted = self.noise_channels, self.copies
         return (
@@ -607,10 +613,11 @@ class DisturbanceSettings:
         """Check that all settings that are not the default can disturb a kind of observation.
 
         Args:
-            kind: "scalar channels", "image patches" or "images".
+            kind: What the policy reads: "scalar channels", "image patches" or "images".
 
         Raises:
-            ValueError: A setting cannot; the message names this setting and those that can.
+            ValueError: A setting cannot disturb it; the message names this setting, and the
+                settings that can.
         """
         for one in self.changed_settings:
             if kind not in one.observations:
@@ -651,7 +658,10 @@ it comes first in the text and has no word."""
 
 
 def format_setting_words(settings: Iterable[Setting]) -> str:
-    """Return how settings are written in a text, such as "announced, swap=NUMBER", for an error."""
+    """Return the words by which a text of disturbances can give settings, for an error.
+
+    A result is "announced, swap=NUMBER".
+    """
     return ", ".join(
         one.word if one.kind is bool else f"{one.word}={'|'.join(one.choices) or 'NUMBER'}"
         for one in settings
@@ -662,7 +672,9 @@ ALLOWED_WORDS = format_setting_words(WORDS.values())
 
 
 def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
-    """Return the shuffle at the start of a text of disturbances, and the list of further words.
+    """Return the shuffle with which a text of disturbances starts, and the list of further words.
+
+    A text that starts with another word gets the shuffle that never permutes.
 
     Args:
         text: A text such as ``reset,missing=0.1``, here with the shuffle ``reset`` (permute the
@@ -687,16 +699,17 @@ WALK_S = 8.0
 """The seconds after a stop during which the robot's distance is measured."""
 
 
-def describe_walked_distances(walked_m: Sequence[float], walk_m: float | None) -> str:
-    """Return a sentence on how far robots walked after they had been stopped.
+def describe_walked_distances(walked_m: Sequence[float], min_walk_m: float | None) -> str:
+    """Return a sentence for people on how far robots walked after they had been stopped.
 
     Args:
         walked_m: The distances in metres that those robots walked which had not fallen when their
             stop ended.
-        walk_m: The distance in metres from which on a robot counts as walking again; None: unknown.
+        min_walk_m: The distance in metres from which on a robot counts as walking again; None if
+            it is unknown.
     """
-    again = "" if walk_m is None else f"{sum(one >= walk_m for one in walked_m)} of "
-    distance = "" if walk_m is None else f" came {walk_m:g} m or more"
+    again = "" if min_walk_m is None else f"{sum(one >= min_walk_m for one in walked_m)} of "
+    distance = "" if min_walk_m is None else f" came {min_walk_m:g} m or more"
     return (
         f"{again}{len(walked_m)} still up when the stop ended{distance} in the {WALK_S:g} s after"
         f" it, median {np.median(walked_m):.1f} m"
@@ -727,12 +740,12 @@ class Stop:
     def draw(
         cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
     ) -> Stop | None:
-        """Return the stop of an episode at a random time, or None if the settings have none.
+        """Return a stop that begins at a random time of an episode; None if no stop is set.
 
         Args:
             rng: The random generator.
             settings: The settings, of which `stop` is the duration.
-            step_s: The period of the steps in seconds.
+            step_s: The duration of one step in seconds.
         """
         if not settings.stop:
             return None
@@ -742,11 +755,11 @@ class Stop:
         )
 
     def record_distance(self, step: int, distance_m: float | None) -> None:
-        """Record the robot's distance from its start, before a step.
+        """Update `walked_m`, the distance walked after the stop; call it before each step.
 
         Args:
             step: The number of the step.
-            distance_m: The distance from the start in metres; None if it is unknown.
+            distance_m: The robot's distance from its start in metres; None if it is unknown.
         """
         if step == self.end:
             self._from_m = distance_m
@@ -759,9 +772,10 @@ def compute_motor_output(
     action: NDArray[np.float64],
     last_output: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Return what worn motors make of an action: the output (A,), by the settings `gain` and `lag`.
+    """Return the output (A,) of worn motors, which carry out an action weakly (`gain`) and late.
 
-    All actions and outputs are given as differences from the action that does nothing.
+    The setting `lag` is the share of the previous output in the new one. All actions and outputs
+    are given as differences from the action that does nothing.
 
     Args:
         settings: The settings, of which `gain` and `lag` are used.
@@ -777,13 +791,13 @@ def compute_motor_output(
 class Change(NamedTuple):
     """A change of some settings' values, which a schedule makes at a certain step of each episode.
 
-    The new values hold from that step on.
+    Attributes:
+        step: The step from which the new values hold.
+        values: The new values by the names of the settings.
     """
 
     step: int
-    """The step from which the values hold."""
     values: Mapping[str, Any]
-    """The new values by the names of the settings."""
 
 
 def load_schedule(path: str | Path) -> tuple[Change, ...]:
@@ -839,10 +853,12 @@ def _parse_change(step: str, entry: Entry) -> Change:
     if not step.isdecimal():
         raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
     given = entry.read_fields((), tuple(one.name for one in SETTINGS if one.scheduled))
-    return Change(int(step), {name: _parse_value(TABLE[name], one) for name, one in given.items()})
+    return Change(
+        int(step), {name: _parse_setting_value(TABLE[name], one) for name, one in given.items()}
+    )
 
 
-def _parse_value(setting: Setting, entry: Entry) -> Any:
+def _parse_setting_value(setting: Setting, entry: Entry) -> Any:
     """Return the value of a setting in the YAML file of a schedule.
 
     Args:

@@ -49,10 +49,10 @@ class SignalRouting:
         }
 
     def add_channels(self, ids: Sequence[str]) -> None:
-        """Add channels that carry their own signals. Channels that are known already do not change.
+        """Add channels, each of which carries the signal with its own name.
 
         Args:
-            ids: The ids of the channels.
+            ids: The ids of the channels. Channels that are known already do not change.
         """
         new = [name for name in ids if name not in self._index]
         self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
@@ -108,7 +108,7 @@ class SignalRouting:
     def map_signals_to_channels(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
-        """Return readings by channel, from readings by signal.
+        """Return the reading that each channel gets when each signal has the given reading.
 
         A channel is missing while the signal that it carries is missing. The ids are returned as
         the same tuple object while nothing changes.

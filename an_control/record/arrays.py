@@ -65,7 +65,8 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         bag: The recording.
 
     Raises:
-        BagError: The bag cannot be read, or is not a recording of a policy node that reads numbers.
+        BagError: The bag cannot be read, or is not a recording of a policy node whose channels are
+            numbers (images are not recorded as readings).
     """
     rows: list[tuple[int, int, int, tuple[str, ...], NDArray[np.float32]]] = []
     stamp_ns = NONE
@@ -132,11 +133,11 @@ def read_arrays(bag: Bag) -> RecordedArrays:
 def _stack_commands(
     rows: list[NDArray[np.float64] | None], count: int, bag: Bag
 ) -> NDArray[np.float64]:
-    """Stack commands of T ticks into one array (T, A).
+    """Return the commands of T ticks as one array (T, A).
 
     Args:
-        rows: Command (A,) of each tick; None becomes NaN.
-        count: Number of actuators A.
+        rows: The command (A,) of each of the T ticks; None becomes a row of NaN.
+        count: The number A of actuators.
         bag: The recording, for the error.
 
     Raises:
@@ -152,7 +153,7 @@ def _stack_commands(
 
 
 def _make_table_columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
-    """Return the columns of the table to export: a mapping from column name to T values."""
+    """Return a recording as the columns of a table: a mapping from column name to T values."""
     columns: dict[str, NDArray[np.generic]] = {
         "time_ns": arrays.time_ns,
         "episode": arrays.episode,
@@ -171,10 +172,11 @@ def _make_table_columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]
 def write_csv(path: Path, arrays: RecordedArrays) -> None:
     """Write the recording as CSV with one row for each tick.
 
-    A missing value is an empty cell; every number is read back to the same bits.
+    A missing value is an empty cell. Each number has all digits that are needed to read exactly
+    this number back.
 
     Args:
-        path: The file to write.
+        path: Path of the file to write.
         arrays: The recording.
     """
     columns = _make_table_columns(arrays)
@@ -191,7 +193,7 @@ def write_parquet(path: Path, arrays: RecordedArrays) -> None:
     A missing value is null.
 
     Args:
-        path: The file to write.
+        path: Path of the file to write.
         arrays: The recording.
     """
     import pyarrow

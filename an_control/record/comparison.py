@@ -15,7 +15,9 @@ BINS = 1000
 
 
 class Comparison:
-    """Statistics of how replayed commands differ from the recorded ones, in bounded memory.
+    """Statistics of how replayed commands differ from the recorded ones.
+
+    The memory that it takes does not grow with the length of the recording.
 
     Attributes:
         commands: Number of compared commands.
@@ -33,7 +35,12 @@ class Comparison:
         self._in_bin, self._bin_size = 0, 1
 
     def add_command(self, command: ReplayedCommand) -> None:
-        """Compare the next replayed command; commands that the policy did not make are ignored."""
+        """Add the next command's difference to the statistics.
+
+        Args:
+            command: The command as recorded and as replayed. It is ignored if it is not one of the
+                policy.
+        """
         if command.kind != CommandKind.POLICY:
             return
         away = np.abs(command.replayed - command.recorded)
@@ -58,11 +65,11 @@ class Comparison:
                 self._course = [np.maximum(one, other) for one, other in pairs]
                 self._bin_size *= 2
 
-    def make_rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return one dict of figures on the differences for each actuator.
+    def make_actuator_rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Return a list of dicts with the statistics of each actuator's differences.
 
-        The figures are counts, the first tick with a difference, and the mean and the largest
-        difference, by the names of the table's columns.
+        A dict has the number and the share of commands that differ, the first tick with a
+        difference, and the mean and the largest difference.
 
         Args:
             actuators: Names of the actuators (A).
@@ -82,12 +89,13 @@ class Comparison:
         ]
 
     def plot_differences(self, path: Path, actuators: tuple[str, ...]) -> None:
-        """Plot the differences over the number of the command, with one line for each actuator.
+        """Plot how much replayed and recorded commands differ, with one line for each actuator.
 
-        In a long recording a point shows the largest difference of several successive commands.
+        The horizontal axis is the number of the command. In a long recording a point shows the
+        largest difference of several successive commands.
 
         Args:
-            path: The picture to write.
+            path: Path of the picture to write.
             actuators: Names of the actuators (A).
         """
         import matplotlib

@@ -11,11 +11,11 @@ _LINE = "=" * 80
 
 
 @cache
-def format_definition(type_: str) -> str:
-    """Return the definition of a message type, and of all types in it, as an MCAP file holds it.
+def format_message_definition(type_: str) -> str:
+    """Return the text that defines a message type and all types in it, as MCAP files hold it.
 
     Args:
-        type_: Name of the type, such as "sensor_msgs/msg/JointState".
+        type_: Name of the message type, such as "sensor_msgs/msg/JointState".
 
     Raises:
         LookupError: The type is not installed.
@@ -26,7 +26,7 @@ def format_definition(type_: str) -> str:
         name = left.pop(0)
         lines = []
         for field, kind in list_field_types(import_message_class(name)).items():
-            lines.append(f"{_format_type(kind)} {field}")
+            lines.append(f"{_format_field_type(kind)} {field}")
             if kind.message_type and kind.message_type not in seen:
                 seen.add(kind.message_type)
                 left.append(kind.message_type)
@@ -35,7 +35,7 @@ def format_definition(type_: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _format_type(kind: FieldType) -> str:
+def _format_field_type(kind: FieldType) -> str:
     """Return a field's type as a message definition writes it, such as "float64[3]"."""
     base = kind.base.replace("/msg/", "/")
     if base.startswith(("string<", "wstring<")):

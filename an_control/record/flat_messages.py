@@ -48,12 +48,12 @@ class Flattener:
         self._paths: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         self._add_field_paths(cls(), "")
         self._numbers, self._texts, self._arrays, self._lists = (
-            _make_getter(self._paths[kind]) for kind in _KINDS
+            _make_attribute_getter(self._paths[kind]) for kind in _KINDS
         )
         self._size = BYTES_A_MESSAGE + BYTES_A_VALUE * sum(map(len, self._paths.values()))
 
     def _add_field_paths(self, message: Any, path_prefix: str) -> None:
-        """Add the attribute path of each value in a message to the paths of values of its kind.
+        """Add the attribute path of each value in a message to `_paths`, sorted by kind of value.
 
         Args:
             message: The message, or a message within it.
@@ -68,7 +68,7 @@ class Flattener:
             self._paths[_classify_field_value(value, type_)].append(path)
 
     def flatten(self, message: Any) -> FlatMessage:
-        """Return a copy of a message's content. The message may be changed afterwards."""
+        """Return a copy of a message's content as a tuple; the message may be changed later."""
         texts, lists = self._texts(message), self._lists(message)
         arrays = tuple(map(_copy_bytes, self._arrays(message)))
         joined = tuple(map(_join, lists))
@@ -77,7 +77,7 @@ class Flattener:
         return self._numbers(message), texts, arrays, joined, counts, size
 
     def restore(self, flat: FlatMessage) -> Any:
-        """Return a new message with the content that `flatten` returned."""
+        """Return a new message with the content of a tuple that `flatten` has returned."""
         message = self._cls()
         numbers, texts, arrays, lists, counts, _ = flat
         for path, number in zip(self._paths["number"], numbers, strict=True):
@@ -121,7 +121,7 @@ def _classify_field_value(value: Any, type_: str) -> str:
     raise ValueError(f"field of type {type_}")
 
 
-def _make_getter(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _make_attribute_getter(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that returns the attributes at these dotted paths of a message, as a tuple.
 
     Args:

@@ -97,7 +97,8 @@ class BagEntry(NamedTuple):
         type: Message type, or `ATTACHMENT` for a file.
         log_ns: Time of day at which it was recorded, in ns.
         publish_ns: Time of day at which a source's message arrived, in ns; else equal to `log_ns`.
-        sequence: Index of the source in the wiring plus one; 0 if no source read the message.
+        sequence: Index in the wiring, plus one, of the source (topic subscription) that read the
+            message; 0 if none did. For a change of state, 1 if a new file only repeats it.
         data: The serialised message, or the content of the file.
     """
 
@@ -129,7 +130,7 @@ class FileHead:
     """Content repeated at the start of each file, so that it can be read without earlier files.
 
     Attributes:
-        entries: Changes of state that are still in force.
+        entries: Messages on changes of state, such as an e-stop, that no later one has undone.
         attachments: Content of attached files, such as the model, by name.
     """
 
@@ -142,7 +143,7 @@ _CDR = b"\x00\x01\x00\x00"
 
 
 def _pad_to_multiple(body: bytes, size: int) -> bytes:
-    """Return `body` with zeros at its end, so that its length is a multiple of `size` bytes."""
+    """Return `body`, extended by zero bytes so that its length is a multiple of `size`."""
     return body + bytes(-len(body) % size)
 
 
@@ -246,20 +247,20 @@ def decode_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def encode_event(kind: str, values: dict[str, Any]) -> bytes:
-    """Return a serialised String message that describes a change of state as JSON.
+    """Return a serialised String message that describes a change of the node's state as JSON.
 
     Args:
-        kind: Kind of the change, such as "rewire".
-        values: Values that describe the change, by name.
+        kind: Kind of the change, such as "rewire"; it becomes the value under "event".
+        values: Further values that describe the change, by name.
     """
     text = json.dumps({"event": kind, **values}).encode() + b"\0"
     return _CDR + struct.pack("<I", len(text)) + text
 
 
 def decode_event(data: bytes) -> dict[str, Any]:
-    """Return the values, by name, in the serialised record of an event such as an e-stop.
+    """Return the values, by name, in a serialised message on a change of state.
 
-    The value under "event" is the kind of event.
+    It is the reverse of `encode_event`: the value under "event" is the kind of change.
 
     Raises:
         BagError: The data is not such a message.

@@ -37,9 +37,9 @@ _RECORD_HEAD = struct.Struct("<BQ")
 
 @dataclass(frozen=True)
 class _McapChannel:
-    """What an MCAP file calls a channel: one topic with its message type.
+    """A channel in the sense of an MCAP file: one topic with its message type.
 
-    `cdr` tells whether its messages are serialised in CDR, as ROS 2 does.
+    `cdr` tells whether the topic's messages are serialised in CDR, as ROS 2 does.
     """
 
     topic: str
@@ -68,7 +68,9 @@ class Bag:
         self.files = _list_files(self.path)
 
     def iterate_entries(self) -> Iterator[BagEntry]:
-        """Yield all messages, serialised in CDR, and attached files, in the order of the files.
+        """Yield all messages and attached files of the bag, in the order of its files.
+
+        Messages that are not serialised in CDR, the format of ROS 2, are left out.
 
         Raises:
             BagError: A file is damaged.
@@ -116,13 +118,18 @@ def _list_files(path: Path) -> list[Path]:
 
 
 def _make_sort_key(path: Path) -> tuple[int, str]:
-    """Return the sort key of a bag's file: the number behind the last underscore of its name."""
+    """Return the key by which a bag's files are sorted: number, then name.
+
+    The number is that behind the last underscore of the file's name, or -1 without one.
+    """
     number = path.stem.rpartition("_")[2]
     return int(number) if number.isdecimal() else -1, path.name
 
 
 def _list_files_in_metadata(folder: Path) -> list[Path]:
-    """Return the files that a folder's metadata.yaml names, or nothing if there is no metadata.
+    """Return the paths of the files that a folder's metadata.yaml names, in its order.
+
+    The list is empty if there is no metadata.yaml.
 
     Raises:
         BagError: The metadata cannot be read, or names files that are not bags.
@@ -151,13 +158,13 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
     return found
 
 
-def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
+def _read_mcap(path: Path, notes: list[str], is_last: bool) -> Iterator[BagEntry]:
     """Yield the messages and attached files of an MCAP file.
 
     Args:
         path: Path of the file.
         notes: Receives a remark if the file is unfinished.
-        last: Whether it is the bag's last file, the end of which may be incomplete.
+        is_last: Whether it is the bag's last file, whose end may be incomplete.
 
     Raises:
         BagError: The file is damaged.
@@ -199,7 +206,7 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
                 else:
                     yield from _iterate_record_entries(code, content, channels, schemas)
             except (struct.error, ValueError, MemoryError, McapError) as error:
-                if last and at + length >= size:
+                if is_last and at + length >= size:
                     return notes.append(f"{path}: was not finished; read up to byte {at}")
                 reason = str(error) or "a record that is too short"
                 raise BagError(f"{path}: is damaged at byte {at}: {reason}") from error
@@ -257,10 +264,10 @@ def _iterate_chunk_entries(
 
     Args:
         data: The records, which may also declare further topics and message types.
-        channels: Topics of the file by the number that it gives them. Those that the records
-            declare are added.
-        schemas: Message types of the file by the number that it gives them. Those that the records
-            declare are added.
+        channels: The topics that the file has declared so far, by their number in the file. Those
+            that the records declare are added.
+        schemas: The message types that the file has declared so far, by their number in the file.
+            Those that the records declare are added.
 
     Raises:
         ValueError: A record is damaged.
@@ -287,15 +294,15 @@ def _iterate_chunk_entries(
 def _iterate_record_entries(
     code: int, content: bytes, channels: dict[int, _McapChannel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
-    """Yield the message or the attached file in one record of an MCAP file, if it has one.
+    """Yield the messages or the attached file that one record of an MCAP file holds, if any.
 
     Args:
-        code: Kind of the record.
-        content: The record.
-        channels: Topics of the file by the number that it gives them. If the record declares a
-            topic, it is added.
-        schemas: Message types of the file by the number that it gives them. If the record declares
-            a message type, it is added.
+        code: Kind of the record, a number of the MCAP format.
+        content: The record without kind and length.
+        channels: The topics that the file has declared so far, by their number in the file. If the
+            record declares a topic, it is added.
+        schemas: The message types that the file has declared so far, by their number in the file.
+            If the record declares a message type, it is added.
 
     Raises:
         ValueError: The record is damaged.
@@ -323,7 +330,7 @@ def _iterate_record_entries(
 
 
 def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
-    """Yield the messages of a sqlite3 bag's file, ordered by time.
+    """Yield the messages of one sqlite3 file of a bag, ordered by time.
 
     Args:
         path: Path of the file.
@@ -361,12 +368,12 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
 
 
 def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
-    """Return whether a topic in a bag is the one that a wiring file names.
+    """Return whether a topic name in a wiring file and one in a bag mean the same topic.
 
     Args:
-        wired_topic: The topic in the wiring, which may be relative.
-        recorded_topic: The full name of the topic in the bag.
-        namespace: The robot's namespace; "" allows any.
+        wired_topic: The name in the wiring file, which may be relative.
+        recorded_topic: The name in the bag, which is a full name.
+        namespace: The robot's namespace, which completes a relative name; "" allows any.
     """
     if wired_topic.startswith("/"):
         return wired_topic == recorded_topic

@@ -89,7 +89,8 @@ MAX_BATCH_SHARE = 1 / 16
 as a whole."""
 
 Note = tuple[Any, ...]
-"""The kind of what is recorded, and the values of which `NodeRecorder._make_entry` makes a message.
+"""The kind of what is recorded, and the values of which `NodeRecorder._make_bag_entry` makes a
+message.
 
 The black box keeps notes as plain tuples, which are not a burden for the garbage collector: a
 message as its content (see `flat_messages`), and numbers with the name of their topic instead of
@@ -97,7 +98,7 @@ the object that writes them."""
 
 
 class _Batch(NamedTuple):
-    """Successive notes that enter the black box together and are dropped together.
+    """Successive notes that are put into the black box together and dropped from it together.
 
     The black box is the memory of what happened in the last seconds. A note is a tuple that
     describes one message, tick, command or change of state.
@@ -120,9 +121,10 @@ class RecordOptions:
     """Settings of what a node records, and where.
 
     Attributes:
-        folder: Folder in which each recording gets a folder; None records nothing.
+        folder: Folder in which each recording gets a folder of its own; with None nothing is
+            recorded.
         limits: Limits of a recording's size.
-        black_box_folder: Folder in which each written black box gets a folder.
+        black_box_folder: Folder in which each written black box gets a folder of its own.
         black_box_s: Duration in seconds of the black box, the newest messages that are kept in
             memory; 0 means no black box.
     """
@@ -147,21 +149,22 @@ class _ModelFile:
     sha256: str
     content: bytes | None
 
-    def describe_file(self) -> dict[str, Any]:
-        """Return path and hash of the file by name, for an event of the recording."""
+    def get_path_and_hash(self) -> dict[str, Any]:
+        """Return the file's "path" and "sha256" as a dict, for an event of the recording."""
         return {"path": self.path, "sha256": self.sha256}
 
 
 def get_needed_install_command() -> str:
-    """Return the shell command that installs what recording needs, or "" if it is installed."""
+    """Return the shell command that installs the packages for recording; "" if none is missing."""
     return "" if find_spec("mcap") else "pip install 'an_control[record]'"
 
 
 class NodeRecorder:
-    """Recorder of a policy node, which writes everything or keeps the last seconds in a black box.
+    """Recorder of what a policy node does, as a recording on disk or in a black box in memory.
 
-    Its methods add notes to a queue in memory. `flush` later passes them to the thread that writes
-    the recording, or to the black box.
+    A recording holds everything, the black box the last seconds. The methods add notes (one for
+    each message, tick, command or change of state) to a queue in memory. `flush` later passes them
+    to the thread that writes the recording, or to the black box.
 
     Args:
         options: What to record, and where.
@@ -215,20 +218,20 @@ class NodeRecorder:
         """Folders of black boxes to write; None stops the thread that writes them."""
         self._box_thread: threading.Thread | None = None
         self._save_now = threading.Event()
-        self.set_source_indices(controller.wiring)
+        self.set_source_numbers(controller.wiring)
         self._writer: Writer | None = None
         self._begun = False
         """Whether the recording has a file already; the first one needs no `FileHead`."""
         self.path = ""
         """Folder of the recording; "" if there is none."""
         if options.folder is not None:
-            self.path = str(_find_free_folder(options.folder, node))
+            self.path = str(_find_unused_folder_path(options.folder, node))
             self._writer = self._start_writer()
         elif options.black_box_s > 0.0:
             # Both now: an import and the start of a thread hold up the watchdog and the ticks.
             import_module("an_control.record.writer")
             self._box_thread = threading.Thread(
-                target=self._write_black_boxes, name="black box", daemon=True
+                target=self._write_requested_black_boxes, name="black box", daemon=True
             )
             self._box_thread.start()
         self._record_session(settings)
@@ -238,24 +241,24 @@ class NodeRecorder:
         from an_control.record.writer import BagFolder, Writer
 
         def make_file_head() -> FileHead:
-            """Return the content at the start of a new file, which is empty for the first file."""
+            """Return the content to write at the start of a new file; none for the first file."""
             first, self._begun = not self._begun, True
             return FileHead((), {}) if first else self._make_file_head()
 
         def make_folder() -> BagFolder:
-            """Return a new folder of the recording."""
+            """Create the folder of the recording, and return the object that writes its files."""
             return BagFolder(Path(self.path), make_file_head, self._options.limits)
 
         return Writer(make_folder, self._log_failure)
 
     def _record_session(self, settings: Mapping[str, Any]) -> None:
-        """Record what is recorded once: the session's settings, the model and the wiring.
+        """Record the session's settings, the model and the wiring, at the start of a recording.
 
         Args:
             settings: Parameters of the node, by name.
         """
         controller = self._controller
-        model = self.read_model(controller.acting.model_path)
+        model = self.read_model_file(controller.acting.model_path)
         self._record_model_file(model, None)
         self.record_event(
             "session",
@@ -268,7 +271,7 @@ class NodeRecorder:
             seed=0,
             estop=controller.estop.reason,
             model={
-                **model.describe_file(),
+                **model.get_path_and_hash(),
                 "parameters": controller.acting.policy.model.parameter_count,
             },
             sizes=repr(controller.acting.policy.model.sizes),
@@ -276,12 +279,15 @@ class NodeRecorder:
         text = read_regular_file(controller.wiring.file).decode()
         self.record_event("wiring", file=controller.wiring.file, text=text)
 
-    def set_source_indices(self, wiring: Wiring) -> None:
-        """Record sources (topic subscriptions) by their indices in this wiring from now on."""
+    def set_source_numbers(self, wiring: Wiring) -> None:
+        """Use the order of the sources (topic subscriptions) in this wiring as their numbers.
+
+        All later records refer to a source by this number: its index in the wiring plus one.
+        """
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
-    def read_model(self, path: str) -> _ModelFile:
-        """Read the file of the present model, or of one that will replace it, for the recording.
+    def read_model_file(self, path: str) -> _ModelFile:
+        """Read a model file that the node uses or will use, and keep its content for the recording.
 
         Call it from any thread, but not during a tick, because it reads from the disk.
 
@@ -319,7 +325,7 @@ class NodeRecorder:
         """
         place = 0 if source is None else self._sources.get(source, 0)
         if message is self._last_message:
-            self.record_delivery_to_index(topic, place, now_ns)
+            self.record_delivery_to_source_number(topic, place, now_ns)
             return
         self._last_message = message
         self._count += 1
@@ -329,17 +335,17 @@ class NodeRecorder:
             self.flush(now=True)
 
     def record_delivery_to_source(self, topic: str, source: str, now_ns: int) -> None:
-        """Record that another source reads the newest message of a topic as well.
+        """Record that one more source (topic subscription) has received a topic's newest message.
 
         Args:
             topic: Topic of the message.
-            source: Name of the other source.
+            source: Name of the source.
             now_ns: Present time in ns, of the node's clock.
         """
-        self.record_delivery_to_index(topic, self._sources.get(source, 0), now_ns)
+        self.record_delivery_to_source_number(topic, self._sources.get(source, 0), now_ns)
 
-    def record_delivery_to_index(self, topic: str, source_number: int, now_ns: int) -> None:
-        """Record that a further source, given by its index, reads the newest message of a topic.
+    def record_delivery_to_source_number(self, topic: str, source_number: int, now_ns: int) -> None:
+        """Record that one more source, given by its number, has received a topic's newest message.
 
         Args:
             topic: Topic of the message.
@@ -363,7 +369,9 @@ class NodeRecorder:
         if newest.policy is not self._policy:
             self._policy = newest.policy
             known = self._models.get(newest.path)
-            about = {"path": newest.path, "sha256": ""} if known is None else known.describe_file()
+            about = (
+                {"path": newest.path, "sha256": ""} if known is None else known.get_path_and_hash()
+            )
             self._record_model_file(known, now_ns)
             self.record_event("model", now_ns=now_ns, **about)
         numbers = (
@@ -386,9 +394,9 @@ class NodeRecorder:
         values: np.ndarray,
         number: int | None,
     ) -> None:
-        """Record a command that was sent.
+        """Record a command that was sent, and how the gate has changed it.
 
-        The sender must hold the lock that allows one command at a time.
+        The caller must hold the lock that allows one command at a time.
 
         Args:
             kind: Why the command was sent.
@@ -397,8 +405,8 @@ class NodeRecorder:
             sent_ns: Time at which it was sent in ns, of the node's clock.
             stamp_ns: In lockstep the simulated time that it answers in ns, else None.
             values: The command (A,) in physical units.
-            number: Number that `LastCommand` has given the command; None if the command does not
-                count as the newest one.
+            number: Number of the command among those that became the newest command
+                (`LastCommand`); None if it did not become the newest one.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -419,9 +427,9 @@ class NodeRecorder:
         self._notes.append((_STATE, COMMAND, self._actuators, values, sent_ns))
 
     def record_readings(self, readings: Readings, now_ns: int) -> None:
-        """Record a tick's readings, and the controller's newest policy command before limits.
+        """Record a tick's readings, and the policy's newest command as it was before the gate.
 
-        Readings of cameras are not recorded.
+        The command comes from the controller. Readings of cameras are not recorded.
 
         Args:
             readings: The readings of the N present channels.
@@ -434,9 +442,9 @@ class NodeRecorder:
             self._notes.append((_STATE, ACTION, self._actuators, acting.wanted, now_ns))
 
     def _record_monitor_moves(self) -> None:
-        """Record which signals the monitor has moved, if that has changed since the last flush.
+        """Record which signals the monitor finds moved, if that has changed since the last flush.
 
-        Nothing is recorded while the monitor knows no right assignment.
+        Nothing is recorded while the monitor is lost (knows no right assignment of the signals).
         """
         report = self._controller.acting.policy.monitor_report
         if report is not None and not report.lost and report.moved != self._moved:
@@ -456,22 +464,22 @@ class NodeRecorder:
         self._notes.append((_EVENT, kind, values, now_ns))
 
     def _record_model_file(self, model: _ModelFile | None, now_ns: int | None) -> None:
-        """Attach a model file to the recording, if its content is in memory.
+        """Add a model file to the recording as an attached file, if its content is in memory.
 
         Args:
-            model: The model file; None does nothing.
+            model: The model file; with None nothing is added.
             now_ns: Time in ns, of the node's clock; None is the present time.
         """
         if model is not None and model.content is not None:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
     def flush(self, *, now: bool = False) -> None:
-        """Pass the notes to the writer or the black box, once enough ticks have been recorded.
+        """Pass the queued notes to the writer or the black box, if enough ticks have been recorded.
 
         If another thread is flushing, this call returns at once.
 
         Args:
-            now: Whether to pass the notes however few ticks have been recorded.
+            now: Whether to pass the notes even if only few ticks have been recorded.
         """
         if not now and self._ticks - self._flushed_tick < self._flush_ticks:
             return
@@ -485,7 +493,7 @@ class NodeRecorder:
             self._flushing.release()
 
     def _flush_notes(self) -> None:
-        """Pass all notes to the writer, or to the black box if there is no writer."""
+        """Pass all queued notes to the writer, or to the black box if there is no writer."""
         if self._writer is None:
             self._move_notes_to_black_box()
             return
@@ -494,7 +502,7 @@ class NodeRecorder:
         notes = self._notes
         while notes:
             note = notes.popleft()
-            entry = self._make_entry(note)
+            entry = self._make_bag_entry(note)
             if note[0] == _EVENT:
                 self._update_events_in_force(note)
             size += len(entry.data) + OVERHEAD_BYTES
@@ -502,7 +510,10 @@ class NodeRecorder:
         self._writer.enqueue(entries, size)
 
     def _move_notes_to_black_box(self) -> None:
-        """Move all notes into the black box. Drop the oldest that exceed its duration or memory."""
+        """Move all queued notes into the black box, and drop its oldest notes.
+
+        So many are dropped that the black box exceeds neither its duration nor its memory.
+        """
         box = self._box
         while self._notes:
             batch = self._pop_oldest_batch()
@@ -555,10 +566,10 @@ class NodeRecorder:
     def _make_flattener_for_type(
         self, type_: str, cls: Any
     ) -> Callable[[Any], FlatMessage | bytes]:
-        """Return a function that converts messages of a type for the black box.
+        """Return a function that converts a message of a type to what the black box stores of it.
 
-        The function returns a `FlatMessage` (a tuple of plain values), or the serialised message if
-        the type has fields that a `FlatMessage` cannot hold.
+        That is a `FlatMessage` (a tuple of plain values), or the serialised message if the type has
+        fields that a `FlatMessage` cannot hold.
 
         Args:
             type_: The message type.
@@ -582,7 +593,9 @@ class NodeRecorder:
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
     def _update_events_in_force(self, note: Note) -> None:
-        """Update the events in force, which are repeated at the start of each file, after an event.
+        """Update, after an event, the events that are repeated at the start of each new file.
+
+        They are those still in force: a later one of the same kind replaces an earlier one.
 
         Args:
             note: The note of the event.
@@ -604,7 +617,10 @@ class NodeRecorder:
         state[kind] = event
 
     def _make_file_head(self) -> FileHead:
-        """Return the content at the start of a new file: events still in force, and model files."""
+        """Return the content to write at the start of a new file.
+
+        It holds the events that are still in force, such as an e-stop, and the model files.
+        """
         now_ns = time.time_ns()
         topic = self._topics[EVENTS]
         entries = tuple(
@@ -625,8 +641,8 @@ class NodeRecorder:
         }
         return FileHead(entries, models)
 
-    def _make_entry(self, note: Note) -> BagEntry:
-        """Return the message or the attachment that represents a note."""
+    def _make_bag_entry(self, note: Note) -> BagEntry:
+        """Convert a note to the message, or the attached file, that is written for it."""
         kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
         if kind in (_MESSAGE, _FLAT):
             _, topic, type_, message, place, arrival_ns, now_ns = note
@@ -647,18 +663,17 @@ class NodeRecorder:
             name, data = EVENTS, encode_event(note[1], note[2])
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
-    def save_black_box(self, reason: str) -> str:
-        """Request that another thread writes the black box, as the robot stopped without a request.
+    def request_black_box(self, reason: str) -> str:
+        """Ask the black box's thread to write it to disk, because the robot stopped unexpectedly.
 
-        The call may come from any thread. It waits neither for the disk nor for another thread,
-        because the watchdog makes it.
+        The call may come from any thread, also from the watchdog's, and does not wait. If the node
+        writes a recording, there is no black box, and the stop is only recorded.
 
         Args:
             reason: Why the robot stopped.
 
         Returns:
-            Where to find the recorded messages, as the end of a log line, or "" if nothing is
-            recorded.
+            Text for the end of a log line on where to find what was recorded; "" if nothing was.
         """
         self.record_event("stopped", reason=reason)
         if self._writer is not None:
@@ -674,8 +689,11 @@ class NodeRecorder:
             self._boxes.put(box[0])
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
-    def _write_black_boxes(self) -> None:
-        """Write each black box that `save_black_box` requests, until the recorder is closed."""
+    def _write_requested_black_boxes(self) -> None:
+        """Wait for requests of `request_black_box`, and write the black box for each, until closed.
+
+        It is run by the black box's thread.
+        """
         while (path := self._boxes.get()) is not None:
             self._write_black_box(path)
 
@@ -697,7 +715,7 @@ class NodeRecorder:
             bag = BagFolder(Path(path), lambda: head)
             try:
                 for start in range(0, len(notes), BATCH):
-                    bag.write([self._make_entry(note) for note in notes[start : start + BATCH]])
+                    bag.write([self._make_bag_entry(note) for note in notes[start : start + BATCH]])
                     time.sleep(PAUSE_S)
             finally:
                 bag.close()
@@ -705,14 +723,14 @@ class NodeRecorder:
             self._log(f"the black box could not be written: {error}")
 
     def _log_failure(self, reason: str) -> None:
-        """Log that recording has stopped because of an error."""
+        """Log that recording has stopped because of an error, for the given reason."""
         self._log(f"recording has ended: {reason}")
 
     def get_status(self) -> tuple[str, bool, dict[str, Any]]:
         """Return the state of recording for the diagnostics.
 
         Returns:
-            A description, whether recording works as requested, and figures by name.
+            A description in words; whether recording works as requested; and figures by name.
         """
         writer = self._writer
         if writer is None:
@@ -763,8 +781,10 @@ def _collect_package_versions() -> dict[str, str]:
     return found
 
 
-def _find_free_folder(parent: Path, name: str) -> Path:
-    """Return the path of a folder that does not exist yet, named by a node and the time of day.
+def _find_unused_folder_path(parent: Path, name: str) -> Path:
+    """Return a path for a new folder, named after a node and the time of day.
+
+    The folder does not exist yet, and is not created here.
 
     Args:
         parent: Folder in which the new folder is to lie.
@@ -781,7 +801,7 @@ def _find_free_folder(parent: Path, name: str) -> Path:
 def _make_unique_folder_name(name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
-    The disk is not accessed.
+    Unlike `_find_unused_folder_path`, it does not look at the disk.
 
     Args:
         name: Full name of the node.
@@ -792,7 +812,9 @@ def _make_unique_folder_name(name: str) -> str:
 
 
 def _delete_oldest_black_boxes(folder: Path) -> None:
-    """Delete the oldest black boxes in a folder, so that there are `MAX_BOXES` with the next one.
+    """Delete the oldest black boxes in a folder, to leave room for one more.
+
+    With it there are at most `MAX_BOXES` (10).
 
     Args:
         folder: Folder that has one folder for each black box.

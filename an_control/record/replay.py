@@ -65,9 +65,9 @@ class ReplayedCommand:
     """Command of the policy or of a safety function, as recorded and as computed again.
 
     Attributes:
-        tick: Number of the last tick (control step) before it.
-        now_ns: Time of day at which it was sent, in ns.
-        kind: Why it was sent.
+        tick: Number of the last tick (control step) before the command.
+        now_ns: Time of day at which the command was sent, in ns.
+        kind: Why the command was sent.
         recorded: Recorded values (A,), in physical units.
         replayed: Values computed again (A,); NaN if they could not be computed.
         readings: Readings of the last tick, computed again; None if the tick failed.
@@ -81,8 +81,8 @@ class ReplayedCommand:
     readings: Readings | None
 
     @property
-    def is_same_command(self) -> bool:
-        """Whether both commands are equal to the last bit."""
+    def equals_recorded_command(self) -> bool:
+        """Whether the replayed command equals the recorded one to the last bit."""
         return self.recorded.tobytes() == self.replayed.tobytes()
 
 
@@ -96,7 +96,7 @@ class ReplaySummary:
         commands: Number of commands.
         different: Number of commands that differ from the recorded ones.
         first: First command that differs; None if all are equal.
-        largest: Largest difference of each actuator's command (A,).
+        largest: Largest difference of each actuator's command from the recorded one (A,).
         begin_ns: Time of day at which the recording starts, in ns.
         end_ns: Time of day at which the recording ends, in ns.
         events: Number of changes of state, by kind.
@@ -146,12 +146,12 @@ class _ReplayedTick:
     readings: Readings | None
 
 
-def _ignore_event(event: dict[str, Any], log_ns: int, head: bool) -> None:
-    """Do nothing: the default of `SessionReplay.on_event`."""
+def _ignore_event(event: dict[str, Any], log_ns: int, repeated: bool) -> None:
+    """Do nothing; this is the default of `SessionReplay.on_event`."""
 
 
 class SessionReplay:
-    """Replay of one recording of a node; a context, because it holds temporary files.
+    """Replay of one recording of a node; use it in a `with` block, as it has temporary files.
 
     Args:
         bag: The recording.
@@ -162,8 +162,9 @@ class SessionReplay:
     Attributes:
         summary: Result so far.
         controller: The node's controller; None before the recording's start was read.
-        on_event: Called with each change of state, the time of day in ns at which it was recorded,
-            and whether it is only repeated at the start of a file.
+        on_event: Function that is called for each recorded change of state. It gets the values of
+            the change, the time of day in ns at which it was recorded, and whether it only repeats
+            an earlier one at the start of a file.
     """
 
     def __init__(
@@ -213,7 +214,9 @@ class SessionReplay:
         self._swaps: list[dict[str, Any]] = []
 
     def replay_commands(self) -> Iterator[ReplayedCommand]:
-        """Replay the recording and yield each command; `summary` is updated meanwhile.
+        """Replay the recording, and yield each command as recorded and as computed again.
+
+        `summary` is updated meanwhile.
 
         Raises:
             BagError: The bag is not a recording of a policy node, or is damaged.
@@ -252,9 +255,9 @@ class SessionReplay:
         if name is None:
             name = self._own[entry.topic] = self._get_topic_name_without_node(entry)
         if name == EVENTS:
-            event, head = decode_event(entry.data), entry.sequence == 1
-            self._replay_event(event, head=head)
-            self.on_event(event, entry.log_ns, head)
+            event, repeated = decode_event(entry.data), entry.sequence == 1
+            self._replay_event(event, repeated=repeated)
+            self.on_event(event, entry.log_ns, repeated)
         elif self.controller is None:
             return None
         elif name == "message":
@@ -267,13 +270,13 @@ class SessionReplay:
         elif name == GATE_TOPIC:
             self._gate = GATE_NUMBERS.decode_numbers(entry.data)
         elif name == COMMAND:
-            return self._compare_command(entry)
+            return self._replay_recorded_command(entry)
         return None
 
     def _get_topic_name_without_node(self, entry: BagEntry) -> str:
-        """Return the name of an entry's topic without the node's name, such as "record/tick".
+        """Return an entry's topic without the node's name, such as "record/tick".
 
-        The result is "message" for a topic that is not below the node's name: that of a source.
+        The result is "message" if the topic is not below the node's name, as with sensor messages.
         """
         for name, type_ in TYPES.items():
             if entry.topic.endswith(f"/{name}") and entry.type == type_:
@@ -316,38 +319,38 @@ class SessionReplay:
         summary.end_ns = max(summary.end_ns, log_ns)
 
     def _add_note(self, text: str) -> None:
-        """Add a remark to the summary, unless it has it already or has too many."""
+        """Add a remark to the summary, unless it is there already or there are 50 remarks."""
         if text not in self.summary.notes and len(self.summary.notes) < 50:
             self.summary.notes.append(text)
 
     # Changes of state
 
-    def _replay_event(self, event: dict[str, Any], *, head: bool) -> None:
+    def _replay_event(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Count a recorded change of state and apply it to the controller.
 
         A change that only repeats an earlier one at the start of a file is not applied again.
 
         Args:
             event: Values of the change by name, with its kind as "event".
-            head: Whether the event is only repeated at the start of a file.
+            repeated: Whether the event is only repeated at the start of a file.
         """
         kind = event["event"]
-        if head and self._session is not None and not self._head_only:
+        if repeated and self._session is not None and not self._head_only:
             return  # repeated at the beginning of a further file
         if kind == "session":
-            self._start_session(event, head=head)
+            self._start_session(event, repeated=repeated)
         elif self._session is None:
             return
-        if not head:
+        if not repeated:
             self.summary.events[kind] += 1
         self._apply_event(kind, event)
 
-    def _start_session(self, event: dict[str, Any], *, head: bool) -> None:
+    def _start_session(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Start a new session (one run of the node).
 
         Args:
             event: Values of the event "session".
-            head: Whether the event is repeated at the start of a file, and earlier files are
+            repeated: Whether the event is repeated at the start of a file, and earlier files are
                 missing.
 
         Raises:
@@ -361,13 +364,13 @@ class SessionReplay:
         if self.summary.ticks:
             self._add_note("several sessions, one after the other")
         self._clear_session()
-        self._session, self._head_only = event, head
+        self._session, self._head_only = event, repeated
 
     def _apply_event(self, kind: str, event: dict[str, Any]) -> None:
-        """Apply a change of state to the controller.
+        """Apply a recorded change of the node's state to the controller.
 
         Args:
-            kind: Kind of the change.
+            kind: Kind of the change, such as "rewire" or "estop".
             event: Values of the change, by name.
         """
         if kind == "wiring":
@@ -438,16 +441,16 @@ class SessionReplay:
         self.summary.actuators = tuple(self.controller.wiring.command.names)
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
-    def _find_model_file(self, about: dict[str, Any]) -> Path:
+    def _find_model_file(self, path_and_hash: dict[str, Any]) -> Path:
         """Return the path of a recorded model: the attached file, or the unchanged original.
 
         Args:
-            about: Path and hash of the model file.
+            path_and_hash: A dict with the recorded "path" of the model file and its hash, "sha256".
 
         Raises:
             BagError: Neither is available.
         """
-        digest, path = str(about["sha256"]), Path(str(about["path"]))
+        digest, path = str(path_and_hash["sha256"]), Path(str(path_and_hash["path"]))
         if digest in self._files:
             return self._files[digest]
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
@@ -458,10 +461,10 @@ class SessionReplay:
         )
 
     def _apply_rewiring(self, values: dict[str, Any]) -> None:
-        """Apply new topics, sources or fields to the controller.
+        """Rewire the controller as the node was rewired: to other topics, sources or fields.
 
         Args:
-            values: New values, by key of `Wiring.rewirable_settings`.
+            values: New values by key, such as "sources.imu.topic".
         """
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_changes(values)
@@ -471,7 +474,7 @@ class SessionReplay:
             self._add_note("rewires are not replayed, as --wiring is given")
 
     def _load_new_models(self) -> None:
-        """Load each model that, in the recording, replaced the previous one before this tick."""
+        """Load each recorded model that replaced the one before it since the previous tick."""
         assert self.controller is not None
         for event in self._swaps:
             if self._other_model is not None:
@@ -504,7 +507,9 @@ class SessionReplay:
     # Messages and ticks
 
     def _store_message(self, entry: BagEntry) -> None:
-        """Deserialise a recorded message, and pass it to the source that received it, if any.
+        """Deserialise a recorded message, and pass it to the source (subscription) that got it.
+
+        If no source of the node received the message, it is only stored.
 
         Args:
             entry: The serialised message.
@@ -536,11 +541,11 @@ class SessionReplay:
             self._pass_message_to_source(entry.sequence, held)
 
     def _pass_message_to_further_source(self, store_numbers: tuple[int, ...]) -> None:
-        """Pass a message that was replayed before to another source that reads it as well.
+        """Pass a message that was replayed before to one more source that received it as well.
 
         Args:
-            store_numbers: Numbers of a message on record/store: index of the source in the wiring
-                plus one, and how many messages came after the one to pass.
+            store_numbers: The two numbers of a message on the topic record/store: the index of the
+                source in the wiring plus one, and how many messages came after the one to pass.
         """
         place, back = store_numbers
         wanted = self._count - back
@@ -560,8 +565,8 @@ class SessionReplay:
 
         Args:
             source_number: Index of the source in the recorded wiring plus one.
-            received: Index of the message in the recording, the message, its stamp in ns or None,
-                and its time of arrival in ns.
+            received: A tuple: index of the message in the recording, the ROS message, its time
+                stamp in ns or None, and its time of arrival in ns.
 
         Raises:
             BagError: There is no such source, or it has another message type.
@@ -585,7 +590,7 @@ class SessionReplay:
     def _repeat_tick(self, tick_numbers: tuple[int, ...]) -> None:
         """Repeat a recorded tick up to the policy's action.
 
-        The command of the tick is replayed later, by `_compare_command`.
+        The command of the tick is replayed later, by `_replay_recorded_command`.
 
         Args:
             tick_numbers: Numbers of a message on record/tick: the tick's number, its time and so
@@ -613,11 +618,11 @@ class SessionReplay:
         last.values_time_and_number = newest
         self._tick = _ReplayedTick(number, readings)
 
-    def _compare_command(self, entry: BagEntry) -> ReplayedCommand | None:
-        """Compute a recorded command again, and return the recorded and the computed values.
+    def _replay_recorded_command(self, entry: BagEntry) -> ReplayedCommand | None:
+        """Compute a recorded command again, and return both values.
 
-        Later ticks and the gate then use the recorded command as the one that was sent last, so
-        that a difference does not spread to later commands.
+        The controller then uses the recorded command as the one that was sent last, so that a
+        difference does not spread to later commands.
 
         Args:
             entry: Message with the recorded command.
@@ -667,7 +672,7 @@ class SessionReplay:
         return command
 
     def _recompute_command(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
-        """Return the command (A,) that the controller gives in place of a recorded one.
+        """Let the controller compute a recorded command (A,) again, and return it.
 
         Args:
             kind: Why the recorded command was sent.
@@ -691,12 +696,12 @@ class SessionReplay:
 
     @property
     def _has_exact_fields(self) -> bool:
-        """Whether the fields of all command messages hold every float64 exactly."""
+        """Whether all fields of command messages are float64, so that nothing is rounded."""
         assert self.controller is not None
         return all(one.has_exact_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
-        """Return a command (A,) rounded to numbers that the fields of its messages can hold."""
+        """Return a command (A,) rounded as the types of its message fields round it."""
         assert self.controller is not None
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.message_slices, strict=True):
@@ -704,11 +709,13 @@ class SessionReplay:
         return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 
     def _reorder_command(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
-        """Return a recorded command (A,) in the actuators' order of this wiring.
+        """Return a recorded command (A,) in the order of the wiring that is used for the replay.
+
+        An actuator that was not recorded gets NaN.
 
         Args:
-            names: Names of the recorded actuators.
-            values: Their values; an actuator without one gets NaN.
+            names: Names of the n recorded actuators.
+            values: The recorded command (n,) in the order of `names`.
         """
         own = self.summary.actuators
         if names == own:
@@ -717,10 +724,10 @@ class SessionReplay:
         return np.array([known.get(name, np.nan) for name in own])
 
     def _update_summary(self, command: ReplayedCommand) -> None:
-        """Update the figures in `summary` by one replayed command."""
+        """Add one replayed command to the figures in `summary`."""
         summary = self.summary
         summary.commands += 1
-        if command.is_same_command:
+        if command.equals_recorded_command:
             return
         summary.different += 1
         summary.first = summary.first or command

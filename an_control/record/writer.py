@@ -20,7 +20,7 @@ import yaml
 from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 
-from an_control.record.definitions import format_definition
+from an_control.record.definitions import format_message_definition
 from an_control.record.layout import ATTACHMENT, BagEntry, FileHead, Limits
 from an_control.system.files import write_file
 
@@ -61,8 +61,8 @@ class BagFolder:
 
     Args:
         folder: Path of the folder, which is created and must not exist yet.
-        head: Function that returns the content to write at the start of each new file.
-        limits: Limits for starting another file and for deleting the oldest.
+        make_head: Function that returns the content to write at the start of a new file.
+        limits: Sizes and times at which the next file is started and the oldest is deleted.
         open_file: Function that opens a file for writing.
 
     Attributes:
@@ -75,13 +75,13 @@ class BagFolder:
     def __init__(
         self,
         folder: Path,
-        head: Callable[[], FileHead],
+        make_head: Callable[[], FileHead],
         limits: Limits = Limits(),  # noqa: B008 - frozen
         open_file: Callable[[Path], IO[bytes]] = lambda path: path.open("wb"),
     ) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
-        self._head, self._limits, self._open_file = head, limits, open_file
+        self._make_head, self._limits, self._open_file = make_head, limits, open_file
         self._counts: Counter[tuple[str, str]] = Counter()
         self._files: list[_File] = []
         self._number = 0
@@ -90,14 +90,17 @@ class BagFolder:
         """Size of all files in bytes, without deleted ones."""
 
     def write(self, entries: Iterable[BagEntry]) -> None:
-        """Write messages, into a new file if the present one has reached a limit."""
+        """Write messages; whenever a file has reached a limit, start the next one."""
         for entry in entries:
             if not self._files or self._is_file_full():
                 self._begin_file(entry.log_ns)
             self._write_entry(entry)
 
     def flush(self) -> None:
-        """Pass written messages to the operating system, and update the metadata if it is old."""
+        """Pass written messages to the operating system, and sometimes write metadata.yaml anew.
+
+        The latter is done after `METADATA_S` (10) seconds.
+        """
         if not self._files:
             return
         self._mcap.flush()
@@ -106,7 +109,7 @@ class BagFolder:
             self._write_metadata()
 
     def close(self) -> None:
-        """Complete the last file and the metadata."""
+        """Complete the last file and metadata.yaml; nothing can be written afterwards."""
         if self._files:
             try:
                 self._end_file()
@@ -120,7 +123,7 @@ class BagFolder:
         return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
 
     def _begin_file(self, now_ns: int) -> None:
-        """Start a new file, with the content that the argument `head` of the class returns.
+        """Complete the present file, and start a new one with the content from `make_head`.
 
         Args:
             now_ns: Time of day in ns, at which the file starts.
@@ -137,7 +140,7 @@ class BagFolder:
         self._channels: dict[tuple[str, str], int] = {}
         self._schemas: dict[str, int] = {}
         self._since_s = time.monotonic()
-        head = self._head()
+        head = self._make_head()
         for name, content in head.attachments.items():
             self._write_attachment(name, content, now_ns)
         for entry in head.entries:
@@ -174,9 +177,9 @@ class BagFolder:
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
     def _register_topic(self, topic: str, type_: str) -> int:
-        """Register a topic in the present file, and return its number there."""
+        """Declare a topic and its message type in the present file; return the topic's number."""
         if type_ not in self._schemas:
-            text = format_definition(type_).encode()
+            text = format_message_definition(type_).encode()
             self._schemas[type_] = self._mcap.register_schema(type_, "ros2msg", text)
         about = {"offered_qos_profiles": ""}
         return self._mcap.register_channel(topic, "cdr", self._schemas[type_], about)
@@ -241,7 +244,7 @@ class BagFolder:
 
 
 def _format_time_span(begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return a time span as metadata.yaml has it: "duration" and "starting_time", in ns.
+    """Return the entries "duration" and "starting_time" of metadata.yaml for a time span.
 
     Args:
         begin_ns: Time of day of the first message, in ns.
@@ -254,11 +257,11 @@ def _format_time_span(begin_ns: int, end_ns: int) -> dict[str, Any]:
 
 
 class Writer:
-    """Thread that writes a recording.
+    """Thread that writes a recording, from a queue of messages.
 
     Args:
-        bag: Function that creates the recording's folder; called on the thread.
-        failed: Function called on the thread with the reason if recording stops by an error.
+        make_folder: Function that creates the recording's folder; called on the thread.
+        on_error: Function that is called with the reason if an error stops the recording.
 
     Attributes:
         stopped: Why recording stopped by an error; "" if it did not.
@@ -267,8 +270,10 @@ class Writer:
         slowest_s: Longest time in seconds that one round of writing took.
     """
 
-    def __init__(self, bag: Callable[[], BagFolder], failed: Callable[[str], object]) -> None:
-        self._make, self._failed = bag, failed
+    def __init__(
+        self, make_folder: Callable[[], BagFolder], on_error: Callable[[str], object]
+    ) -> None:
+        self._make_folder, self._on_error = make_folder, on_error
         self._waiting: deque[Sequence[BagEntry]] = deque()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
@@ -290,9 +295,10 @@ class Writer:
         return self._waiting_bytes
 
     def enqueue(self, entries: Sequence[BagEntry], size: int) -> None:
-        """Queue messages for writing; callable from any thread, without waiting.
+        """Add messages to the queue of those to write; any thread may call it, and none waits.
 
-        If too many bytes wait, recording stops, as the disk is too slow.
+        If more than `MAX_WAITING_BYTES` (64 MiB) would be queued, recording stops with an error,
+        because the disk is too slow.
 
         Args:
             entries: The messages.
@@ -317,17 +323,17 @@ class Writer:
         """Write the queued messages and stop the thread.
 
         Args:
-            limit_s: Maximum time in seconds to wait for it.
+            limit_s: Maximum time in seconds to wait until the thread has ended.
         """
         self._closing = True
         self._wake.set()
         self._thread.join(limit_s)
 
     def _stop_with_error(self, reason: str) -> None:
-        """Stop recording because of an error, and discard the queued messages."""
+        """Stop recording because of an error with this reason, and discard the queued messages."""
         if not self.stopped:
             self.stopped = reason
-            self._failed(reason)
+            self._on_error(reason)
         with self._lock:
             self._waiting.clear()
             self._waiting_bytes = 0
@@ -337,8 +343,8 @@ class Writer:
         """Create the folder, and write queued messages until the writer is closed or fails."""
         bag: BagFolder | None = None
         try:
-            bag = self._make()
-            self._write_queued(bag)
+            bag = self._make_folder()
+            self._write_queued_messages(bag)
         except Exception as error:
             self._stop_with_error(_describe_error(error))
         finally:
@@ -348,8 +354,8 @@ class Writer:
             except Exception as error:
                 self._stop_with_error(_describe_error(error))
 
-    def _write_queued(self, bag: BagFolder) -> None:
-        """Write queued messages until the writer is closed."""
+    def _write_queued_messages(self, bag: BagFolder) -> None:
+        """Write queued messages into a folder until the writer is closed or stopped by an error."""
         flushed_s = time.monotonic()
         while not self.stopped:
             self._wake.wait(FLUSH_S / 2)

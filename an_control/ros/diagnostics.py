@@ -616,7 +616,7 @@ class EventLog:
             if count:
                 self._log_suppressed_count(subject, count)
         self._log_new_configuration_notes(now_s)
-        for notice in self._controller.table.take_notices():
+        for notice in self._controller.table.pop_notices():
             self._log_source_notice(notice, now_s)
         if self._waiting:
             self._log_awaited_sources(now_s)

@@ -182,7 +182,7 @@ class ModelSwap:
             policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
             warm_up_policy(policy)
             if self._recorder is not None:
-                self._recorder.read_model(path)
+                self._recorder.read_model_file(path)
         except Exception as error:
             reason = str(error) or repr(error)
             return reason if path in reason else f"{path}: {reason}"

@@ -171,7 +171,7 @@ class LoopRecord:
         """
         if self.recorder is not None:
             self.record_event("rewire", values=wiring.list_changed_settings(previous))
-            self.recorder.set_source_indices(wiring)
+            self.recorder.set_source_numbers(wiring)
 
     def record_event(self, kind: str, **values: Any) -> None:
         """Record an event with the present time.
@@ -192,4 +192,4 @@ class LoopRecord:
         Returns:
             The end of a log line that says where the file is; "" if nothing is recorded.
         """
-        return "" if self.recorder is None else self.recorder.save_black_box(why)
+        return "" if self.recorder is None else self.recorder.request_black_box(why)

@@ -34,10 +34,10 @@ Gray = NDArray[np.uint8]
 
 
 def has_image_fields(fields: Any) -> bool:
-    """Return whether a message with these fields is an Image or a CompressedImage.
+    """Return whether a message type has the fields of an Image or of a CompressedImage.
 
     Args:
-        fields: Names of the message's fields.
+        fields: Names of the message type's fields.
     """
     return set(fields) >= _IMAGE or set(fields) >= _COMPRESSED
 
@@ -48,10 +48,10 @@ def is_opencv_missing() -> bool:
 
 
 class CameraReader(Reader):
-    """Reader of one source's images as patches, one channel for each patch.
+    """Reader of one source's images, which cuts them into patches, one channel for each patch.
 
     Args:
-        config: The channel's entry in the wiring file, with the settings `image`.
+        config: The channel entry in the wiring file that has the settings `image`.
         fields: Names of the message's fields, which tell whether it is an Image or a
             CompressedImage.
         max_pause_ns: Longest pause in ns between two images; after a longer one, the stack of
@@ -68,7 +68,7 @@ class CameraReader(Reader):
         super().__init__(
             [(config.id.replace(ALL, label), config) for label in image.make_patch_labels()]
         )
-        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed
+        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed_image
         self._max_pause_ns = max_pause_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
@@ -83,18 +83,18 @@ class CameraReader(Reader):
         self._stamp_ns: int | None = None
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy the frames of another reader if it has the same image settings."""
+        """Copy the frames and hidden patches of another reader, if its image settings are equal."""
         if isinstance(other, CameraReader) and other.image == self.image:
             self.frames, self.patches = other.frames.copy(), other.patches.copy()
             self._stamp_ns, self._hidden = other._stamp_ns, other._hidden
 
     def read(self, message: Any, row: Row) -> None:
-        """Add the message's image to the frames; mark in `row` which patches are visible.
+        """Add the message's image to the stack of frames; mark in `row` which patches are visible.
 
         Args:
             message: An Image or CompressedImage.
             row: An array (N,) that gets one number for each patch: 0 if the patch is visible, NaN
-                if it is hidden. The pixels are in `patches`.
+                if it is hidden. The pixels are not returned: they are in `patches`.
 
         Raises:
             ValueError: The image does not match the wiring, or is black.
@@ -107,7 +107,7 @@ class CameraReader(Reader):
             row[self._hidden] = np.nan
 
     def _add_frame(self, message: Any, stamp_ns: int) -> None:
-        """Add a message's image to the stack of frames. After an error, the next one starts anew.
+        """Add a message's image to the stack of frames; after an error the next starts a new stack.
 
         Args:
             message: An Image or CompressedImage.
@@ -148,7 +148,7 @@ class CameraReader(Reader):
             return
         back = before if self._hidden is None else before & ~self._hidden
         if back.any():
-            rows, columns = self.image.grid
+            rows, columns = self.image.rows_and_columns
             part = self.image.patch
             whole = self.frames[:, : rows * part, : columns * part]
             spread = np.repeat(np.repeat(back.reshape(rows, columns), part, 0), part, 1)
@@ -157,11 +157,11 @@ class CameraReader(Reader):
 
 
 def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of an Image in gray, and its opacity.
+    """Return the part of an Image that the wiring file selects, in gray, and its opacity.
 
     Args:
         message: The Image.
-        image: Image settings in the wiring file, which say what part is used.
+        image: Image settings in the wiring file, of which `crop` selects the part.
 
     Returns:
         A pair: the gray values (H, W), and the opacity (H, W) of the same pixels or None.
@@ -172,7 +172,7 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     encoding = str(message.encoding)
     if encoding not in PIXEL_BYTES:
         raise ValueError(f"encoding {encoding[:40]!r} is not one of {', '.join(PIXEL_BYTES)}")
-    _check_size(message.height, message.width, image)
+    _check_image_size(message.height, message.width, image)
     depth, step = PIXEL_BYTES[encoding], int(message.step)
     data = np.frombuffer(message.data, np.uint8)
     if step < message.width * depth:
@@ -190,12 +190,12 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     return gray, np.ascontiguousarray(picture[:, :, 3]) if depth == 4 else None
 
 
-def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of a CompressedImage in gray.
+def _decode_compressed_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+    """Return the part of a CompressedImage that the wiring file selects, in gray.
 
     Args:
         message: The CompressedImage.
-        image: Image settings in the wiring file, which say what part is used.
+        image: Image settings in the wiring file, of which `crop` selects the part.
 
     Returns:
         A pair as from `_decode_image`: the gray values (H, W), and None, as there is no opacity.
@@ -214,13 +214,13 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
         raise ValueError(
             f"{len(data)} bytes that are not an image, format {str(message.format)[:40]!r}"
         )
-    _check_size(picture.shape[0], picture.shape[1], image)
+    _check_image_size(picture.shape[0], picture.shape[1], image)
     return _make_colour_converter("BGR2GRAY")(
         _crop_picture(np.asarray(picture, np.uint8), image)
     ), None
 
 
-def _check_size(height: int, width: int, image: ImageConfig) -> None:
+def _check_image_size(height: int, width: int, image: ImageConfig) -> None:
     """Check that an image has the size in the wiring file.
 
     Args:
@@ -245,11 +245,10 @@ def _crop_picture(picture: Gray, image: ImageConfig) -> Gray:
 
 
 def _resize_picture(gray: Gray, size: tuple[int, int]) -> Gray:
-    """Return a picture (H, W) in another size.
+    """Return a gray picture (H, W), resized by averaging over the area of each new pixel.
 
     Args:
-        gray: The picture. A pixel of the result is the mean of the area of this picture that it
-            covers.
+        gray: The picture.
         size: Height and width of the result in pixels.
     """
     if gray.shape == size:
@@ -261,10 +260,10 @@ def _resize_picture(gray: Gray, size: tuple[int, int]) -> Gray:
 
 
 def _make_colour_converter(name: str) -> Callable[[Gray], Gray]:
-    """Return a function that converts a picture's colours by OpenCV.
+    """Return a function that takes a picture and returns it in other colours, by OpenCV.
 
     Args:
-        name: OpenCV's name of the conversion, such as "RGB2GRAY".
+        name: OpenCV's name of the colour conversion, such as "RGB2GRAY".
     """
     import cv2
 

@@ -29,7 +29,15 @@ from an_control.wiring.source_feed import Feed
 
 
 class _Group(NamedTuple):
-    """A group of channels that share `weight` equally, or weigh 1 each if `weight` is None."""
+    """A group of channels that share one weight equally; if it is None, each weighs 1.
+
+    Attributes:
+        weight: The weight of all channels of the group together, or None.
+        places: Indices (n,) of the group's channels in the table.
+        feed: The source to which the group belongs, if the group is all channels of that source.
+        readers: The readers of a wildcard (`*`) if the group is the channels of the wildcard.
+        fixed: Number of channels of the group that no wildcard makes, if `feed` is None.
+    """
 
     weight: float | None
     places: NDArray[np.intp]
@@ -45,11 +53,13 @@ class _Group(NamedTuple):
 
 
 class ChannelWeights:
-    """The weights of a table's channels, in the order in which the table holds the channels.
+    """The weights of a table's channels, which decide what share of the channels is present.
 
-    The weights decide what share of the channels counts as present. The weight of a source
-    (subscribed topic) is shared by its channels. The weight of a channel entry with a `*` is shared
-    by the array elements that the `*` stands for.
+    The weight of a source (subscribed topic) is shared by its channels. The weight of a channel
+    entry with a `*` is shared by the array elements that the `*` stands for.
+
+    Args:
+        feeds: The table's sources, in the order in which the table holds their channels.
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
@@ -62,9 +72,9 @@ class ChannelWeights:
                 self._add_weight_groups(feed)
 
     def _add_weight_groups(self, feed: Feed) -> None:
-        """Add the groups of a source some of whose channel entries have weights.
+        """Add the weight groups of one source, in which single channel entries have weights.
 
-        There is one group for each entry with a weight or a `*`, and one for all other entries.
+        Each entry with a weight or a `*` becomes a group, and all other entries together another.
         """
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
@@ -87,9 +97,7 @@ class ChannelWeights:
             self._groups.append(_Group(weight, np.array(places[key], np.intp), None, mine, fixed))
 
     def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
-        """Return the total weight of the valid channels, and that of the expected channels.
-
-        Expected are the channels that should be present.
+        """Return a pair: the total weight of the valid channels, and of those that should be valid.
 
         Args:
             ok: Which of the table's N channels are valid, as bools (N,).
@@ -111,7 +119,7 @@ def has_weights(feeds: Iterable[Feed]) -> bool:
 
 
 def _has_own_weights(feed: Feed) -> bool:
-    """Return whether the wiring gives a weight to any single channel of a source."""
+    """Return whether the wiring gives a weight to any channel entry of a source by itself."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
@@ -120,13 +128,14 @@ def _has_own_weights(feed: Feed) -> bool:
 class MeasuredPositions:
     """The measured positions of the actuators, read from sensor messages.
 
-    The command section of the wiring names the sources (subscribed topics) that measure them. Only
-    the positions of actuators that hold their position or are moved to a start pose are read.
+    The command section of the wiring names the sources (subscribed topics) that measure them.
+    Positions are read only for actuators whose safe command is to hold the position, or that have a
+    start pose.
 
     Args:
         command: The wiring's command.
         classes: The message class of each source, by the source's name.
-        resolve: A function that returns the message class of a type's name.
+        resolve: A function that returns the class of a message type, given its name.
         file: The wiring's file, for errors.
 
     Raises:
@@ -177,13 +186,13 @@ class MeasuredPositions:
         return bool(np.isfinite(self.values[self.needed]).all())
 
     def update_from_message(self, source: str, message: Any) -> None:
-        """Update the positions in `values` from a message of a source.
+        """Update the positions in `values` from a source's message.
 
-        A position that the message lacks, or that is not finite, keeps its earlier value.
+        A position that the message lacks, or that is not finite, stays as it was.
 
         Args:
-            source: Name of the source.
-            message: The message.
+            source: Name of a source that measures positions.
+            message: The ROS message.
         """
         for positions in self._readers[source]:
             self.values = positions.read(message, self.values)
@@ -196,11 +205,12 @@ def _insert_actuator_name(field: str, name: str) -> str:
 
 
 class _PositionReader:
-    """A reader of actuator positions in the messages of one source.
+    """A reader of the positions of actuators from the messages of one source.
 
     Args:
-        readers: The readers of the positions in a message.
-        names: The lists of element names that the readers use.
+        readers: The readers of the single numbers in a message. Their channels have the names of
+            the actuators as ids.
+        names: The lists of element names in a message by which `readers` find their elements.
         places: A mapping from an actuator's name to its index in the command.
     """
 
@@ -213,11 +223,11 @@ class _PositionReader:
         self._row = np.full(len(found), np.nan)
 
     def read(self, message: Any, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a copy of the positions (A,) in which those that a message has are replaced.
+        """Return the positions (A,) of all actuators, updated with those that a message has.
 
         Args:
-            message: The message of the source.
-            positions: Position (A,) of each actuator so far.
+            message: The ROS message of the source.
+            positions: The newest known position (A,) of each actuator, which is not changed.
         """
         start = 0
         try:
@@ -264,12 +274,12 @@ class Readings(NamedTuple):
 
     @property
     def present_share(self) -> float:
-        """Share of the expected channels that is present, by weight, 0..1."""
+        """Share (0..1) of the expected channels that is present, weighted if there are weights."""
         there, of = self.weights or (len(self.ids), self.expected)
         return there / of if of else 1.0
 
     def has_min_share(self, share: float) -> bool:
-        """Return whether one channel or more, and a given share of the expected ones, are present.
+        """Return whether enough channels are present: at least one, and at least a given share.
 
         Args:
             share: The share (0..1) of the expected channels that must be present, by weight if the
@@ -284,12 +294,12 @@ _KEPT_PATTERNS = 16
 
 
 class Conversion:
-    """The raw numbers (N,) of a table's channels, from messages, and their conversion to readings.
+    """Converter of the numbers (N,) in messages to readings, for the N channels of a table.
 
     Args:
         readers: The readers of all channels, in the table's order.
-        previous: The object that this one replaces, or None. If its ids are the same, its tuple
-            object `ids` is used again.
+        previous: The converter that this one replaces, or None. If it has equal ids, its tuple
+            object `ids` is used again, so that ids can be compared by identity.
     """
 
     def __init__(self, readers: Sequence[Reader], previous: Conversion | None) -> None:
@@ -311,7 +321,7 @@ class Conversion:
         self._present: dict[bytes, tuple[str, ...]] = {}
 
     def convert_raw_numbers(self) -> NDArray[np.bool_]:
-        """Convert all raw numbers to readings. Return which are valid, as bools (N,).
+        """Convert the numbers in `raw` to readings in `values`; return which are valid, as (N,).
 
         Where the wiring says so, angles are brought into -pi..pi or turned into sines or cosines.
         Then scale, offset and clip are applied. A reading is valid if it is a finite float32.
@@ -329,10 +339,10 @@ class Conversion:
         return ok
 
     def select_present_ids(self, ok_bytes: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Return the ids of the valid channels, the same tuple object for the same channels.
+        """Return the ids of the valid channels, as the same tuple object for the same channels.
 
         Args:
-            ok_bytes: The bytes of `ok`, the key under which the result is kept for later calls.
+            ok_bytes: The bytes of `ok`, the key under which the result is stored for later calls.
             ok: Which channels are valid, as bools (N,).
         """
         ids = self._present.get(ok_bytes)
@@ -348,7 +358,7 @@ class ChannelTable:
 
     Args:
         wiring: The robot's wiring.
-        resolve: A function that returns the message class of a type's name.
+        resolve: A function that returns the class of a message type, given its name.
         previous: An earlier table, whose stored messages and state are copied (see
             `make_rewired_table`); None for a new table.
 
@@ -379,13 +389,13 @@ class ChannelTable:
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
         self._missing = MissingReport(self._feeds.values())
-        self._number_channels(previous)
+        self._assign_channel_indices(previous)
 
-    def _number_channels(self, previous: ChannelTable | None) -> None:
-        """Give every channel an index in the table's arrays, and make these arrays.
+    def _assign_channel_indices(self, previous: ChannelTable | None) -> None:
+        """Give every channel an index in the table's arrays, and create these arrays.
 
         Args:
-            previous: An earlier table or None. Its record of whether a channel is present is copied
+            previous: An earlier table or None. Whether it has reported a channel as lost is copied
                 to the channel with the same id.
         """
         feeds = self._feeds.values()
@@ -406,8 +416,8 @@ class ChannelTable:
     ) -> None:
         """Store a source's newest message, without reading its content.
 
-        A message that repeats the previous time stamp does not count as newer. So a source that
-        repeats one message for ever becomes stale.
+        A message with the time stamp of the previous message counts as equally old. So a source
+        that repeats one message for ever becomes stale.
 
         Args:
             source: Name of the source.
@@ -422,20 +432,20 @@ class ChannelTable:
         self._feeds[source].received.store_message(message, stamp_ns, arrival_ns)
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
-        """Return the readings of this tick, from the stored messages.
+        """Return the readings of this tick (control step), from the stored messages.
 
-        In real time (`stamp_ns` None) a message is used until it is older than its maximum age. In
-        lockstep with a simulator only messages with the time stamp `stamp_ns` are used. If the
-        messages of a source have no stamp, one that came since the previous read is used.
+        In real time a message is used until it is older than its maximum age. In lockstep with a
+        simulator only messages with the time stamp `stamp_ns` are used, or messages without a stamp
+        that came since the previous read.
 
         Args:
-            now_ns: Time of the tick, on the clock of the arrival times.
-            stamp_ns: Stamp of the step in lockstep, None in real time.
+            now_ns: Time of the tick in ns, on the clock of the arrival times.
+            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
-                self._number_channels(self)
+                self._assign_channel_indices(self)
                 self._missing.add_notices_of_new_channels()
             if self.measured is not None:
                 for source in self.measured.sources:
@@ -461,14 +471,17 @@ class ChannelTable:
         )
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
-        """Return a table for another wiring, with the stored messages of this table.
+        """Return a new table for another wiring, with a copy of the messages stored in this table.
 
-        A source keeps its messages if its message type is the same, also if it reads another topic
-        now. An old message is used until one comes from the new topic, or until it is too old or
-        has the wrong stamp. This table is not changed.
+        A source with an unchanged message type gets its messages, even if it reads another topic
+        now. They are used until a message comes from the new topic, or until they are too old or,
+        in lockstep, of an earlier step. This table is not changed.
+
+        Args:
+            wiring: The wiring of the new table.
 
         Raises:
-            WiringError: As from the constructor of the class.
+            WiringError: A message type is not installed, or a field path leads to no number.
         """
         return ChannelTable(wiring, self._sources.resolve, self)
 
@@ -479,12 +492,12 @@ class ChannelTable:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of all channels, present or not."""
+        """Ids of all channels, present or missing."""
         return self._conversion.ids
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:
-        """Entry in the wiring file from which each channel comes, by the channel's id."""
+        """Mapping from each channel's id to the settings of its entry in the wiring file."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return {
             id_: config
@@ -498,17 +511,17 @@ class ChannelTable:
         return sum([feed.expected_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting those channels of entries with a `*` that have been missing for a while.
+        """Stop expecting channels of entries with a `*` that have been missing for long.
 
-        They then no longer count as missing. A channel must have been missing for longer than its
-        maximum age (1 s if it has none) plus 1 s.
+        They then no longer count as missing. Long means longer than the channel's maximum age (1 s
+        if it has none) plus 1 s.
         """
         for feed in self._feeds.values():
             for reader in feed.growing:
                 reader.stop_expecting_absent_channels()
 
     def reset(self) -> None:
-        """Discard the camera frames so far, because a new episode starts."""
+        """Discard all earlier camera frames, because a new episode starts."""
         for feed in self._feeds.values():
             feed.reset()
 
@@ -517,42 +530,56 @@ class ChannelTable:
 
         Args:
             source: Name of the source (subscribed topic).
-            names: Names of the elements in the messages; if empty, all channels of the source are
-                returned. Channels other than elements of arrays with names are always returned.
+            names: Names of array elements in the messages. If there are none, all channels of the
+                source are returned. Channels that do not find their number by an element's name are
+                always returned.
         """
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.find_ids_by_name(names)]
 
     def list_missing_sources(self) -> list[str]:
-        """Return the names of the required sources that were missing at the newest read."""
+        """Return the names of the required sources without a usable message at the newest read."""
         return self._missing.list_missing_sources()
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
-        """Return a mapping from each reason to the ids of the channels missing for that reason.
+        """Return why channels were missing at the newest read: a mapping from reason to their ids.
 
-        The channels are those that were missing at the newest read.
+        Args:
+            now_ns: Present time in ns, on the clock of the arrival times.
         """
         return self._missing.explain_missing_channels(now_ns)
 
     def explain_lateness(self, source: str, now_ns: int) -> str:
-        """Return the reason why a source's newest message is not used, in real time."""
+        """Return why a source's newest message is too old, as text. It is meant for real time.
+
+        Args:
+            source: Name of the source (subscribed topic).
+            now_ns: Present time in ns, on the clock of the arrival times.
+        """
         return self._feeds[source].explain_lateness(now_ns, None)
 
     def list_source_statuses(self, now_ns: int) -> list[SourceStatus]:
-        """Return the state of each source at the newest read, for diagnostics."""
+        """Return the state that each source had at the newest read, for diagnostics.
+
+        Args:
+            now_ns: Present time in ns, from which the ages of messages are computed.
+        """
         return self._missing.list_source_statuses(now_ns)
 
-    def take_notices(self) -> list[Notice]:
-        """Return and clear the notices of what was lost or came back since the previous call."""
-        return self._missing.take_notices()
+    def pop_notices(self) -> list[Notice]:
+        """Return the notices of what was lost or came back since the previous call, and clear them.
+
+        A notice is about a source (subscribed topic) or some of its channels.
+        """
+        return self._missing.pop_notices()
 
     def reset_notices(self) -> None:
-        """Clear all notices. The next read then gives a notice of everything that is lost."""
+        """Clear all notices; the next read then adds one for everything that is missing by then."""
         self._missing.reset_notices()
 
 
 def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return angles (n,) brought into -pi..pi; angles that are in that range stay unchanged."""
+    """Return angles (n,) in -pi..pi that differ from the given ones by whole turns."""
     wrapped: NDArray[np.float64] = angles - math.tau * np.round(angles / math.tau)
     return wrapped
 
@@ -564,15 +591,16 @@ the scale."""
 
 
 def _find_angle_functions(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
-    """Return the functions of angles that channels ask for: wrap to -pi..pi, sine and cosine.
+    """Find which channels are angles to be wrapped to -pi..pi or turned into a sine or cosine.
 
     Args:
         configs: Settings of each channel.
 
     Returns:
-        A list of pairs: a function, and the indices (n,) of the channels to which it is applied.
+        A list of pairs: one of these functions of an angle, and the indices (n,) of the channels to
+        which it is to be applied.
     """
-    names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
+    names = {id(one): "wrap" if one.wrap else one.sine_or_cosine for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []
     for name, function in _CURVES.items():
         places = [place for place, one in enumerate(configs) if names[id(one)] == name]

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from an_control.system.files import describe_read_error, read_regular_file
-from an_control.wiring.messages import SYNTAX, parse_field
+from an_control.wiring.messages import SYNTAX, parse_field_path
 
 _SHOWN = 80
 """Maximum number of characters of a value in the text of an error."""
@@ -56,13 +56,13 @@ def quote_value(value: object) -> str:
 
 
 def shorten_error(error: Exception) -> str:
-    """Return the text of an error, with the middle of a long text left out."""
+    """Return the text of an error; of one longer than 320 characters the middle is left out."""
     text = str(error)
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
 
 def _shorten_text(text: str) -> str:
-    """Return a text, cut to at most `_SHOWN` characters."""
+    """Return a text, cut to at most `_SHOWN` (80) characters."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -73,13 +73,13 @@ class Description(str):
 
 
 class MissingItem(Description):
-    """Name or description of something that is needed but missing, as the value in an error."""
+    """Description of something that a file lacks, which a `WiringError` reports as missing."""
 
     __slots__ = ()
 
 
 class Problem(Description):
-    """Complete text of a problem, which a `WiringError` prints instead of value and allowed."""
+    """Complete text of a problem, which a `WiringError` prints without adding what is allowed."""
 
     __slots__ = ()
 
@@ -124,10 +124,10 @@ def read_yaml(path: str | Path) -> Entry:
 
 
 def _build_document(events: Iterable[yaml.Event]) -> object:
-    """Return the plain data of a YAML document: nested dicts, lists, texts and numbers.
+    """Build the plain data of a YAML document: nested dicts, lists, texts and numbers.
 
     Args:
-        events: Events of PyYAML's parser for the whole file.
+        events: The events that PyYAML's parser yields for the whole file.
 
     Raises:
         _RefusedYamlError: The file holds tags, anchors, too many levels or a second document.
@@ -172,7 +172,7 @@ class _Sequence:
         """Append a value to the list.
 
         Args:
-            event: Event of PyYAML's parser; not used.
+            event: The event of PyYAML's parser for this value; not used.
             value: The value, as plain data.
         """
         self.value.append(value)
@@ -198,11 +198,11 @@ class _Mapping:
         return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
-        """Add the next key, or the value of the key that was added before.
+        """Add a key, or if a key was added last, its value.
 
         Args:
-            event: Event of PyYAML's parser, with the text and the line of a key.
-            value: The value, as plain data.
+            event: The event of PyYAML's parser, with the text and the line of a key.
+            value: The value as plain data; not used for a key.
 
         Raises:
             _RefusedYamlError: A key is not text, or occurs twice.
@@ -219,10 +219,9 @@ class _Mapping:
 
 
 def _read_scalar(event: yaml.ScalarEvent) -> object:
-    """Return the value of an unquoted YAML scalar, by the core schema of YAML 1.2.
+    """Convert an unquoted YAML scalar to a number, a bool, None or text.
 
-    Returns:
-        A number, a bool, None or text.
+    The rules are those of the core schema of YAML 1.2: "no", for example, stays text.
     """
     text = event.value
     if text in _WORDS:
@@ -235,7 +234,7 @@ def _read_scalar(event: yaml.ScalarEvent) -> object:
 
 
 class _RefusedYamlError(Exception):
-    """Error for YAML that is well-formed, but is more than plain data.
+    """Error for well-formed YAML that is refused, because it is more than plain data.
 
     Args:
         event: Event of PyYAML's parser, which has the line number.
@@ -279,7 +278,7 @@ class Entry:
         )
 
     def iterate_items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
-        """Yield the key and the value (as an `Entry`) of each item of a mapping.
+        """Yield key and value (as an `Entry`) of each item of the mapping that this entry holds.
 
         Args:
             allowed: Description of what is allowed, for the error.
@@ -298,13 +297,15 @@ class Entry:
         optional: tuple[str, ...] = (),
         renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """Check the keys of a mapping. Return a mapping from each key to its value as an `Entry`.
+        """Check the keys of the mapping that this entry holds; return its values by key.
+
+        Each value is an `Entry` again.
 
         Args:
             required: Keys that must be there.
             optional: Further keys that may be there.
-            renamed: Dotted keys of earlier versions of the format, each with text on what replaced
-                it.
+            renamed: A mapping from each dotted key that an earlier version of the format had to
+                text on what replaced it, for the error.
 
         Raises:
             WiringError: A required key is missing, or a key is unknown.
@@ -368,7 +369,7 @@ class Entry:
         return low, high
 
     def read_text(self, allowed: str, pattern: re.Pattern[str]) -> str:
-        """Return the value as text.
+        """Return the value, which must be text that matches a pattern.
 
         Args:
             allowed: Description of what is allowed, for the error.
@@ -407,17 +408,22 @@ def read_max_age(entry: Entry) -> float:
     return entry.read_number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
-def read_number(
-    entry: Entry | None, default: float, allowed: str, *, low: float = -LARGEST, zero: bool = True
+def read_optional_number(
+    entry: Entry | None,
+    default: float,
+    allowed: str,
+    *,
+    low: float = -LARGEST,
+    allow_zero: bool = True,
 ) -> float:
-    """Return an optional entry's value as a finite number.
+    """Return an optional entry's value as a finite number, or a default if there is no entry.
 
     Args:
         entry: The entry, or None if the file does not have it.
-        default: Result if there is no entry.
+        default: The number to return if there is no entry.
         allowed: Description of what is allowed, for the error.
         low: Lowest allowed number.
-        zero: Whether 0 is allowed.
+        allow_zero: Whether 0 is allowed.
 
     Raises:
         WiringError: The value is not allowed.
@@ -425,17 +431,17 @@ def read_number(
     if entry is None:
         return default
     value = entry.read_number(allowed, low, LARGEST)
-    if not zero and value == 0.0:
+    if not allow_zero and value == 0.0:
         raise entry.make_error(allowed)
     return value
 
 
 def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
-    """Return an entry's value as the name of a source, a subscribed topic of the wiring.
+    """Return an entry's value, checked to be the name of a source (subscribed topic).
 
     Args:
-        entry: Entry of the file.
-        sources: Names of all sources.
+        entry: Entry of the wiring file.
+        sources: Names of all sources in the file.
 
     Raises:
         WiringError: There is no such source.
@@ -446,19 +452,19 @@ def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
 
 
 def read_field_path(entry: Entry, *, many: bool) -> str:
-    """Return an entry's value as a field path, which names numbers in a message.
+    """Return an entry's value, checked to be a field path, such as `position[hip_1]`.
 
     Args:
-        entry: Entry of the file.
-        many: Whether the path must name several numbers, by a `*`; if False, it must name one
-            number.
+        entry: Entry of the wiring file.
+        many: Whether the path must name several numbers of a message, by a `*`; if False, it must
+            name one number.
 
     Raises:
         WiringError: The value is not such a path.
     """
     text = entry.read_text(SYNTAX, _TEXT)
     try:
-        several = parse_field(text).has_many_numbers
+        several = parse_field_path(text).has_many_numbers
     except ValueError:
         raise entry.make_error(SYNTAX) from None
     if several and not many:

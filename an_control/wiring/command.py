@@ -25,11 +25,11 @@ from an_control.wiring.checked_yaml import (
     MissingItem,
     WiringError,
     read_field_path,
-    read_number,
+    read_optional_number,
     read_source_name,
     read_topic,
 )
-from an_control.wiring.messages import ALL, MESSAGE_TYPE, parse_field
+from an_control.wiring.messages import ALL, MESSAGE_TYPE, parse_field_path
 
 Constant = bool | float | str
 """The value of a field that no actuator commands."""
@@ -122,7 +122,7 @@ class MessageConfig:
 
 
 class Actuator(Protocol):
-    """Interface of an actuator's settings that determine how a message is filled."""
+    """Interface of those settings of an actuator that a command message needs to be filled."""
 
     @property
     def name(self) -> str:
@@ -130,11 +130,11 @@ class Actuator(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Path of the message field that holds the command; None: the message's `field` is used."""
+        """Path of the message field for the value; None: the message's `field` is used."""
 
 
 class MessageFields(Protocol):
-    """Interface of a message's settings that determine how the message is filled."""
+    """Interface of those settings of a command message that are needed to fill it."""
 
     @property
     def topic(self) -> str:
@@ -146,7 +146,7 @@ class MessageFields(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Field path for the actuators that have no field path of their own."""
+        """Field path for all actuators that have none of their own; None if each has one."""
 
     @property
     def actuators(self) -> tuple[Actuator, ...]:
@@ -154,7 +154,7 @@ class MessageFields(Protocol):
 
     @property
     def constants(self) -> Mapping[str, Constant]:
-        """Values of the message's other fields, by field path."""
+        """Constant values for fields that belong to no actuator, by field path."""
 
 
 M = TypeVar("M", bound=MessageFields)
@@ -174,7 +174,7 @@ class CommandMessageList(Generic[M]):
     messages: tuple[M, ...]
 
     def format_message_key(self, index: int) -> str:
-        """Return the dotted key of a message's settings in the wiring file, for errors.
+        """Return the dotted key that a message's settings have in the wiring file, for errors.
 
         Args:
             index: Index of the message in `messages`.
@@ -183,7 +183,7 @@ class CommandMessageList(Generic[M]):
 
     @cached_property
     def topic_keys(self) -> dict[str, str]:
-        """A mapping from each topic to its dotted key in the wiring file."""
+        """A mapping from each topic to the dotted key in the wiring file that names it."""
         return {
             one.topic: f"{self.format_message_key(i)}.topic" for i, one in enumerate(self.messages)
         }
@@ -195,7 +195,7 @@ class CommandMessageList(Generic[M]):
 
     @cached_property
     def message_slices(self) -> tuple[slice, ...]:
-        """For each message, the slice of the command (A,) that it carries."""
+        """For each message, the slice of the whole command (A,) that the message carries."""
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
@@ -273,11 +273,11 @@ class CommandConfig(CommandMessageList[MessageConfig]):
 
     @property
     def measured_configs(self) -> tuple[MeasuredConfig, ...]:
-        """The settings `measured` of each message that needs measured positions."""
+        """Settings of where positions are measured, one for each message that needs them."""
         return tuple(one.measured for one in self.messages if one.measured is not None)
 
     def make_safe_command(self) -> NDArray[np.float64]:
-        """Return the safe command (A,) in the wiring file as a new array, with NaN for "hold"."""
+        """Return the safe command (A,) as the wiring file gives it, with NaN for "hold"."""
         return np.array(
             [np.nan if actuator.safe == "hold" else actuator.safe for actuator in self.actuators]
         )
@@ -295,7 +295,7 @@ _NO_POSITIONS = re.compile(
 
 
 def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> CommandConfig:
-    """Return the settings of the entry `command` in a wiring file.
+    """Read the entry `command` of a wiring file: all actuators and command messages.
 
     Args:
         entry: The entry `command`.
@@ -328,12 +328,13 @@ def list_message_entries(entry: Entry) -> list[Entry]:
 
 
 def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
-    """Return the settings of one command message.
+    """Read the settings of one command message.
 
     Args:
         entry: Entry of the message in the wiring file.
         sources: Names of the wiring's sources (topic subscriptions).
-        step_s: Period of the commands in seconds. A trajectory message gets this duration.
+        step_s: Time between two commands in seconds, which a trajectory message gets as its
+            duration.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -363,17 +364,24 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
 
 
 def read_shared_field_path(entry: Entry) -> str:
-    """Return the field path that a message has for all its actuators.
+    """Read the field path that a command message has for all its actuators, such as `effort`.
+
+    Args:
+        entry: Entry `field` of the message in the wiring file.
 
     Raises:
-        WiringError: The value is not a field path, or a `*` is not in brackets, or there are two.
+        WiringError: The value is not a field path, has a `*` outside of brackets, or has two.
     """
     text = entry.value
     try:
-        steps = parse_field(text).steps if isinstance(text, str) else ()
+        steps = parse_field_path(text).steps if isinstance(text, str) else ()
     except ValueError:
         steps = ()
-    if not steps or parse_field(str(text)).is_computed or any(step.name == ALL for step in steps):
+    if (
+        not steps
+        or parse_field_path(str(text)).is_computed
+        or any(step.name == ALL for step in steps)
+    ):
         raise entry.make_error(_SHARED_PATH)
     if sum(step.key == ALL for step in steps) > 1:
         raise entry.make_error(_SHARED_PATH)
@@ -381,7 +389,10 @@ def read_shared_field_path(entry: Entry) -> str:
 
 
 def _read_constants(entry: Entry) -> dict[str, Constant]:
-    """Return the values of a message's fields that no actuator commands, by field path.
+    """Read the constant values for message fields that belong to no actuator, by field path.
+
+    Args:
+        entry: Entry `constants` of the message in the wiring file.
 
     Raises:
         WiringError: A value is not a number, text or bool.
@@ -394,13 +405,13 @@ def _read_constants(entry: Entry) -> dict[str, Constant]:
     return constants
 
 
-def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
-    """Return the settings of one actuator.
+def _read_actuator(name: str, entry: Entry, shared_path: str | None) -> ActuatorConfig:
+    """Read the settings of one actuator.
 
     Args:
         name: Name of the actuator.
         entry: Entry of the actuator in the wiring file.
-        shared: Field path that the message has for all its actuators; None if there is none.
+        shared_path: Field path that the message has for all its actuators; None if there is none.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -416,36 +427,42 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
     safe = fields["safe"]
     return ActuatorConfig(
         name=name,
-        scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
+        scale=read_optional_number(
+            fields.get("scale"), 1.0, "a finite number other than 0", allow_zero=False
+        ),
+        offset=read_optional_number(fields.get("offset"), 0.0, "a finite number"),
         limits=limits,
-        max_rate=read_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
+        max_rate=read_optional_number(
+            fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0
+        ),
         safe="hold" if safe.value == "hold" else safe.read_number(f"{within}, or hold", *limits),
         start=fields["start"].read_number(within, *limits) if "start" in fields else None,
-        field=read_actuator_field(entry, fields.get("field"), shared),
+        field=read_actuator_field_path(entry, fields.get("field"), shared_path),
     )
 
 
-def read_actuator_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
-    """Return one actuator's own field path, or None if the message's shared path is used.
+def read_actuator_field_path(
+    actuator: Entry, entry: Entry | None, shared_path: str | None
+) -> str | None:
+    """Read one actuator's own field path; None if it uses the path that all actuators share.
 
     Args:
         actuator: Entry of the actuator, for the error.
         entry: Entry `field` of the actuator; None if there is none.
-        shared: Field path that the message has for all its actuators; None if there is none.
+        shared_path: Field path that the message has for all its actuators; None if there is none.
 
     Raises:
         WiringError: There is no path of either kind, or the actuator's path does not name one
             number.
     """
     if entry is None:
-        if shared is None:
+        if shared_path is None:
             raise WiringError(
                 actuator.file, actuator.key, MissingItem("'field'"), f"a field, {_PATH}"
             )
         return None
     try:
-        field = parse_field(entry.value) if isinstance(entry.value, str) else None
+        field = parse_field_path(entry.value) if isinstance(entry.value, str) else None
     except ValueError:
         field = None
     if field is None or field.has_many_numbers or field.is_computed:
@@ -454,10 +471,10 @@ def read_actuator_field(actuator: Entry, entry: Entry | None, shared: str | None
 
 
 def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
-    """Return the settings of the entry `measured`, the source of measured positions.
+    """Read from which source, and from which field, the positions of actuators are measured.
 
     Args:
-        entry: The entry `measured`.
+        entry: The entry `measured` of a command message in the wiring file.
         sources: Names of the wiring's sources (topic subscriptions).
 
     Raises:
@@ -467,13 +484,16 @@ def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
         raise field.make_error("a field path with one *, for the actuator's name: position[*]")
-    if parse_field(read_field_path(field, many=True)).is_computed:
+    if parse_field_path(read_field_path(field, many=True)).is_computed:
         raise field.make_error("a field of positions, without a function")
     return MeasuredConfig(read_source_name(fields["source"], sources), field.value)
 
 
 def _read_bring_up(entry: Entry) -> BringUpConfig:
-    """Return the settings of the entry `bring_up`, the move to the start pose.
+    """Read how fast and how exactly actuators are moved to the start pose.
+
+    Args:
+        entry: The entry `bring_up` of a command message in the wiring file.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -487,10 +507,10 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
 
 
 def _check_position_settings(entry: Entry, config: MessageConfig) -> None:
-    """Check the entries of one message that concern measured positions and the start pose.
+    """Check that the entries of one message for measured positions and start pose fit together.
 
-    Positions must be measured if an actuator needs them. Either all actuators must have a `start`,
-    or none.
+    Positions must be measured if an actuator holds its position or there is a start pose. Either
+    all actuators of the message must have a `start`, or none.
 
     Args:
         entry: Entry of the message in the wiring file, for the error.

@@ -31,7 +31,7 @@ from an_control.wiring.messages import (
     get_stamp_field,
     import_message_class,
     list_field_types,
-    parse_field,
+    parse_field_path,
 )
 from an_control.wiring.readers import FieldAccess
 
@@ -64,11 +64,11 @@ class _ElementArray:
         elements: Mapping from the index of an element to the index of its actuator.
         names: Names of the elements, which the message lists beside the array; empty if the message
             has no names.
-        order: Index of the actuator for each element; None if elements and actuators are in the
-            same order.
-        known: Names of the elements in the newest message of another sender that was read.
-        places: For each element, its index in the array of that other sender's message; None before
-            such a message was read.
+        order: For each element, the index of its actuator; None if elements and actuators are in
+            the same order.
+        known: Names of the elements in the newest message that was read from another sender.
+        places: For each element, its index in the array of that other message; None if no such
+            message was read yet.
     """
 
     accesses: tuple[FieldAccess, ...]
@@ -90,8 +90,8 @@ class CommandMessage:
     Args:
         config: Topic and type of the message, and a field for each actuator.
         cls: Class of the message.
-        resolve: Function that returns the message class of a type's name. It is used for messages
-            that are parts of this one.
+        resolve: Function that returns the class of a message type, given its name. It is used for
+            messages that are parts of this one.
         file: Path of the wiring file, for errors.
         key: Dotted key of `config` in the file, for errors.
 
@@ -119,11 +119,12 @@ class CommandMessage:
         self._stamp = None if config.type in STARTS_NOW else get_stamp_field(self.message)
 
     def fill(self, values: Values, stamp_ns: int | None) -> None:
-        """Write values and a stamp into the message.
+        """Write the actuators' values and a time stamp into the message.
 
         Args:
             values: Finite values (A,) of the actuators, in physical units.
-            stamp_ns: Stamp in ns, for types that have one; None keeps the previous stamp.
+            stamp_ns: Time stamp in ns, which is ignored if the message type has none; None leaves
+                the previous stamp.
         """
         for one in self._arrays.values():
             ordered = values if one.order is None else values[one.order]
@@ -136,9 +137,10 @@ class CommandMessage:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
     def read_values(self, message: Any) -> Values:
-        """Return the actuators' values (A,) in a message of the same type, from any sender.
+        """Return the actuators' values (A,) that a message of the same type holds.
 
-        The message may list the names in another order, and names of further actuators too.
+        The message may come from any sender, list its names in another order, and have further
+        actuators.
 
         Raises:
             ValueError: An actuator is missing or a value is not finite; the text names it.
@@ -157,16 +159,16 @@ class CommandMessage:
 
     @property
     def is_stamped(self) -> bool:
-        """Whether `fill` writes a time stamp. In lockstep it tells which step a message answers."""
+        """Whether `fill` writes a time stamp, from which a simulator knows the command's step."""
         return self._stamp is not None
 
     @property
     def has_exact_fields(self) -> bool:
-        """Whether the message's fields hold every float64 exactly."""
-        return all(kind.base == "double" for _, kind in self._list_value_types())
+        """Whether the fields of all actuators are float64, so that no value is rounded."""
+        return all(kind.base == "double" for _, kind in self._list_actuator_field_types())
 
     def compute_sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
-        """Return the lowest and highest values (A,) within the limits that the fields can hold.
+        """Return the lowest and the highest values (A,) within the limits that fields can hold.
 
         They are needed because fields round: a limit of 0.1 would be sent as the next float32 above
         0.1, and a limit of 1.6 as the whole number 2.
@@ -180,7 +182,7 @@ class CommandMessage:
         """
         (message,) = [one for one in command.messages if one.topic == self.topic]
         low, high = np.array([actuator.limits for actuator in message.actuators]).T
-        for number, kind in self._list_value_types():
+        for number, kind in self._list_actuator_field_types():
             least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
             within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
@@ -193,20 +195,20 @@ class CommandMessage:
                 raise WiringError(self._file, key, list(actuator.limits), allowed)
         return low, high
 
-    def _list_value_types(self) -> list[tuple[int, FieldType]]:
-        """Return, for each actuator, its index and the type of the field that holds its value."""
+    def _list_actuator_field_types(self) -> list[tuple[int, FieldType]]:
+        """Return a pair for each actuator: its index, and the type of the field for its value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
         for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
             kinds.append((place, list_field_types(type(parent))[name]))
         return kinds
 
-    def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
-        """Find the field into which an actuator's value is written, and store it for `fill`.
+    def _add_actuator(self, index: int, actuator: Actuator, config: MessageFields) -> None:
+        """Find the field into which `fill` writes an actuator's value, and store where it is.
 
         List elements and names that lead to the field are created if they do not exist.
 
         Args:
-            number: Index of the actuator in the message.
+            index: Index of the actuator in the message.
             actuator: Settings of the actuator.
             config: Settings of the message.
 
@@ -217,7 +219,9 @@ class CommandMessage:
         own = actuator.field is not None
         key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
         text = actuator.field or config.field or ""
-        path = parse_field(text) if own else self._make_actuator_path(text, number, actuator.name)
+        path = (
+            parse_field_path(text) if own else self._make_actuator_path(text, index, actuator.name)
+        )
         try:
             channel = ChannelConfig(actuator.name, "", text)
             (number_field,) = resolve_field_path(
@@ -240,7 +244,7 @@ class CommandMessage:
             self._scalars.append(
                 (parent, last.name, _make_number_converter(kind.base), number_field.accesses)
             )
-            self._places.append(number)
+            self._places.append(index)
             return
         one = self._arrays.setdefault(
             (id(parent), last.name), _ElementArray(number_field.accesses, parent, kind, {})
@@ -248,19 +252,20 @@ class CommandMessage:
         place = last.key if isinstance(last.key, int) else _find_name_index(names, last.key)
         if place in one.elements:
             raise twice
-        one.elements[place] = number
+        one.elements[place] = index
         if isinstance(last.key, str):
             one.names = names
 
-    def _make_actuator_path(self, text: str, number: int, name: str) -> FieldPath:
+    def _make_actuator_path(self, shared_path: str, index: int, name: str) -> FieldPath:
         """Return one actuator's field path, made from the path that all actuators share.
 
         Args:
-            text: The shared path: that of an array, or one with a `*` for the actuator's name.
-            number: Index of the actuator in the message.
+            shared_path: Path of an array with an element for each actuator, or a path with a `*`
+                for the actuator's name.
+            index: Index of the actuator in the message.
             name: Name of the actuator.
         """
-        field = parse_field(text)
+        field = parse_field_path(shared_path)
         steps = tuple(replace(s, key=name) if s.key == ALL else s for s in field.steps)
         cls, named = type(self.message), False
         for step in steps[:-1]:
@@ -273,11 +278,11 @@ class CommandMessage:
         types, last = list_field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
             named |= find_names_field(types) is not None
-            steps = (*steps[:-1], replace(last, key=name if named else number))
+            steps = (*steps[:-1], replace(last, key=name if named else index))
         return FieldPath(steps)
 
     def _get_or_create_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Return the part of the message that has an actuator's field, and create it if needed.
+        """Return the part of the message (a message within it) that has an actuator's field.
 
         If list elements on the way to the field do not exist, they and their names are appended.
 
@@ -317,11 +322,13 @@ class CommandMessage:
         return node, names
 
     def _check_every_element_commanded(self, element_array: _ElementArray) -> None:
-        """Check that actuators command every element of an array.
+        """Check that every element of an array has an actuator, and store their order.
+
+        In an array of fixed size, elements after the last one with an actuator may have none; they
+        stay 0.
 
         Raises:
-            WiringError: An element has no actuator. Only the elements after the last commanded one
-                of a fixed-size array may have none; they stay 0.
+            WiringError: Another element has no actuator.
         """
         count = len(element_array.names) or 1 + max(element_array.elements)
         missing = next(
@@ -356,7 +363,7 @@ class CommandMessage:
             raise WiringError(self._file, key, value, allowed)
 
         try:
-            steps = parse_field(path).steps
+            steps = parse_field_path(path).steps
         except ValueError:
             raise_constant_error("a path of one field, such as header.frame_id")
         node, kind = self.message, FieldType("")
@@ -393,7 +400,7 @@ class CommandMessage:
             setattr(parent, step.name, CASTS[kind.base](value))
 
     def _find_element_indices(self, element_array: _ElementArray, names: Any, count: int) -> Any:
-        """Return the index, in another sender's message, of each element of an array.
+        """Find where another sender's message of the same type has the elements of an array.
 
         Args:
             element_array: The array in this object's own message.
@@ -428,12 +435,12 @@ class CommandMessage:
 def make_command_messages(
     command: CommandConfig, file: str, resolve: Resolver = import_message_class
 ) -> tuple[CommandMessage, ...]:
-    """Return the message objects of a command, in the order in which they are sent.
+    """Create the objects that write a command into messages, in the order of their sending.
 
     Args:
         command: The wiring's command.
         file: Path of the wiring file, for errors.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
 
     Raises:
         WiringError: A type is not installed, or a field does not exist or cannot hold its value.
@@ -458,8 +465,8 @@ def compute_sendable_limits(
 ) -> tuple[Values, Values]:
     """Return each actuator's limits, moved inwards to values that its message field can hold.
 
-    A field of another type than float64 rounds what is written to it, so that a limit such as 0.1
-    could become a value just beyond the limit.
+    A field of another type than float64 rounds its value, so that a command at a limit such as 0.1
+    could be sent as a value just beyond the limit.
 
     Args:
         command: The wiring's command, which has the limits.
@@ -477,17 +484,17 @@ def compute_sendable_limits(
     return np.concatenate(low), np.concatenate(high)
 
 
-def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
+def _round_inwards(limits: tuple[float, float], type_name: str) -> tuple[float, float]:
     """Return a lower and an upper limit, rounded inwards to values that a field can hold.
 
     Args:
         limits: The lower and the upper limit.
-        base: Type of the field, such as "float".
+        type_name: Type of the field without array bounds, such as "float".
     """
     low, high = limits
-    if base == "double":
+    if type_name == "double":
         return low, high
-    if base != "float":
+    if type_name != "float":
         return float(np.ceil(low)), float(np.floor(high))
     lowest, highest = np.float32(low), np.float32(high)
     if float(lowest) < low:
@@ -497,17 +504,19 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
     return float(lowest), float(highest)
 
 
-def _describe_unrepresentable_number(number: float, base: str) -> str:
-    """Return text on the allowed values if a field cannot hold a number, or "" if it can.
+def _describe_unrepresentable_number(number: float, type_name: str) -> str:
+    """Describe which numbers a field can hold, if a number is not one of them.
+
+    If the field can hold the number, the result is "".
 
     Args:
         number: The number.
-        base: Type of the field, such as "uint8".
+        type_name: Type of the field, such as "uint8".
     """
-    whole = _WHOLE.get(ARRAY_CODES[base])
-    low, high = (whole.min, whole.max) if whole else _RANGES.get(base, (-LARGEST, LARGEST))
+    whole = _WHOLE.get(ARRAY_CODES[type_name])
+    low, high = (whole.min, whole.max) if whole else _RANGES.get(type_name, (-LARGEST, LARGEST))
     if not low <= number <= high:  # also where it is NaN
-        return f"{low:g} to {high:g}, which a {base} can hold"
+        return f"{low:g} to {high:g}, which a {type_name} can hold"
     return "a whole number" if whole and number != int(number) else ""
 
 
@@ -530,33 +539,33 @@ def _to_field_array(values: Values, kind: FieldType) -> Any:
 
 
 def _count_unused_elements(count: int, kind: FieldType) -> int:
-    """Return how many elements of a fixed-size array no actuator commands; they stay 0.
+    """Return how many elements of an array have no actuator; only one of fixed size has such.
 
     Args:
-        count: Number of commanded elements.
-        kind: Type of the field.
+        count: Number of elements that have an actuator.
+        kind: Type of the array field.
     """
     return (kind.size or count) - count if kind.fixed else 0
 
 
-def _make_number_converter(base: str) -> Callable[[float], Any]:
-    """Return a function that converts a float to the type of a single field.
+def _make_number_converter(type_name: str) -> Callable[[float], Any]:
+    """Return a function that converts a float to the Python type and precision of a field.
 
     Args:
-        base: Type of the field, such as "float".
+        type_name: Type of the field, which holds a single number, such as "float".
     """
-    if base == "boolean":
+    if type_name == "boolean":
         return lambda value: value >= 0.5
-    if base == "float":
+    if type_name == "float":
         return lambda value: float(np.float32(value))
-    return float if base == "double" else round
+    return float if type_name == "double" else round
 
 
 def _find_name_index(names: Any, name: str) -> int:
-    """Return the index of a name in the list of names beside an array.
+    """Return the index of an actuator's name in the list of names that a message has.
 
     Args:
-        names: The list of names in the message.
+        names: The list of names in the message, one for each element of its arrays.
         name: Name of the actuator.
 
     Raises:
@@ -569,7 +578,7 @@ def _find_name_index(names: Any, name: str) -> int:
 
 
 def _find_part_with_field(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-    """Return the part of a message that directly contains the final field of a path.
+    """Return the part of a message (a message within it) that has the final field of a path.
 
     Args:
         message: The message.

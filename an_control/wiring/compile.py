@@ -28,7 +28,7 @@ from an_control.wiring.messages import (
     UnavailableMark,
     find_unavailable_mark,
     list_field_types,
-    parse_field,
+    parse_field_path,
 )
 from an_control.wiring.readers import (
     AngleReader,
@@ -56,7 +56,9 @@ path of its list of names or None."""
 
 @dataclass(frozen=True)
 class NumberField:
-    """A number in a message to which a channel's field path leads, or all numbers of an array.
+    """A number in messages to which a channel's field path leads, or several such numbers.
+
+    There are several if `*`, instead of one element, is selected in an array on the way.
 
     Attributes:
         config: Entry in the wiring file of the channel that the number belongs to.
@@ -65,7 +67,7 @@ class NumberField:
         base: Type of the number, such as "double".
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
-        mark: Rule by which a message says that the number is not available; None if it cannot.
+        mark: Rule by which a message says that the number is not available; None if there is none.
     """
 
     config: ChannelConfig
@@ -77,24 +79,24 @@ class NumberField:
 
     @cached_property
     def path(self) -> str:
-        """Dotted attribute path of the field."""
+        """Dotted path of attributes from the message to the field, without elements of arrays."""
         return ".".join(access.name for access in self.accesses)
 
     @cached_property
     def is_variable_length(self) -> bool:
-        """Whether the object stands for several numbers, as many as each message has."""
+        """Whether the object stands for several numbers, whose count each message decides."""
         return any(access.key == ALL for access in self.accesses)
 
     @cached_property
     def needs_nested_reader(self) -> bool:
-        """Whether only `NestedReader` can read the number: it lies in a list, or is an octet."""
+        """Whether only a `NestedReader` can read it: it is in a list of messages, or an octet."""
         lists = any(access.key is not None for access in self.accesses[:-1])
         on_list = self.function is not None and self.accesses[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)
 
     @property
     def can_be_pooled(self) -> bool:
-        """Whether the elements of this field can be pooled: combined with their neighbours.
+        """Whether neighbouring elements of this field can be combined into one number (pooled).
 
         They can if the field stands for a whole array whose elements have no names.
         """
@@ -106,16 +108,16 @@ class NumberField:
 
     @cached_property
     def element_names_path(self) -> str | None:
-        """Attribute path of the list that names the array's elements, or None."""
+        """Attribute path of the list in a message that names the array's elements, or None."""
         for count in range(len(self.accesses), 0, -1):
             if names := self.accesses[count - 1].names:
                 return ".".join([*(access.name for access in self.accesses[: count - 1]), names])
         return None
 
     def make_id_part(self) -> str:
-        """Return the text that replaces the `*` in the channel's id.
+        """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        Names and indices of elements that only messages tell are left out.
+        Names and indices of elements that become known only from messages are left out.
         """
         return ".".join(
             part
@@ -128,19 +130,19 @@ class NumberField:
 def resolve_field_path(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[NumberField]:
-    """Return the numbers in a message to which a channel's field path leads.
+    """Find the numbers in messages of a class to which a channel's field path leads.
 
     Args:
-        config: Channel entry of the wiring.
+        config: Channel entry of the wiring, which has the field path.
         cls: Class of the source's messages.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
         file: Path of the wiring file, for errors.
-        field: The field path if it has been parsed already, else None.
+        field: The field path to follow instead of that of `config`; None for that of `config`.
 
     Raises:
         WiringError: The path leads to no number.
     """
-    field = field or parse_field(config.field)
+    field = field or parse_field_path(config.field)
     number_fields = [
         replace(
             number_field, mark=_find_unavailable_mark_on_path(number_field.accesses, cls, resolve)
@@ -167,13 +169,13 @@ def resolve_field_path(
 def _find_unavailable_mark_on_path(
     accesses: Sequence[FieldAccess], cls: Any, resolve: Resolver
 ) -> UnavailableMark | None:
-    """Return the rule by which a message says that a number is not available, or None.
+    """Return the rule by which a message says that a number holds no reading, or None.
 
     Args:
-        accesses: The fields and elements that lead from the message to the number; any of them may
-            have such a rule.
+        accesses: The fields and elements that lead from the message to the number; the first of
+            them that has such a rule decides.
         cls: Class of the message.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
     """
     for place, access in enumerate(accesses):
         if mark := find_unavailable_mark(cls, access.name):
@@ -186,15 +188,19 @@ def _find_unavailable_mark_on_path(
 
 
 def make_readers(
-    number_fields: Sequence[NumberField], taken: set[str]
+    number_fields: Sequence[NumberField], taken_ids: set[str]
 ) -> tuple[list[Reader], list[MessageNames]]:
-    """Return the readers of a source's numbers, and the lists of element names that they use.
+    """Create the readers of a source's numbers, and the name lists by which they find elements.
 
     Args:
         number_fields: The numbers to read.
-        taken: Ids of channels that exist already, including all channels without a `*`. An entry
-            with a `*` makes no channel with one of these ids. The ids of the channels that it does
-            make are added.
+        taken_ids: Ids of channels that exist already, including all channels without a `*`. An
+            entry with a `*` makes no channel with one of these ids. The ids of the channels that it
+            does make are added.
+
+    Returns:
+        A pair: the readers; and the lists of element names in a message, which must be updated
+        from each message before the readers read it.
     """
     scalars: dict[UnavailableMark | None, list[tuple[Channel, str]]] = defaultdict(list)
     angles: dict[tuple[UnavailableMark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
@@ -212,9 +218,9 @@ def make_readers(
         if listed is not None and listed not in names:
             names[listed] = MessageNames(listed)
         if number_field.is_variable_length:
-            rest.append(_make_wildcard_reader(number_field, names.get(listed or ""), taken))
+            rest.append(_make_wildcard_reader(number_field, names.get(listed or ""), taken_ids))
             continue
-        channel = _reserve_channel(number_field, taken)
+        channel = _reserve_channel(number_field, taken_ids)
         if channel is None:
             continue
         if number_field.needs_nested_reader:
@@ -241,22 +247,21 @@ def make_readers(
 
 
 def _wrap_with_unavailable_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
-    """Return a reader that reads NaN if a message says that its numbers are not available.
+    """Return a reader that gives NaN for numbers that a message declares to be no readings.
 
     Args:
         reader: The reader of the numbers.
-        mark: The rule by which a message says that its numbers are not available. If it is None,
-            `reader` itself is returned.
+        mark: The rule by which a message declares this. If it is None, `reader` itself is returned.
     """
     return reader if mark is None else MarkedReader(reader, mark)
 
 
-def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | None:
-    """Make the channel id of a number and add it to the ids that are taken.
+def _reserve_channel(number_field: NumberField, taken_ids: set[str]) -> Channel | None:
+    """Make the id of the channel for a number, and reserve it.
 
     Args:
         number_field: The number.
-        taken: Ids of all channels so far. The new id is added to them.
+        taken_ids: Ids of all channels so far. The new id is added to them.
 
     Returns:
         A pair: the id, and the channel's settings. None if another channel has the id already.
@@ -264,30 +269,30 @@ def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | No
     if ALL not in number_field.config.id:
         return number_field.config.id, number_field.config
     id_ = number_field.config.id.replace(ALL, number_field.make_id_part())
-    if id_ in taken:
+    if id_ in taken_ids:
         return None
-    taken.add(id_)
+    taken_ids.add(id_)
     return id_, number_field.config
 
 
 def _make_wildcard_reader(
-    number_field: NumberField, names: MessageNames | None, taken: set[str]
+    number_field: NumberField, names: MessageNames | None, taken_ids: set[str]
 ) -> Reader:
-    """Return the reader of a channel id with a `*`, which adds channels as messages need them.
+    """Return the reader for a channel id with a `*`, which adds channels when messages need them.
 
     Args:
-        number_field: The numbers.
-        names: Reads the names of the elements in each message; None if elements have no names.
-        taken: Ids of all channels so far. The reader adds the ids of its new channels.
+        number_field: The numbers that the reader reads.
+        names: List of the elements' names in a message; None if elements have no names.
+        taken_ids: Ids of all channels so far. The reader adds the ids of its new channels.
     """
     if number_field.needs_nested_reader:
         wildcard = Wildcard(
-            number_field.config, "", taken, by_name=number_field.element_names_path is not None
+            number_field.config, "", taken_ids, by_name=number_field.element_names_path is not None
         )
         return NestedReader(number_field.accesses, number_field.function, wildcard=wildcard)
     prefix = number_field.make_id_part()
     wildcard = Wildcard(
-        number_field.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
+        number_field.config, f"{prefix}." if prefix else "", taken_ids, by_name=names is not None
     )
     get = make_array_getter(number_field.path, number_field.base == "octet")
     if number_field.config.pool is not None:
@@ -300,10 +305,10 @@ class Sources:
 
     Args:
         wiring: The robot's wiring.
-        resolve: A function that returns the message class of a type's name.
-        previous: The sources of an earlier wiring, or None. A source whose message type is the same
-            as in the earlier wiring gets the state of the earlier one. If at most its topic has
-            changed, it also uses the same reader objects.
+        resolve: A function that returns the class of a message type, given its name.
+        previous: The sources of an earlier wiring, or None. A source with an unchanged message type
+            gets the messages and state of the earlier source of the same name. If nothing but its
+            topic has changed, it also uses the reader objects of that source.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.
@@ -328,9 +333,9 @@ class Sources:
     def _make_feed(self, source: SourceConfig, wiring: Wiring, previous: Sources | None) -> Feed:
         """Return the runtime object of a source, with its state from an earlier wiring.
 
-        If nothing but the source's topic has changed, its readers are used again. They are not if
-        the wiring has any channel id with a `*`: the messages of each source then make further
-        ids, no id may occur twice, and readers remember the ids that they have made.
+        If nothing but the source's topic has changed, its readers are used again. If the wiring has
+        any channel id with a `*`, they are not: readers may then have made further ids from
+        messages and remember them, and no id may occur twice in the new wiring.
 
         Args:
             source: Settings of the source.
@@ -370,13 +375,13 @@ class Sources:
     def _resolve_channel_fields(
         self, channel: ChannelConfig, cls: Any, previous: Sources | None
     ) -> list[NumberField]:
-        """Return the numbers in a message to which a channel's field path leads.
+        """Find the numbers in messages of a class to which a channel's field path leads.
 
         Args:
             channel: Channel entry of the wiring.
             cls: Class of the source's messages.
-            previous: The sources of the earlier wiring, or None. If it has the same entry and
-                class, its result is returned without following the path again.
+            previous: The sources of the earlier wiring, or None. If they have the same entry and
+                class, what was found for them is returned without following the path again.
 
         Raises:
             WiringError: The path leads to no number.
@@ -417,7 +422,7 @@ class _FieldPathFollower:
     Args:
         config: Channel entry of the wiring.
         field: The field path.
-        resolve: Function that returns the message class of a type's name.
+        resolve: Function that returns the class of a message type, given its name.
         file: Path of the wiring file, for errors.
     """
 
@@ -440,7 +445,7 @@ class _FieldPathFollower:
             steps: The steps (fields) of the path that are still to be followed.
             cls: Class of the message in which they are followed.
             accesses: The fields and elements that lead from the source's message to that message.
-            named: Whether one of the messages passed so far has a list that names its elements.
+            named: Whether a message on the way to that message has a list that names its elements.
 
         Raises:
             WiringError: The path leads to no number.
@@ -478,7 +483,7 @@ class _FieldPathFollower:
             type_: Type of the field.
             accesses: The fields and elements that lead from the source's message to this field,
                 that of the field included.
-            named: Whether one of the messages passed so far has a list that names its elements.
+            named: Whether a message on the way to this field has a list that names its elements.
         """
         if type_.message_type:
             cls = self._resolve_class(type_.message_type)
@@ -501,7 +506,7 @@ class _FieldPathFollower:
     def _find_all_numbers(
         self, cls: Any, accesses: tuple[FieldAccess, ...]
     ) -> Iterator[NumberField]:
-        """Yield every number of a message, except stamps.
+        """Yield every number of a message and of the messages in it, except time stamps.
 
         Args:
             cls: Class of the message.
@@ -546,7 +551,10 @@ class _FieldPathFollower:
     def _expand_wildcard_key(
         self, key: int | str | None, type_: FieldType
     ) -> Sequence[int | str | None]:
-        """Return all indices of a fixed-size array for the key `*`, else the key alone.
+        """Return the keys of elements that a key stands for.
+
+        For `*` they are all indices if the array has a fixed size. In all other cases the result is
+        the given key alone.
 
         Args:
             key: Index, name or `*` of a step in the path; None for a field that is not an array.
@@ -557,7 +565,7 @@ class _FieldPathFollower:
         return (key,)
 
     def _resolve_class(self, name: str) -> Any:
-        """Return the message class of a type's name.
+        """Return the class of a message type by the type's name.
 
         Raises:
             WiringError: The type is not installed.
@@ -578,7 +586,7 @@ class _FieldPathFollower:
 
 
 def find_names_field(types: dict[str, FieldType]) -> str | None:
-    """Return the name of the field that lists the names of a message's elements, or None.
+    """Return the name of the field in which a message lists its array elements' names, or None.
 
     Args:
         types: Types of the message's fields, by name.
@@ -591,11 +599,14 @@ def find_names_field(types: dict[str, FieldType]) -> str | None:
 
 
 def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
-    """Return a function that returns the list of element names in a message of this class.
+    """Return a function that gets the list of element names from a message of this class.
 
-    That function returns () if the messages have no such list. If the messages contain lists of
-    messages, the result is None instead of a function, because each message in such a list may come
-    from another sender.
+    The function returns () if messages of the class have no such list. If they instead contain
+    lists of messages, the result is None, because each message in such a list may come from another
+    sender.
+
+    Args:
+        cls: Class of the messages.
     """
     types = list_field_types(cls)
     if names := find_names_field(types):
@@ -606,5 +617,5 @@ def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
 
 
 def has_name_list(cls: Any) -> bool:
-    """Return whether messages of this class have a list of names for their elements."""
+    """Return whether messages of this class have a field that names the elements of arrays."""
     return find_names_field(list_field_types(cls)) is not None

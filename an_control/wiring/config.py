@@ -32,14 +32,14 @@ from an_control.wiring.checked_yaml import (
     join_keys,
     read_field_path,
     read_max_age,
-    read_number,
+    read_optional_number,
     read_source_name,
     read_topic,
     read_yaml,
 )
 from an_control.wiring.command import CommandConfig, read_command
 from an_control.wiring.image import ImageConfig, read_image_settings
-from an_control.wiring.messages import MESSAGE_TYPE, parse_field
+from an_control.wiring.messages import MESSAGE_TYPE, parse_field_path
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ID = re.compile(r"(?=.{1,200}$)[^\s*]*\*?[^\s*]*")
@@ -140,13 +140,13 @@ class ChannelConfig:
     wrap: bool = False
 
     @property
-    def wave(self) -> str | None:
-        """Function "sin" or "cos" if the channel is the sine or cosine of an angle, else None."""
-        return parse_field(self.field).wave if self.field else None
+    def sine_or_cosine(self) -> str | None:
+        """The word "sin" or "cos" if the channel is the sine or cosine of an angle, else None."""
+        return parse_field_path(self.field).wave if self.field else None
 
     @property
     def has_repair_settings(self) -> bool:
-        """Whether the settings replace some readings by values, or make them missing."""
+        """Whether some readings (NaN, infinite or not valid) are replaced, or made missing."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
 
@@ -159,8 +159,8 @@ class Wiring:
         file: Path of the file, for errors.
         robot: Name of the robot.
         rate_hz: Control rate.
-        min_present_share: Weighted share (0..1) of channels with a reading below which the safe
-            command (that does no harm) is sent.
+        min_present_share: Share (0..1, weighted) of the channels that must have a reading. With a
+            smaller share the safe command (that does no harm) is sent.
         sources: Topic subscriptions.
         channels: Numbers and image patches that the policy can read.
         command: How actions become messages to the actuators.
@@ -187,7 +187,7 @@ class Wiring:
 
     @property
     def rewirable_settings(self) -> dict[str, str]:
-        """Present value of each setting that can change while the node runs, by key.
+        """Values of all settings that can change while the node runs, by dotted key.
 
         Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
         """
@@ -200,14 +200,14 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """For each camera, the settings for cutting its images into patches."""
+        """Settings of how images are cut into patches, one for each camera."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def with_changes(self, changes: Mapping[str, object]) -> Wiring:
-        """Return a copy of this wiring with other topics, sources or fields.
+        """Return a copy of this wiring in which some topics, sources or fields are changed.
 
         Args:
-            changes: New values by key, as in `rewirable_settings`.
+            changes: New values by key, such as `sources.imu.topic`; see `rewirable_settings`.
 
         Raises:
             WiringError: A key is unknown, or a value would not be allowed in the file.
@@ -240,16 +240,17 @@ class Wiring:
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
-        """Return the settings in which this wiring differs from an earlier one.
+        """Return the topics, sources and fields that may differ from those of an earlier wiring.
 
-        They are topics of sources, and sources and fields of channels. If both wirings come from
-        one file, `previous.with_changes` with the returned values gives this wiring.
+        They are the `rewirable_settings` of each source and channel that is another object in the
+        earlier wiring. If both wirings come from one file, `previous.with_changes` with the
+        returned values gives this wiring.
 
         Args:
             previous: The earlier wiring.
 
         Returns:
-            The values in this wiring, by key as in `rewirable_settings`.
+            The values in this wiring, by dotted key.
         """
         kept = {*map(id, previous.sources), *map(id, previous.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
@@ -257,7 +258,7 @@ class Wiring:
         return replace(self, sources=sources, channels=channels).rewirable_settings
 
     def describe_changes(self, previous: Wiring) -> list[str]:
-        """Return which topics, sources and fields changed since `previous`, as texts for the log.
+        """Return a text for the log on each topic, source and field that has changed.
 
         Args:
             previous: An earlier wiring of the same robot.
@@ -303,7 +304,7 @@ def load_wiring(path: str | Path) -> Wiring:
         _read_channel(id_, e, names)
         for id_, e in top["channels"].iterate_items("at least one channel")
     )
-    _check_images(top["channels"], channels)
+    _check_channels_of_one_kind(top["channels"], channels)
     _check_source_and_channel_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].read_number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
@@ -327,7 +328,8 @@ def check_no_topic_loops(
     Args:
         file: Path of the wiring file, for the error.
         sources: The wiring's sources.
-        outputs: A mapping from each topic that the node publishes to a description for the error.
+        outputs: A mapping from each topic to which the node publishes to a description of the topic
+            for the error.
 
     Raises:
         WiringError: A source reads one of these topics.
@@ -339,7 +341,7 @@ def check_no_topic_loops(
 
 
 def _read_source(name: str, entry: Entry) -> SourceConfig:
-    """Return the settings of one source (topic subscription).
+    """Read the settings of one source (topic subscription).
 
     Args:
         name: Name of the source.
@@ -368,7 +370,7 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
 
 
 def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
-    """Return the settings of one channel.
+    """Read the settings of one channel.
 
     Args:
         id_: Id of the channel.
@@ -395,7 +397,7 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
     fields = entry.read_fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
-    path = parse_field(read_field_path(fields["field"], many="*" in id_))
+    path = parse_field_path(read_field_path(fields["field"], many="*" in id_))
     if _read_bool(fields.get("wrap")) and path.is_computed:
         raise fields["wrap"].make_error(
             "false, or no wrap: sin, cos and angles of quaternions need none"
@@ -409,8 +411,10 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
         id=id_,
         source=read_source_name(fields["source"], sources),
         field=read_field_path(fields["field"], many="*" in id_),
-        scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
+        scale=read_optional_number(
+            fields.get("scale"), 1.0, "a finite number other than 0", allow_zero=False
+        ),
+        offset=read_optional_number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].read_range(LIMITS, _FLOAT32) if "clip" in fields else None,
         nan=_read_replacement(fields.get("nan")),
         inf=_read_replacement(fields.get("inf")),
@@ -425,14 +429,17 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
 
 
 def _read_replacement(entry: Entry | None) -> float | None:
-    """Return the number that replaces an unusable reading, or None if the reading becomes missing.
+    """Read the number that replaces an unusable reading; None if the reading becomes missing.
+
+    Args:
+        entry: Entry such as `nan` of a channel; None, and the value "missing", give None.
 
     Raises:
         WiringError: The value is neither a number nor "missing".
     """
     if entry is None or entry.value == "missing":
         return None
-    return read_number(entry, 0.0, "a finite number, or missing")
+    return read_optional_number(entry, 0.0, "a finite number, or missing")
 
 
 def _read_bool(entry: Entry | None) -> bool:
@@ -454,11 +461,18 @@ def _read_weight(entry: Entry | None) -> float | None:
     Raises:
         WiringError: The value is not a number of 0 or more.
     """
-    return None if entry is None else read_number(entry, 1.0, "a weight of 0 or more", low=0.0)
+    return (
+        None
+        if entry is None
+        else read_optional_number(entry, 1.0, "a weight of 0 or more", low=0.0)
+    )
 
 
 def _read_pool(entry: Entry) -> PoolConfig:
-    """Return the settings of an entry `pool`, which combines neighbouring elements.
+    """Read how neighbouring elements of an array are combined into one reading.
+
+    Args:
+        entry: Entry `pool` of a channel.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -503,8 +517,8 @@ def _check_source_and_channel_weights(
             )
 
 
-def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
-    """Check that all channels are numbers, or that all are image patches of the same shape.
+def _check_channels_of_one_kind(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
+    """Check that all channels are numbers, or that all are image patches of one shape.
 
     Args:
         entry: Entry `channels`, for the error.
@@ -537,10 +551,10 @@ _SHOWN = 5
 
 
 class NameList:
-    """One list of names in a message, with the index of each name.
+    """One list of element names in a message, in which the index of a name can be looked up.
 
     Args:
-        number: Number by which this list is identified among all lists of names.
+        number: Number that identifies this list: other lists of names have other numbers.
         names: The names.
     """
 
@@ -552,11 +566,12 @@ class NameList:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def find_indices(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the indices (n,) of some names in this list.
+        """Return the indices (n,) that some names have in this list.
+
+        A name that the list lacks gets MISSING (-1) as its index, one that it has twice TWICE (-2).
 
         Args:
-            names: The n names to look up. A name that the list lacks gets MISSING (-1) as its
-                index, one that it has twice gets TWICE (-2).
+            names: The n names to look up.
         """
         try:
             found = itemgetter(*names)(self._places) if names else ()
@@ -566,9 +581,9 @@ class NameList:
 
 
 class MessageNames:
-    """The names of array elements in a message, shared by all arrays of the message.
+    """The names of array elements in the newest message, which apply to all its arrays.
 
-    Different lists of names are remembered, because several publishers on one topic may send
+    Earlier lists of names are remembered, because several publishers on one topic may send
     different ones in turn.
 
     Args:
@@ -582,9 +597,9 @@ class MessageNames:
         self.listing = NameList(0, ())
 
     def set_names_from_message(self, message: Any) -> int:
-        """Make a message's list of names the current one, and return the list's number.
+        """Make a message's list of names the current one (`listing`), and return its number.
 
-        Equal lists have the same number.
+        Equal lists get equal numbers.
         """
         names = self._get(message)
         if names != self.listing.names:
@@ -601,12 +616,12 @@ class MessageNames:
 
 
 def describe_nearest_name(name: str, names: Sequence[str]) -> str:
-    """Return text for a log line: which name in a message is most similar to a missing one.
+    """Describe, for a log line, which name in a message is most similar to one that it lacks.
 
     If no name is similar, the text lists the names that the message has.
 
     Args:
-        name: The missing name.
+        name: The name that the message lacks.
         names: Names of the elements in the message.
     """
     if other := describe_other_spelling(name, names):
@@ -621,10 +636,10 @@ def describe_nearest_name(name: str, names: Sequence[str]) -> str:
 
 
 def describe_other_spelling(name: str, names: Sequence[str]) -> str:
-    """Return text on a name in a message that is another spelling of a missing one.
+    """Describe a name in a message that is another spelling of a name that the message lacks.
 
     Args:
-        name: The missing name.
+        name: The name that the message lacks.
         names: Names of the elements in the message.
 
     Returns:
@@ -667,7 +682,7 @@ def _normalise_name(name: str) -> str:
 
 
 def _differs_by_prefix(long: str, short: str) -> bool:
-    """Return whether `long` is `short` with a prefix such as "robot/", ignoring case."""
+    """Return whether `long` is `short` after a prefix such as "robot/"; case is ignored."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
 

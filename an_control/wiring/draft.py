@@ -16,7 +16,7 @@ _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 class DraftLine(NamedTuple):
-    """One entry `name: {fields}` of a YAML mapping, with a comment.
+    """One line `name: {fields}  # comment` of a drafted wiring file.
 
     Attributes:
         name: Key of the entry.
@@ -42,7 +42,7 @@ class Draft(NamedTuple):
         command: For each of the entries `topic`, `type` and `field` of the section `command`: key,
             value and comment.
         actuators: Actuators, each with a comment.
-        aside: Comment lines for the place after the channels.
+        aside: Further comment lines, which follow the channels in the file.
         more_commands: For each further command message, a pair of values like `command` and
             `actuators`.
     """
@@ -61,7 +61,7 @@ class Draft(NamedTuple):
     ] = ()
 
     def format_yaml(self) -> str:
-        """Return the draft as YAML text."""
+        """Return the text of the drafted wiring file, in YAML with comments."""
         lines = [*(f"# {one}" for one in self.about), "an_control_wiring: 1"]
         lines.append(f"robot: {quote_scalar(self.robot)}")
         lines.append(f"rate_hz: {self.rate_hz:.6g}".ljust(26) + f" # {self.rate}")
@@ -109,10 +109,10 @@ def _format_command(
 
 
 def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
-    """Return the entries of a YAML mapping as lines, with their comments in one column.
+    """Return the lines of YAML text for the entries of a mapping, with the comments in one column.
 
     Args:
-        lines: The entries.
+        lines: Key, value and comment of each entry.
         indent: Number of blanks before each entry.
     """
     texts = [
@@ -123,7 +123,7 @@ def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
 
 
 def find_undecided_lines(text: str) -> list[tuple[int, str]]:
-    """Return line number and text of each comment that asks for a decision (`# SET ...`).
+    """Return the comments `# SET ...`, which ask the user for a decision: line number and text.
 
     Args:
         text: Content of a wiring file.
@@ -133,18 +133,18 @@ def find_undecided_lines(text: str) -> list[tuple[int, str]]:
 
 
 def quote_scalar(text: str) -> str:
-    """Return a text as a YAML scalar, in quotes if YAML would read it as something else."""
+    """Return a text as it is written in YAML: in quotes if YAML would read it as something else."""
     plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
     return text if plain else json.dumps(text)
 
 
 def format_number(value: float) -> str:
-    """Return the shortest text for a number that gives exactly this number when it is read."""
+    """Return a number as the shortest text from which exactly this number can be read."""
     return repr(float(value))
 
 
 def _format_source(source: SourceConfig, comment: str) -> DraftLine:
-    """Return a source (topic subscription) as an entry of the draft."""
+    """Return the draft's line for a source (topic subscription), with a comment."""
     topic, type_ = quote_scalar(source.topic), quote_scalar(source.type)
     return DraftLine(
         source.name, f"{{topic: {topic}, type: {type_}, max_age_s: {source.max_age_s:g}}}", comment
@@ -152,7 +152,7 @@ def _format_source(source: SourceConfig, comment: str) -> DraftLine:
 
 
 def _format_channel(channel: ChannelConfig, comment: str) -> DraftLine:
-    """Return a channel as an entry of the draft."""
+    """Return the draft's line for a channel, with a comment."""
     more = "" if channel.scale == 1.0 else f", scale: {format_number(channel.scale)}"
     more += "" if not channel.offset else f", offset: {format_number(channel.offset)}"
     more += "" if channel.inf is None else f", inf: {format_number(channel.inf)}"
@@ -169,7 +169,7 @@ def _format_channel(channel: ChannelConfig, comment: str) -> DraftLine:
 
 
 def _format_actuator(actuator: ActuatorConfig, comment: str) -> DraftLine:
-    """Return an actuator as an entry of the draft."""
+    """Return the draft's line for an actuator, with a comment."""
     offset = f"offset: {format_number(actuator.offset)}, " if actuator.offset else ""
     limits = f"[{', '.join(map(format_number, actuator.limits))}]"
     safe = actuator.safe if isinstance(actuator.safe, str) else format_number(actuator.safe)

@@ -24,7 +24,7 @@ class ImageConfig:
         size: Height and width to which images are resized before they are cut into patches. Pixels
             beyond the last whole patch are not used.
         patch: Height and width of a patch.
-        stack: Number of successive frames that each patch shows, oldest first.
+        stack: Number of successive frames in the reading of a patch, oldest first.
         frame: Height and width that every received image must have; None means `size`.
         crop: Part of the received image that is used and then resized to `size`; None uses the
             whole image.
@@ -39,18 +39,21 @@ class ImageConfig:
     black: tuple[Box, ...] = ()
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """Number of rows and number of columns of patches."""
+    def rows_and_columns(self) -> tuple[int, int]:
+        """Number of rows and number of columns of whole patches in an image."""
         return self.size[0] // self.patch, self.size[1] // self.patch
 
     def make_patch_labels(self) -> list[str]:
-        """Return the text ``ROW.COLUMN`` of each patch, row by row."""
-        rows, columns = self.grid
+        """Return the label ``ROW.COLUMN`` of each patch, such as "0.3", row by row."""
+        rows, columns = self.rows_and_columns
         return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
 
 
 def read_image_settings(entry: Entry) -> ImageConfig:
-    """Return the image settings in a channel's entry `image` of the wiring file.
+    """Read how images are cut into patches.
+
+    Args:
+        entry: Entry `image` of a channel in the wiring file.
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -78,7 +81,9 @@ def read_image_settings(entry: Entry) -> ImageConfig:
 
 
 def cut_patches(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
-    """Cut frames (k, H, W) into whole patches (N, k, patch, patch), row by row.
+    """Cut k frames (k, H, W) into N square patches (N, k, patch, patch), row by row.
+
+    Pixels beyond the last whole patch are not used.
 
     Args:
         frames: Gray images of equal size.
@@ -91,17 +96,19 @@ def cut_patches(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(grid.reshape(rows * columns, count, patch, patch))
 
 
-def join_patches(patches: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """Join patches to an image: the reverse of `cut_patches`, for one frame.
+def join_patches(
+    patches: NDArray[np.uint8], rows_and_columns: tuple[int, int]
+) -> NDArray[np.uint8]:
+    """Join the patches of one frame to the frame again: the reverse of `cut_patches`.
 
     Args:
         patches: Patches (N, patch, patch) of one frame, row by row.
-        grid: Number of rows and number of columns of patches.
+        rows_and_columns: Number of rows and number of columns of patches in the frame.
 
     Returns:
         The frame (H, W).
     """
-    (rows, columns), patch = grid, patches.shape[-1]
+    (rows, columns), patch = rows_and_columns, patches.shape[-1]
     parts = patches.reshape(rows, columns, patch, patch).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(parts.reshape(rows * patch, columns * patch))
 
@@ -154,18 +161,18 @@ def _read_height_and_width(entry: Entry) -> tuple[int, int]:
     return height, width
 
 
-def _read_box(entry: Entry, size: tuple[int, int], container: str) -> Box:
+def _read_box(entry: Entry, size: tuple[int, int], image_name: str) -> Box:
     """Return an entry's value as a rectangle (top, left, height, width) within an image.
 
     Args:
         entry: Entry of the file.
         size: Height and width of the image.
-        container: What the image is called in the error.
+        image_name: Words for the image in an error, such as "the frame".
 
     Raises:
         WiringError: The value is not a rectangle, or reaches beyond the image.
     """
-    what = f"[top, left, height, width] within {container}, {size[0]} x {size[1]}"
+    what = f"[top, left, height, width] within {image_name}, {size[0]} x {size[1]}"
     top, left, height, width = _read_whole_numbers(entry, 4, what)
     if not (height and width) or top + height > size[0] or left + width > size[1]:
         raise entry.make_error(what)

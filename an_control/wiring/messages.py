@@ -119,14 +119,14 @@ class FieldType:
 
 
 def list_field_types(cls: Any) -> dict[str, FieldType]:
-    """Return a mapping from each field name of a message class to the field's type, in order."""
+    """Return the types of a message class's fields, by name and in the order of the fields."""
     return {
         name: _parse_field_type(text) for name, text in cls.get_fields_and_field_types().items()
     }
 
 
 def _parse_field_type(text: str) -> FieldType:
-    """Return the field type that a text such as "sequence<double, 3>" describes."""
+    """Convert a field type from the text that rosidl gives, such as "sequence<double, 3>"."""
     match = _FIELD_TYPE.fullmatch(text)
     if not match:
         return FieldType(text)
@@ -138,7 +138,7 @@ def _parse_field_type(text: str) -> FieldType:
 
 
 def make_stamp_reader(cls: Any) -> Callable[[Any], int | None]:
-    """Return a function that returns a message's time stamp (`header.stamp` or `stamp`) in ns.
+    """Return a function that reads a message's time stamp (`header.stamp` or `stamp`) in ns.
 
     The function returns None if the message type has no stamp, or if the stamp is zero, which means
     that the sender did not set it.
@@ -159,7 +159,7 @@ def get_stamp_field(message: Any) -> Any:
 
 
 def _find_stamp_path(cls: Any) -> str | None:
-    """Return the attribute path of the time stamp in messages of a class, or None."""
+    """Return the attribute path to the time stamp in messages of a class; None without a stamp."""
     fields = cls.get_fields_and_field_types()
     if fields.get("header") == "std_msgs/Header":
         return "header.stamp"
@@ -185,12 +185,12 @@ SYNTAX = (
 
 @dataclass(frozen=True)
 class Step:
-    """One field of a field path, as it is written in the wiring file.
+    """One field of a field path, such as `position[hip_1]`, as the wiring file has it.
 
     Attributes:
-        name: Name of the field. `ALL` as the final step of a path stands for every number.
-        key: Index or name of an array element, or `ALL` for every element; None if no brackets are
-            written.
+        name: Name of the field. `ALL` ("*") as the final step of a path stands for every number.
+        key: Index or name of an array element, or `ALL` ("*") for every element; None if the field
+            is written without brackets.
     """
 
     name: str
@@ -210,7 +210,7 @@ class FieldPath:
         steps: Fields on the way to the number.
         function: Function of a quaternion that gives the number, one of `QUATERNIONS`; None if the
             field itself is the number.
-        wave: "sin" or "cos" if the sine or cosine of the number, an angle, is taken, else None.
+        wave: "sin" or "cos" if the path asks for the sine or cosine of the number, else None.
     """
 
     steps: tuple[Step, ...]
@@ -219,7 +219,7 @@ class FieldPath:
 
     @property
     def is_computed(self) -> bool:
-        """Whether a function, such as "yaw" or "sin", is applied to the field's content."""
+        """Whether the path applies a function, such as "yaw" or "sin", to the field's content."""
         return bool(self.function or self.wave)
 
     @property
@@ -228,7 +228,7 @@ class FieldPath:
         return any(ALL in (step.name, step.key) for step in self.steps)
 
 
-def parse_field(text: str) -> FieldPath:
+def parse_field_path(text: str) -> FieldPath:
     """Parse a field path, such as `position[hip_1]` or `yaw(orientation)`.
 
     Raises:
@@ -236,23 +236,26 @@ def parse_field(text: str) -> FieldPath:
     """
     call = _CALL.fullmatch(text)
     if call and call[1] in WAVES:
-        inner = parse_field(call[2])
+        inner = parse_field_path(call[2])
         if inner.wave or inner.function not in (None, *ANGLES):
             raise ValueError(f"{call[1]} of {inner.wave or inner.function}")
         return replace(inner, wave=call[1])
     if call:
         if call[1] not in QUATERNIONS:
             raise ValueError(f"unknown function {call[1]!r}")
-        return FieldPath(_parse_steps(call[2]), call[1])
+        return FieldPath(_split_field_path(call[2]), call[1])
     if text == ALL:
         return FieldPath((Step(ALL),))
     if text.endswith(".*"):
-        return FieldPath((*_parse_steps(text[:-2]), Step(ALL)))
-    return FieldPath(_parse_steps(text))
+        return FieldPath((*_split_field_path(text[:-2]), Step(ALL)))
+    return FieldPath(_split_field_path(text))
 
 
-def _parse_steps(text: str) -> tuple[Step, ...]:
-    """Return the fields of a field path that has no function and does not end in `.*`.
+def _split_field_path(text: str) -> tuple[Step, ...]:
+    """Split a field path into its fields, such as `pose.position.z` into three.
+
+    Args:
+        text: The path, without a function and without `.*` at its end.
 
     Raises:
         ValueError: The text is not such a path.
@@ -290,10 +293,10 @@ def format_element_path(field: str, name: str) -> str:
 
 
 def compute_roll(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation of a quaternion about x (rad, -pi..pi), by fixed axes as in PyBullet.
+    """Return the roll of a quaternion (rad, -pi..pi): the rotation about the fixed x axis.
 
-    The result is 0 at gimbal lock, where the whole rotation is attributed to yaw. It is NaN if the
-    four numbers are not an attitude (all zero, or not finite). The quaternion need not be
+    At gimbal lock it is 0, as in PyBullet, because the whole rotation then counts as yaw. It is NaN
+    if the four numbers are not an attitude (all zero, or not finite). The quaternion need not be
     normalised.
     """
     sine = _compute_sine_of_pitch(x, y, z, w)
@@ -305,7 +308,7 @@ def compute_roll(x: float, y: float, z: float, w: float) -> float:
 
 
 def compute_pitch(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation of a quaternion about y (rad, -pi/2..pi/2), by fixed axes.
+    """Return the pitch of a quaternion (rad, -pi/2..pi/2): the rotation about the fixed y axis.
 
     The result is NaN if the four numbers are not an attitude (all zero, or not finite).
     """
@@ -316,7 +319,7 @@ def compute_pitch(x: float, y: float, z: float, w: float) -> float:
 
 
 def compute_yaw(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation of a quaternion about z (rad, -pi..pi), by fixed axes.
+    """Return the yaw of a quaternion (rad, -pi..pi): the rotation about the fixed z axis.
 
     The result is NaN if the four numbers are not an attitude (all zero, or not finite).
     """
@@ -387,13 +390,13 @@ QUATERNIONS = {
 
 @dataclass(frozen=True)
 class UnavailableMark:
-    """Rule by which a message of some type says that some of its fields hold no reading.
+    """Rule by which messages of one type tell that some of their fields hold no reading.
 
     Attributes:
         fields: Names of the fields that the rule is about.
-        absent: Function that takes a message and returns whether it says that these fields hold no
+        absent: Function that returns whether a given message tells that these fields hold no
             reading.
-        reason: Why they hold no reading, as text for a log line.
+        reason: Text for a log line on why they hold no reading.
     """
 
     fields: tuple[str, ...]
@@ -401,10 +404,10 @@ class UnavailableMark:
     reason: str
 
     def apply_to_part(self, path: str) -> UnavailableMark:
-        """Return the same rule for a message that contains such a message as a part.
+        """Return this rule for messages that contain a message of the rule's type as a part.
 
         Args:
-            path: Dotted attribute path of the part in the containing message.
+            path: Dotted attribute path of the part in the containing message; "" returns this rule.
         """
         if not path:
             return self
@@ -415,7 +418,7 @@ class UnavailableMark:
 
 
 def _make_covariance_mark(field: str) -> UnavailableMark:
-    """Return the rule for a field of Imu: it holds no reading if its covariance begins with -1.
+    """Return the rule for a field of Imu: there is no reading if its covariance begins with -1.
 
     Args:
         field: Name of the field, such as "orientation".

@@ -40,7 +40,8 @@ class SourceStatus:
         reasons: Why channels are missing, each reason once.
         unexpected: Number of channels of a wildcard (`*`) that have not been present long enough to
             be expected.
-        dropped: Number of channels of a wildcard that were present only briefly.
+        dropped: Number of channels of a wildcard that were removed, as they were present only
+            briefly.
         error: Why the newest message could not be read; "" if it could.
     """
 
@@ -92,7 +93,7 @@ class Notice:
 
 
 class MissingReport:
-    """A report on which channels of a table are missing, with notices of losses and recoveries.
+    """A report on which channels of a table are missing, with notices when this changes.
 
     Args:
         feeds: The table's sources (subscribed topics).
@@ -114,12 +115,12 @@ class MissingReport:
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
     def set_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
-        """Set the channels that the report is about, because the table's channels have changed.
+        """Replace the channels that the report is about, after the table's channels have changed.
 
         Args:
             ids: Ids of the table's N channels.
-            previous: An earlier report. Whether a channel is already reported as lost is copied
-                from it to the channel with the same id.
+            previous: An earlier report, which may be this one. Whether it has reported a channel as
+                lost is copied to the channel with the same id.
         """
         known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
@@ -128,16 +129,16 @@ class MissingReport:
     def add_notices_of_changes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
-        """Add notices of sources and channels that a read of the table has found lost or back.
+        """Add notices of sources and channels that this read of the table finds lost or back.
 
         Args:
-            ok: Which of the N channels are valid, as bools.
+            ok: Which of the N channels are valid at this read, as bools (N,).
             fresh: For each source, whether its newest message can be used.
-            now_ns: Time of the read.
-            stamp_ns: Time stamp of the step in lockstep, None in real time.
+            now_ns: Time of the read in ns.
+            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
 
         Returns:
-            `ok` as bytes, by which the caller recognises the same set of valid channels.
+            `ok` as bytes, by which the caller recognises an unchanged set of valid channels.
         """
         self._read_ns = now_ns if stamp_ns is None else None
         pattern = ok.tobytes()
@@ -157,10 +158,11 @@ class MissingReport:
         """Add a notice if a source was lost or came back.
 
         Args:
-            feed: The source, whose attribute `fresh` still has its value from the read before.
-            usable: Whether the source's newest message can be used now.
-            now_ns: Time of the read.
-            stamp_ns: Time stamp of the step in lockstep, None in real time.
+            feed: The source, whose attribute `fresh` says whether its message could be used at the
+                read before.
+            usable: Whether the source's newest message can be used at this read.
+            now_ns: Time of the read in ns.
+            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
         """
         name = feed.config.name
         if usable and not feed.fresh:
@@ -173,6 +175,10 @@ class MissingReport:
         """Add notices of a source's channels that were lost or came back.
 
         Channels that were lost for the same reason share a notice.
+
+        Args:
+            feed: The source.
+            now_ns: Time of the read in ns, from which the ages of messages are computed.
         """
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
@@ -181,7 +187,7 @@ class MissingReport:
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
-                reason = feed.explain_missing(index, now_ns)
+                reason = feed.explain_missing_channel(index, now_ns)
                 details.setdefault(reason, feed.describe_absence_detail(index))
                 groups["lost", reason].append(ids[index])
         fine[:] = ok
@@ -199,14 +205,14 @@ class MissingReport:
                 reason = f"expected once they have come for {PROVEN_NS / 1e9:g} s"
                 self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
 
-    def take_notices(self) -> list[Notice]:
-        """Return and clear the notices of what was lost or came back since the previous call."""
+    def pop_notices(self) -> list[Notice]:
+        """Return all notices since the previous call, and clear them."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
     def reset_notices(self) -> None:
-        """Clear all notices. The next read then gives a notice of everything that is lost."""
+        """Clear all notices; the next read then adds one for everything that is missing by then."""
         self._notices.clear()
         self._last = None
         self._fine[:] = True
@@ -214,17 +220,21 @@ class MissingReport:
             feed.fresh = True
 
     def list_missing_sources(self) -> list[str]:
-        """Return the names of the required sources that were missing at the newest read."""
+        """Return the names of the required sources without a usable message at the newest read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
-        """Return a mapping from each reason to the ids of the channels missing for that reason."""
+        """Return why channels were missing at the newest read: a mapping from reason to their ids.
+
+        Args:
+            now_ns: Present time in ns, on the clock of the arrival times.
+        """
         found: dict[str, list[str]] = {}
         for feed in self._feeds:
             late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns, None)
             first: dict[str, str] = {}
             for index in self._find_missing_channels(feed):
-                reason = late or feed.error or feed.explain_missing(index, now_ns)
+                reason = late or feed.error or feed.explain_missing_channel(index, now_ns)
                 if reason not in first:
                     first[reason] = (
                         reason
@@ -235,7 +245,11 @@ class MissingReport:
         return found
 
     def list_source_statuses(self, now_ns: int) -> list[SourceStatus]:
-        """Return the state of each source at the newest read, for diagnostics."""
+        """Return the state that each source had at the newest read, for diagnostics.
+
+        Args:
+            now_ns: Present time in ns, from which the ages of messages are computed.
+        """
         return [
             SourceStatus(
                 name=feed.config.name,
@@ -259,9 +273,9 @@ class MissingReport:
         ]
 
     def _find_missing_channels(self, feed: Feed) -> list[int]:
-        """Return a source's channels that should be present and are missing.
+        """Return which channels of a source are missing although they should be present.
 
-        The result is their indices among the source's channels.
+        They are given by their indices among the source's channels.
         """
         missing: list[int] = np.flatnonzero(
             feed.make_reported_channels_mask() & ~self._ok[feed.place]
@@ -269,9 +283,10 @@ class MissingReport:
         return missing
 
     def _list_missing_reasons(self, feed: Feed) -> tuple[str, ...]:
-        """Return the reasons why the first 8 missing channels of a source are missing, each once.
+        """Return why channels of a source are missing, as different texts without repetition.
 
-        The result is empty if the source itself is missing.
+        Only the first 8 missing channels are asked for. The result is empty if the source itself
+        has no usable message.
         """
         if not feed.fresh or not feed.received.count:
             return ()
@@ -279,7 +294,7 @@ class MissingReport:
         missing = feed.make_explained_channels_mask() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
-            reason = feed.explain_missing(index, read_ns)
+            reason = feed.explain_missing_channel(index, read_ns)
             if reason not in found:
                 found[reason] = _append_detail(reason, feed.describe_absence_detail(index))
         return tuple(found.values())

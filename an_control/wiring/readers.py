@@ -43,17 +43,17 @@ Values = NDArray[np.float64]
 
 
 class Repairs:
-    """Function object that replaces unusable numbers, as the wiring file says.
+    """Function object that replaces unusable numbers of N channels, as the wiring file says.
 
     Args:
-        configs: Settings of each channel. If there is only one item, it is used for all channels.
+        configs: Settings of each channel. If there is only one item, it is used for all numbers.
     """
 
     def __init__(self, configs: Sequence[ChannelConfig]) -> None:
         self._single = len(configs) == 1
 
         def read_setting(name: str) -> Values:
-            """Return one setting of all channels as an array (N,), with NaN for None."""
+            """Return the setting with this name as an array (N,) for all channels; None is NaN."""
             values = [getattr(config, name) for config in configs]
             return np.array([np.nan if one is None else one for one in values], np.float64)
 
@@ -71,12 +71,12 @@ class Repairs:
 
         Args:
             numbers: The numbers (n,).
-            where: Which of the channels the numbers belong to.
+            where: Which n of the N channels the numbers belong to, as a slice or a mask (N,).
         """
         raw = np.asarray(numbers, np.float64)
 
         def select_channels(column: Values) -> Values:
-            """Return the part of a setting's values that is for the channels in `where`."""
+            """Return those of a setting's values (N,) that are for the n channels in `where`."""
             return column if self._single else column[where]
 
         values = np.where(
@@ -90,40 +90,44 @@ class Repairs:
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
-    """Return the `Repairs` of these channels, or None if no channel replaces numbers."""
+    """Return an object that replaces unusable numbers of channels; None if no setting asks for it.
+
+    Args:
+        configs: Settings of each channel.
+    """
     if any(config.has_repair_settings for config in configs):
         return Repairs(configs)
     return None
 
 
 def make_pooling_getter(
-    get: Callable[[Any], NDArray[Any]], config: ChannelConfig
+    get_array: Callable[[Any], NDArray[Any]], config: ChannelConfig
 ) -> Callable[[Any], Values]:
     """Return a function that reads a message's array and combines neighbouring elements.
 
-    Unusable elements are replaced before they are combined.
+    Before that it replaces unusable elements, such as NaN.
 
     Args:
-        get: Function that returns a message's array.
-        config: Settings of the channel, with `pool`.
+        get_array: Function that returns a message's array.
+        config: Settings of the channel, of which `pool` says how elements are combined.
     """
     assert config.pool is not None
     size, by, repair = config.pool.size, config.pool.by, make_repairs([config])
     taken = slice(*(config.pool.elements or (None,)))
 
     def read_pooled_values(message: Any) -> Values:
-        """Return the readings that are combined from the elements of a message's array."""
-        values = np.asarray(get(message)[taken], np.float64)
+        """Read a message's array; return one number for each group of neighbouring elements."""
+        values = np.asarray(get_array(message)[taken], np.float64)
         return pool_values(values if repair is None else repair(values, slice(None)), size, by)
 
     return read_pooled_values
 
 
 def pool_values(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
-    """Combine every `size` neighbouring values into their minimum or mean.
+    """Combine each group of `size` neighbouring values into its minimum or mean.
 
-    Values that are not finite are left out; a group without finite values is NaN. The final group
-    may have fewer values.
+    Values that are not finite are left out; a group without finite values becomes NaN. The final
+    group may have fewer values.
 
     Args:
         values: The values (n,).
@@ -149,7 +153,9 @@ PROVEN_NS = 1_000_000_000
 
 
 class Presence:
-    """Record of when each element of a wildcard (a channel id with a `*`) was in a message.
+    """Record of when messages had each array element for which a wildcard makes a channel.
+
+    A wildcard is a channel id with a `*`.
 
     Args:
         expects_elements: Whether an element becomes expected in further messages once messages have
@@ -177,14 +183,13 @@ class Presence:
         """Whether the newest message has all elements."""
 
     def record_elements(self, present: NDArray[np.bool_] | None, now_ns: int) -> None:
-        """Record which elements a message has.
+        """Record which of the n elements a message has, and update which are expected.
 
         Args:
-            present: For each of the n elements, whether the message has it; None means that it has
-                all.
+            present: Mask (n,) of the elements that the message has; None means that it has all.
             now_ns: Time of the message in ns.
         """
-        if present is None and self._can_none_become_expected and self.complete:
+        if present is None and self._are_expectations_final and self.complete:
             self._now_ns = now_ns
             return
         if self.complete:
@@ -201,17 +206,16 @@ class Presence:
         self.count = int(np.count_nonzero(self.expected | present))
 
     def find_droppable_elements(self) -> NDArray[np.bool_]:
-        """Return, for each of the n elements, whether it may be dropped.
+        """Return a mask (n,) of the elements whose channels may be removed.
 
-        An element may be dropped if it is not expected and has been missing for longer than
-        `gone_ns`.
+        They are those that are not expected and have been missing for longer than `gone_ns`.
         """
         if self.complete:
             return np.zeros(len(self.expected), bool)
         return ~self.expected & self._find_disappeared_elements()
 
     def reorder_elements(self, previous_indices: NDArray[np.intp], now_ns: int) -> None:
-        """Reorder, drop or add elements of the record.
+        """Adapt the record after elements were reordered, dropped or added.
 
         Args:
             previous_indices: For each of the n elements after the change, its index before the
@@ -234,23 +238,23 @@ class Presence:
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that have been missing for `gone_ns` and 1 s more."""
+        """Stop expecting elements that have been missing for longer than `gone_ns` plus 1 s."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
 
     def copy(self) -> Presence:
-        """Return a copy that shares no arrays with this record."""
+        """Return a copy of this record, which does not change with it."""
         return copy.deepcopy(self)
 
     def _find_disappeared_elements(self) -> NDArray[np.bool_]:
-        """Return, for each of the n elements, whether it has been missing longer than `gone_ns`."""
+        """Return a mask (n,) of the elements that have been missing for longer than `gone_ns`."""
         gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
         return gone
 
     @property
-    def _can_none_become_expected(self) -> bool:
-        """Whether no further element can become expected."""
+    def _are_expectations_final(self) -> bool:
+        """Whether all elements are expected already, or none may ever become expected."""
         return not self._expects_elements or bool(self.expected.all())
 
 
@@ -291,29 +295,30 @@ class Reader(ABC):
         return len(self.ids)
 
     def make_reported_channels_mask(self) -> Mask:
-        """Return, for each of the N channels, whether its loss is reported."""
+        """Return a mask (N,) of the channels whose loss is reported to the user."""
         return np.ones(len(self.ids), bool)
 
     @abstractmethod
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers of the channels that a message has into an array.
+        """Write the numbers that a message has for the N channels of this reader into an array.
 
-        A number that is not known or not usable is written as NaN.
+        An unusable number (such as NaN, or one whose element is ambiguous) is written as its
+        replacement in the wiring file, or as NaN.
 
         Args:
             message: Message of the source.
-            row: The array to write into, one number for each of the N channels.
+            row: The array (N,) to write into. It is not changed for channels that the message does
+                not have.
 
         Returns:
-            For each of the N channels, whether the message has it; None means that it has all. The
-            numbers of channels that it does not have are left unchanged.
+            A mask (N,) of the channels that the message has; None means that it has all.
         """
 
     def explain_invalid(self, index: int) -> str:
         """Return why a channel is missing although the message holds its number, as text.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         config = self.configs[index]
         if config.pool is not None:
@@ -328,17 +333,16 @@ class Reader(ABC):
 
         Args:
             row: The array to write into, one number for each of the N channels.
-            where: Which channels the numbers belong to.
+            where: Which n of the channels the numbers belong to, as a slice or a mask (N,).
             numbers: The numbers (n,).
         """
         row[where] = numbers if self._repairs is None else self._repairs(numbers, where)
 
     def record_presence(self, present: Mask | None, time_ns: int) -> None:
-        """Record which channels a message has.
+        """Store which channels a message has, if the reader has to know it (here: it does not).
 
         Args:
-            present: For each of the N channels, whether the message has it; None means that it has
-                all.
+            present: Mask (N,) of the channels that the message has; None means that it has all.
             time_ns: Time of the message in ns.
         """
         return
@@ -347,23 +351,26 @@ class Reader(ABC):
         """Return why the newest message lacks a channel, as text, or None if it has it.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         return None
 
     def describe_absence_detail(self, index: int) -> str:
-        """Return a hint on why a message lacks a channel, such as a similar name, or "".
+        """Describe, for a log line, why a message may lack a channel, such as a similar name.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
+
+        Returns:
+            The text, or "" if nothing is known.
         """
         return ""
 
     def describe_replacement(self, index: int) -> str:
-        """Return what the newest message may have in place of a channel that an earlier one had.
+        """Describe what the newest message may have in place of an element of an earlier message.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel for that element.
 
         Returns:
             Text for a log line, or "" if nothing is known.
@@ -373,10 +380,10 @@ class Reader(ABC):
     def find_ids_by_name(self, names: Collection[str]) -> list[str]:
         """Return the ids of the channels that read array elements with certain names.
 
-        Channels that are not identified by a name are always returned.
+        Channels that do not find their number by an element's name are always returned.
 
         Args:
-            names: Names of the elements in the message; if empty, all ids are returned.
+            names: Names of array elements in messages; if there are none, all ids are returned.
         """
         return list(self.ids)
 
@@ -385,7 +392,7 @@ class Reader(ABC):
         return
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy the state that another reader of the same channels has from earlier messages."""
+        """Copy what another reader of the same channels has stored of earlier messages."""
         return
 
 
@@ -404,7 +411,8 @@ class ScalarReader(Reader):
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers in the message's fields into `row` (N,).
 
-        Return None, which means that the message has all channels.
+        Returns:
+            None, which means that the message has all channels.
         """
         self._write_repaired(row, _ALL, self._get(message))
         return None
@@ -427,9 +435,10 @@ class AngleReader(Reader):
         self._functions = [QUATERNIONS[name] for name in functions]
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the values of the functions of the message's quaternion into `row` (N,).
+        """Write each channel's function of the message's quaternion into `row` (N,).
 
-        Return None, which means that the message has all channels.
+        Returns:
+            None, which means that the message has all channels.
         """
         x, y, z, w = self._get(message)
         self._write_repaired(row, _ALL, [function(x, y, z, w) for function in self._functions])
@@ -456,8 +465,8 @@ class MarkedReader(Reader):
             row: The array to write into, one number for each of the N channels.
 
         Returns:
-            For each of the N channels, whether the message has it; None means that it has all. A
-            number that is declared unavailable counts as a number that the message has.
+            A mask (N,) of the channels that the message has; None means that it has all. A channel
+            whose number is declared unavailable counts as one that the message has.
         """
         self._absent = self._mark.absent(message)
         if not self._absent:
@@ -471,31 +480,33 @@ class MarkedReader(Reader):
         The reason may be that the message declares the number unavailable.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         return self._mark.reason if self._absent else self._reader.explain_invalid(index)
 
 
 class Wildcard:
-    """Channel id with a `*`, from which the ids for array elements are made.
+    """Channel id with a `*`, from which the ids of channels for array elements are made.
 
     Args:
         config: Entry in the wiring file of the channel with the `*`.
         prefix: Text before the element's name or index; both together replace the `*`.
-        taken: Ids that are in use. All wildcards of a table share this set, so that no id is given
-            twice.
+        taken_ids: Ids that are in use. All wildcards of a table share this set, so that no id is
+            given twice.
         by_name: Whether elements are identified by name, so that different messages may hold
             different ones.
     """
 
-    def __init__(self, config: ChannelConfig, prefix: str, taken: set[str], by_name: bool) -> None:
+    def __init__(
+        self, config: ChannelConfig, prefix: str, taken_ids: set[str], by_name: bool
+    ) -> None:
         self.config = config
         self.prefix = prefix
         self.by_name = by_name
-        self._taken = taken
+        self._taken = taken_ids
 
     def reserve_id_if_free(self, label: str) -> str | None:
-        """Reserve the channel id for a new element. Return it, or None if it is in use.
+        """Return and reserve the channel id for a new array element; None if the id is in use.
 
         Args:
             label: Name or index of the element.
@@ -537,7 +548,10 @@ class GrowingReader(Reader):
         self.dropped = 0
 
     def make_reported_channels_mask(self) -> Mask:
-        """Return, for each of the N channels, whether its loss is reported."""
+        """Return a mask (N,) of the channels whose loss is reported to the user.
+
+        Of the channels that a wildcard has added, they are those that are expected.
+        """
         return (
             self._presence.expected.copy()
             if self.wildcard
@@ -551,7 +565,7 @@ class GrowingReader(Reader):
 
     @property
     def adds_by_name(self) -> bool:
-        """Whether elements are added by their names."""
+        """Whether channels are added for array elements that are identified by their names."""
         return self.wildcard is not None and self.wildcard.by_name
 
     @property
@@ -561,7 +575,7 @@ class GrowingReader(Reader):
 
     @property
     def unexpected_count(self) -> int:
-        """Number of channels that are present, or were recently, but are not expected to stay."""
+        """Number of channels that are or were recently present, but are not expected to stay."""
         return (
             len(self.ids) - int(np.count_nonzero(self.make_reported_channels_mask()))
             if self.adds_by_name
@@ -583,11 +597,10 @@ class GrowingReader(Reader):
         """
 
     def record_presence(self, present: Mask | None, time_ns: int) -> None:
-        """Record which channels a message has.
+        """Record which channels a message has, to decide which are expected in further messages.
 
         Args:
-            present: For each of the N channels, whether the message has it; None means that it has
-                all.
+            present: Mask (N,) of the channels that the message has; None means that it has all.
             time_ns: Time of the message in ns.
         """
         if self.wildcard:
@@ -598,7 +611,7 @@ class GrowingReader(Reader):
         self._presence.gone_ns = delay_ns
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that have been missing for a while; see `Presence`."""
+        """Stop expecting elements missing for longer than the removal delay plus 1 s."""
         self._presence.stop_expecting_absent_channels()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
@@ -609,7 +622,7 @@ class GrowingReader(Reader):
         )
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy from another reader which elements there are and when they were present."""
+        """Take over from another reader its array elements, and when messages had them."""
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
         for key in other._keys:
@@ -621,10 +634,10 @@ class GrowingReader(Reader):
         self._update_element_lookup()
 
     def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
-        """Add channels for new elements, and drop those of elements missing for too long.
+        """Add channels for new elements, and remove channels of elements missing for too long.
 
         Args:
-            keys: Names or indices of all elements in a message.
+            keys: Names or indices of all array elements in a message.
             time_ns: Time of the message in ns.
 
         Returns:
@@ -666,7 +679,7 @@ class GrowingReader(Reader):
 
         Args:
             gone: Indices of the channels to remove.
-            kept: Indices of the channels to keep, in order.
+            kept: Indices of all other channels, in order.
         """
         if not (self.wildcard and gone):
             return
@@ -679,9 +692,9 @@ class GrowingReader(Reader):
         self.configs = [self.wildcard.config] * len(kept)
 
     def _update_element_lookup(self) -> None:
-        """Find the elements in messages anew, after elements were added or dropped.
+        """Update where in messages the elements are found, after some were added or dropped.
 
-        Subclasses that store where elements are override this method.
+        Subclasses that store this override the method.
         """
 
 
@@ -693,7 +706,7 @@ class ElementReader(GrowingReader):
 
     Args:
         field: Path of the array, for messages to the user.
-        get: Function that returns a message's array.
+        get_array: Function that returns a message's array.
         channels: Id and settings of each channel that is known from the start.
         keys: Index or name of the array element for each of these channels.
         names: Reads the names of the array's elements; None if elements are identified by index.
@@ -703,7 +716,7 @@ class ElementReader(GrowingReader):
     def __init__(
         self,
         field: str,
-        get: Callable[[Any], NDArray[Any]],
+        get_array: Callable[[Any], NDArray[Any]],
         channels: Sequence[Channel] = (),
         keys: Sequence[int | str] = (),
         names: MessageNames | None = None,
@@ -711,7 +724,7 @@ class ElementReader(GrowingReader):
     ) -> None:
         super().__init__(channels, keys, wildcard)
         self.merges = names is not None
-        self._field, self._get = field, get
+        self._field, self._get = field, get_array
         self._names = names
         self._length = 0
         self._grown_for: tuple[int, int] | None = None
@@ -748,7 +761,7 @@ class ElementReader(GrowingReader):
             row: The array to write into, one number for each of the N channels.
 
         Returns:
-            For each of the N channels, whether the message has it; None means that it has all.
+            A mask (N,) of the channels that the message has; None means that it has all.
         """
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
@@ -769,7 +782,7 @@ class ElementReader(GrowingReader):
         """Return why the newest message lacks an element, as text, or None if it has it.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         place, length, names = self._index[index], self._length, self._longest
         if place < 0:
@@ -797,23 +810,26 @@ class ElementReader(GrowingReader):
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
     def describe_absence_detail(self, index: int) -> str:
-        """Return text on the name in the message that is most similar to a missing one, or "".
+        """Describe the name in the message that is most similar to the name of a missing element.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel for the missing element.
+
+        Returns:
+            Text for a log line, or "" if the message does not lack the name.
         """
         if self._names is None or self._index[index] != MISSING:
             return ""
         return describe_nearest_name(str(self._keys[index]), self._list_message_names())
 
     def describe_replacement(self, index: int) -> str:
-        """Return text on a name in the newest message that may be a missing name spelt differently.
+        """Describe a name in the newest message that may be another spelling of a missing one.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel for the element with the missing name.
 
         Returns:
-            Text for a log line, or "" if there is none.
+            Text for a log line, or "" if there is no such name.
         """
         if self._names is None:
             return ""
@@ -823,17 +839,17 @@ class ElementReader(GrowingReader):
         return f"the newest one names {other}" if other else ""
 
     def _list_message_names(self) -> list[str]:
-        """Return the element names in the newest message."""
+        """Return the names of array elements in the newest message; [] if there are none."""
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
 
     def _update_element_lookup(self) -> None:
-        """Find the index of each element in messages anew, after elements were added or dropped."""
+        """Update the indices of all elements in messages, after some were added or dropped."""
         self._aims: dict[int, NDArray[np.intp]] = {}
         self._update_element_indices()
 
     def _update_element_indices(self) -> None:
-        """Store the index that each element has in messages with the newest list of names."""
+        """Store the index of each element in the arrays of messages with the newest name list."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
         if index is None:
@@ -851,7 +867,7 @@ class ElementReader(GrowingReader):
 
 
 def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
-    """Return a function that returns an array of a message as a numpy array (n,).
+    """Return a function that gets an array field of a message as a numpy array (n,).
 
     The numpy array shares the message's memory if possible.
 
@@ -864,7 +880,7 @@ def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
         return lambda message: np.frombuffer(b"".join(get(message)), np.uint8)
 
     def read_array(message: Any) -> NDArray[Any]:
-        """Return the array of a message. Raise ValueError if it is not a list of numbers."""
+        """Return the array of a message; raise a ValueError if it is not a list of numbers."""
         data: NDArray[Any] = np.asarray(get(message))
         if data.ndim != 1:
             raise ValueError(f"{path} is not a list of numbers")
@@ -904,17 +920,17 @@ class FieldAccess:
     label: tuple[bool, bool] = (False, False)
 
     def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
-        """Return the parts, none to two, that this field adds to a channel's id.
+        """Return what this field adds to a channel's id: its name, the element's, both, or nothing.
 
         Args:
-            key: Index or name of the element. It replaces a `*`.
+            key: Index or name of the element.
         """
         name, element = self.label
         return (self.name,) * name + (str(key),) * element
 
 
 class NestedReader(GrowingReader):
-    """Slow reader of numbers and angles in lists of messages, and of single octets.
+    """Reader of numbers and angles in lists of messages, and of single octets; it is slow.
 
     Args:
         accesses: The fields and elements that lead, one inside the other, from the message to the
@@ -940,7 +956,7 @@ class NestedReader(GrowingReader):
         self._found: dict[str, float] = {}
 
     def add_new_channels(self, message: Any, time_ns: int) -> bool:
-        """Add channels for numbers that come for the first time in a message.
+        """Add channels for numbers that a message has for the first time.
 
         Args:
             message: Message of the source.
@@ -959,7 +975,7 @@ class NestedReader(GrowingReader):
             row: The array to write into, one number for each of the N channels.
 
         Returns:
-            For each of the N channels, whether the message has it; None means that it has all.
+            A mask (N,) of the channels that the message has; None means that it has all.
         """
         found = self._found = self._read_all_numbers(message)
         there = np.array([key in found for key in self._keys], bool)
@@ -970,15 +986,15 @@ class NestedReader(GrowingReader):
         """Return why the newest message lacks a number, as text, or None if it has it.
 
         Args:
-            index: Index of the channel.
+            index: Index of the channel among those of this reader.
         """
         return None if self._keys[index] in self._found else "the message has no such element"
 
     def _read_all_numbers(self, message: Any) -> dict[str, float]:
-        """Return a mapping from label to number for a message; NaN for a label that occurs twice.
+        """Return all numbers of a message by label; a label that occurs twice gets NaN.
 
-        A label is the text for the `*` in the channel's id. It is made of the names and indices
-        that lead to the number.
+        A label is the text that replaces the `*` in the channel's id. It is made of the names and
+        indices that lead to the number.
         """
         found: dict[str, float] = {}
         for parts, value in self._iterate_numbers(message, self._accesses, None, ()):
@@ -990,7 +1006,7 @@ class NestedReader(GrowingReader):
     def _iterate_numbers(
         self, node: Any, accesses: tuple[FieldAccess, ...], names: Any, parts: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Yield a pair for each number in a part of a message: the parts of its label, its value.
+        """Yield a pair for each number in a part of a message: its label's parts, and its value.
 
         Args:
             node: Part of the message.
@@ -1008,7 +1024,7 @@ class NestedReader(GrowingReader):
             yield from self._iterate_numbers(item, rest, names, parts + access.make_id_parts(key))
 
     def _to_number(self, value: Any) -> float:
-        """Return a field's content as a number; for a quaternion, the reader's function of it.
+        """Convert a field's content to a number, by the reader's function if it is a quaternion.
 
         Args:
             value: A number, a single byte, or a quaternion message.
@@ -1019,7 +1035,12 @@ class NestedReader(GrowingReader):
 
 
 def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
-    """Return whether any element that leads to a number is selected by its name."""
+    """Return whether the way to a number selects any array element by its name.
+
+    Args:
+        accesses: The fields and elements that lead, one inside the other, from a message to the
+            number.
+    """
     named = False
     for access in accesses:
         named |= access.names is not None
@@ -1031,7 +1052,7 @@ def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
 def _select_elements(
     field: Any, key: int | str | None, names: Any
 ) -> Iterator[tuple[int | str | None, Any]]:
-    """Yield the elements of a field that a key selects, each as a pair: its name or index, itself.
+    """Yield a pair for each element of a field that a key selects: its name or index, its content.
 
     Nothing is yielded for a list that is longer than its names, because it is not known which name
     belongs to which element.

@@ -37,10 +37,10 @@ _ALL_CHANNELS: MessageShape = ()
 
 
 def compute_max_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
-    """Return the maximum age of a channel's message in ns; `NEVER_NS` if it has no maximum.
+    """Return the age in ns up to which a channel's message may be used; `NEVER_NS` if any may.
 
     Args:
-        source: Settings of the source, with the maximum age of its messages.
+        source: Settings of the channel's source, with the maximum age of its messages.
         max_age_s: The channel's own maximum age, which replaces that of the source; None if the
             channel has none of its own.
     """
@@ -54,7 +54,7 @@ get the arrival time of the first of them."""
 
 
 def _get_message_time_ns(stored: StoredMessage, lockstep: bool) -> int:
-    """Return the time of a message: in lockstep its time stamp if any, else its arrival time."""
+    """Return a message's time in ns: in lockstep its time stamp, if any; else its arrival time."""
     _, stamp_ns, arrival_ns = stored
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
@@ -104,23 +104,24 @@ class ReceivedMessages:
     def compute_age_ns(self, now_ns: int) -> int:
         """Return the age of the newest message in ns.
 
-        It is `NEVER_NS`, more than any maximum age, if the clock was set back since the message.
+        If the clock was set back after the message came, the result is `NEVER_NS`, which is more
+        than any maximum age.
         """
         age = now_ns - self.arrival_ns
         return age if age >= 0 else NEVER_NS
 
-    def take_unread(self) -> tuple[StoredMessage, ...]:
-        """Return the unread messages, oldest first, and remove them."""
+    def pop_unread(self) -> tuple[StoredMessage, ...]:
+        """Return the unread messages, oldest first, and remove them from this object."""
         unread = tuple(self.unread)
         self.unread.clear()
         return unread
 
     def put_back_unread(self, earlier: Iterable[StoredMessage]) -> None:
-        """Put earlier messages back, to be read before those that have not been read."""
+        """Insert earlier messages before the unread ones, so that they are read again."""
         self.unread = deque([*earlier, *self.unread], self.unread.maxlen)
 
     def copy(self, max_unread: int | None = None) -> ReceivedMessages:
-        """Return a copy that shares no list of messages with this object.
+        """Return a copy, to which messages can be added without changing this object.
 
         Args:
             max_unread: Maximum number of unread messages in the copy; None: as in this object.
@@ -131,9 +132,10 @@ class ReceivedMessages:
 
 
 class KeptMessages:
-    """The last messages that were read from a source, kept so that they can be read again.
+    """The newest messages that were read from a source, stored so that they can be read again.
 
-    Of all messages with the same element names and array lengths (the shape), the newest is kept.
+    They are the newest message of each shape: messages with equal element names and array lengths
+    have the same shape.
 
     Args:
         readers: The source's readers.
@@ -153,28 +155,34 @@ class KeptMessages:
 
     @property
     def messages(self) -> tuple[StoredMessage, ...]:
-        """The messages in the order in which they were read."""
+        """The stored messages, in the order in which they were read."""
         return tuple(self._newest.values())
 
-    def update_names(self, message: Any) -> list[int]:
-        """Read the lists of element names in a message. Return the number of each list.
+    def update_name_lists(self, message: Any) -> list[int]:
+        """Make a message's lists of element names the current ones; return the number of each list.
 
-        Equal lists have the same number.
+        Equal lists have equal numbers.
         """
         return [names.set_names_from_message(message) for names in self.names]
 
     def find_shape(self, message: Any) -> MessageShape:
-        """Return the shape of a message: which names it has and how long its arrays are.
+        """Return a tuple that identifies which element names and array lengths a message has.
 
         If some channels are elements in lists of messages, every message gets a shape of its own.
         """
         if self._nested:
             return (next(self._count),)
-        numbers = self.update_names(message)
+        numbers = self.update_name_lists(message)
         return (*numbers, *[reader.count_elements(message) for reader in self._arrays])
 
     def add_message(self, stored: StoredMessage, shape: MessageShape) -> None:
-        """Keep a read message, so that it can be read again when the channels are renumbered."""
+        """Store a message that was read, in place of the one of the same shape.
+
+        Args:
+            stored: The message.
+            shape: The message's shape from `find_shape`; that of a message with all channels is ().
+                Such a message replaces all others.
+        """
         if shape == _ALL_CHANNELS:
             self._newest = {shape: stored}
             return
@@ -184,11 +192,16 @@ class KeptMessages:
             del self._newest[next(iter(self._newest))]
 
     def clear(self) -> None:
-        """Drop all messages, so that they are not read again."""
+        """Remove all stored messages, so that they are not read again."""
         self._newest.clear()
 
     def select_newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
-        """Return the newest message of each shape (names, array lengths), oldest first."""
+        """Return those of the unread messages that are the newest of their shape, oldest first.
+
+        Args:
+            unread: The messages, oldest first. Their shape is which element names they have, and
+                how long their arrays are.
+        """
         newest: dict[MessageShape | int, StoredMessage] = {}
         for place, stored in enumerate(unread):
             shape: MessageShape | int = place
@@ -199,14 +212,14 @@ class KeptMessages:
         return list(newest.values())
 
     def copy(self) -> KeptMessages:
-        """Return a copy that shares no mapping of messages with this object."""
+        """Return a copy, to which messages can be added without changing this object."""
         other = copy.copy(self)
         other._newest = dict(self._newest)
         return other
 
 
 class ChannelAges:
-    """The arrival times of the messages that a source's n channels come from, and the maximum ages.
+    """Arrival time and maximum age of the message from which each of a source's n channels comes.
 
     Channels of one source may come from different messages.
     """
@@ -229,14 +242,14 @@ class ChannelAges:
     ) -> None:
         """Set the arrival time of some channels to that of the message that was just read.
 
-        A channel keeps its arrival time if the message repeats the stamp of the channel's earlier
-        message.
+        If the message repeats the time stamp of the message from which a channel came before, that
+        channel's arrival time does not change.
 
         Args:
-            mask: Which of the source's n channels the message has, as bools.
+            mask: Which of the source's n channels the message has, as bools (n,).
             stored: The message.
-            previous: The message that was read before this one, or None. Until now all channels
-                come from it, unless `partial` is true.
+            previous: The message that was read before this one, or None. Unless `partial` is true,
+                all channels came from it.
         """
         if not self.partial and previous is not None:
             self.arrivals[:] = previous[2]
@@ -249,7 +262,7 @@ class ChannelAges:
 
 
 def _compute_max_ages_ns(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
-    """Return the maximum age in ns of the message of each of a reader's n channels, as (n,)."""
+    """Return for each of a reader's n channels the maximum age (n,) of its message in ns."""
     limits = {one.max_age_s: compute_max_age_ns(config, one.max_age_s) for one in reader.configs}
     if len(limits) == 1:
         return np.full(len(reader.ids), limits.popitem()[1], np.int64)
@@ -283,11 +296,11 @@ class Feed:
     def assign_array_part(self, start: int, raw: Row) -> int:
         """Set the part of the table's array into which this source writes its numbers.
 
-        The messages that were read last become unread again, so that they are written there.
+        The messages that were read last become unread again, so that their numbers get there too.
 
         Args:
-            start: Index in `raw` of the source's first channel.
-            raw: The table's array of the numbers of all channels.
+            start: Index of the source's first channel in `raw`.
+            raw: The table's array (N,) of the numbers of all channels.
 
         Returns:
             The index behind the source's last channel.
@@ -307,8 +320,11 @@ class Feed:
     def with_config(self, config: SourceConfig) -> Feed:
         """Return a copy of this object for another table, with other settings of the source.
 
-        The channels must be the same. The copy shares its readers with this object. So do not use
-        this object any more once the other table has read messages.
+        The copy shares its readers with this object. So do not use this object any more once the
+        other table has read messages.
+
+        Args:
+            config: The new settings of the source, whose channels must be unchanged.
         """
         feed = copy.copy(self)
         feed.config = config
@@ -316,7 +332,11 @@ class Feed:
         return feed
 
     def copy_state_from(self, old: Feed) -> None:
-        """Copy messages and state from the object of another source with the same message type."""
+        """Copy the messages, and the state of the readers, from an earlier source object.
+
+        Args:
+            old: The object that this one replaces. It must have the same message type.
+        """
         self.fresh = old.fresh
         self.received = old.received.copy(self._kept.max_unread)
         self.received.put_back_unread(old._kept.messages)
@@ -338,7 +358,7 @@ class Feed:
         return self._settled + sum([reader.expected_count for reader in self.growing])
 
     def make_reported_channels_mask(self) -> NDArray[np.bool_]:
-        """Return for which of the source's n channels a loss is reported, as bools (n,).
+        """Return a mask (n,) of the source's n channels whose loss is reported to the user.
 
         They are all channels except those of a `*` that are not expected to be in each message.
         """
@@ -346,10 +366,10 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def make_explained_channels_mask(self) -> NDArray[np.bool_]:
-        """Return for which of the source's n channels diagnostics say why they are missing.
+        """Return a mask (n,) of the source's n channels whose absence diagnostics explain.
 
         They are those whose loss is reported, and all channels of a `*` whose array elements are
-        identified by their index. The result is bools (n,).
+        identified by their index.
         """
         masks = [
             np.ones(len(reader.ids), bool)
@@ -360,12 +380,13 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def is_newest_message_usable(self, now_ns: int, stamp_ns: int | None) -> bool:
-        """Return whether the newest message is new enough for at least one channel.
+        """Return whether the newest message is new enough to be used for at least one channel.
 
         Args:
             now_ns: Time of the read in ns.
-            stamp_ns: Time stamp of the step in lockstep, None in real time. In lockstep a message
-                is new enough if it has this stamp, or has no stamp and came since the last read.
+            stamp_ns: In lockstep the simulated time of the step in ns; None in real time. In
+                lockstep a message is new enough if it has this time stamp, or has none and came
+                since the last read.
         """
         received = self.received
         if stamp_ns is None:
@@ -377,15 +398,15 @@ class Feed:
     def mark_stale_channels_missing(
         self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None
     ) -> bool:
-        """Mark the source's channels whose message is too old as missing.
+        """Mark in `ok` as missing those of the source's channels whose message is too old.
 
-        This is the last step of a read: messages that arrive later count as new.
+        This ends a read of the source: messages that arrive later count as new.
 
         Args:
-            ok: Which of the table's N channels have a valid number. Those whose message is too old
-                are set to False here.
-            now_ns: Time of the read.
-            stamp_ns: Time stamp of the step in lockstep, None in real time.
+            ok: Which of the table's N channels have a valid number, as bools (N,). Those whose
+                message is too old are set to False here.
+            now_ns: Time of the read in ns.
+            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
 
         Returns:
             Whether the newest message is new enough for at least one channel.
@@ -403,11 +424,11 @@ class Feed:
         return in_time
 
     def explain_lateness(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Return why the newest message is too old, or that there is none, as text for a log line.
+        """Describe, for a log line, why the newest message is too old, or that there is none.
 
         Args:
             now_ns: Time of the read in ns.
-            stamp_ns: Time stamp of the step in lockstep, None in real time.
+            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
         """
         received, longest_s = self.received, self.ages.longest / 1e9
         if not received.count:
@@ -432,11 +453,11 @@ class Feed:
     def add_new_channels(self, lockstep: bool) -> bool:
         """Add channels for array elements that unread messages have for the first time.
 
-        Channels whose elements have been missing for too long may be dropped. Of several unread
-        messages with the same names and array lengths, only the newest is kept.
+        Channels whose elements have been missing for too long may be removed. Of several unread
+        messages with equal names and array lengths, all but the newest are discarded.
 
         Args:
-            lockstep: Whether the table is read in lockstep.
+            lockstep: Whether a simulator and the node wait for each other at every step.
 
         Returns:
             Whether the ids of the source's channels have changed.
@@ -444,13 +465,13 @@ class Feed:
         self.error = ""
         received = self.received
         if len(received.unread) > 1:
-            newest = self._kept.select_newest_of_each_shape(received.take_unread())
+            newest = self._kept.select_newest_of_each_shape(received.pop_unread())
             received.put_back_unread(newest)
         changed = False
         for stored in received.unread if self._kept.names or self.growing else ():
             self.error = ""
             try:
-                self._kept.update_names(stored[0])
+                self._kept.update_name_lists(stored[0])
                 for reader in self.growing:
                     changed |= reader.add_new_channels(
                         stored[0], _get_message_time_ns(stored, lockstep)
@@ -460,19 +481,21 @@ class Feed:
         return changed
 
     def write_numbers(self, lockstep: bool) -> None:
-        """Write the numbers of the unread messages into the table. Call `add_new_channels` before.
+        """Write the numbers of the unread messages into the table.
+
+        Call `add_new_channels` before.
 
         Args:
-            lockstep: Whether the table is read in lockstep.
+            lockstep: Whether a simulator and the node wait for each other at every step.
         """
-        unread = self.received.take_unread()
+        unread = self.received.pop_unread()
         for stored in unread:
             try:
                 if len(unread) > 1:
                     self.error = ""
-                    self._kept.update_names(stored[0])
+                    self._kept.update_name_lists(stored[0])
                 if not self.error:
-                    shape = self._read_message(
+                    shape = self._write_message_numbers(
                         stored, lockstep, after_another=stored is not unread[0]
                     )
             except Exception as error:
@@ -484,19 +507,23 @@ class Feed:
             self._last = stored
             self._kept.add_message(stored, shape)
 
-    def _read_message(
+    def _write_message_numbers(
         self, stored: StoredMessage, lockstep: bool, after_another: bool
     ) -> MessageShape:
-        """Write one message's numbers into the table. Return its shape (names, array lengths).
+        """Write one message's numbers into the table.
 
-        A channel that the message does not have becomes missing, with two exceptions in which it
-        keeps its earlier value: in real time if it is identified by a name and has a maximum age,
-        and in lockstep if the earlier value is from the same step.
+        A channel that the message does not have becomes missing. If it is an array element that is
+        identified by a name, its earlier value stays in two cases: in real time if it has a maximum
+        age, and in lockstep if the earlier value is from this step.
 
         Args:
             stored: The message to read.
-            lockstep: Whether the table is read in lockstep.
-            after_another: Whether an earlier message was read at this tick.
+            lockstep: Whether a simulator and the node wait for each other at every step.
+            after_another: Whether an earlier message of the source was read at this tick.
+
+        Returns:
+            The message's shape, which identifies its element names and array lengths; () if no
+            earlier value stays.
         """
         merges, ages = True, self.ages
         if lockstep:
@@ -523,12 +550,12 @@ class Feed:
         ages.set_arrival_times(~stays, stored, self._last)
         return self._kept.find_shape(stored[0]) if stays.any() else _ALL_CHANNELS
 
-    def explain_missing(self, index: int, now_ns: int) -> str:
-        """Return why a channel is missing although the source's newest message can be used.
+    def explain_missing_channel(self, index: int, now_ns: int) -> str:
+        """Describe why a channel is missing although the source's newest message can be used.
 
         Args:
             index: Index of the channel among the source's channels.
-            now_ns: Time of the read.
+            now_ns: Time of the read in ns.
         """
         ages = self.ages
         arrival_ns = int(ages.arrivals[index]) if ages.partial else self.received.arrival_ns
@@ -539,10 +566,13 @@ class Feed:
         return reader.explain_absent(place) or reader.explain_invalid(place)
 
     def describe_absence_detail(self, index: int) -> str:
-        """Return a hint on why a channel is missing, such as a similar name in the message, or "".
+        """Describe a possible cause of a channel's absence, such as a similar name in the message.
 
         Args:
             index: Index of the channel among the source's channels.
+
+        Returns:
+            Text for a log line, or "" if no cause is known.
         """
         reader, place = self._find_reader(index)
         if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
@@ -550,7 +580,7 @@ class Feed:
         return reader.describe_absence_detail(place) if reader.explain_absent(place) else ""
 
     def _find_reader(self, index: int) -> tuple[Reader, int]:
-        """Return the reader of a channel, and the channel's index in that reader.
+        """Return the reader that reads a channel, and the channel's index in that reader.
 
         Args:
             index: Index of the channel among the source's channels.

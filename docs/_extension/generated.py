@@ -108,8 +108,8 @@ def make_disturbances_page() -> str:
         what = ", ".join(one.observations) if one.target == "readings" else one.target
         lines.append(
             f"| `{one.name}` | `{one.word}` | {one.default_as_plain_value} |"
-            f" {_escape_markdown(one.meaning)} | {_escape_markdown(one.allowed_values_text)} |"
-            f" {what} |"
+            f" {_escape_markdown(one.help_with_unit)} |"
+            f" {_escape_markdown(one.allowed_values_text)} | {what} |"
         )
     return "\n".join(lines)
 

@@ -73,7 +73,7 @@ def declare_disturbance_parameters(
         value = getattr(given, one.name)
         # With a range in the descriptor, rclpy's error would not name the allowed values.
         descriptor = ParameterDescriptor(
-            description=one.meaning,
+            description=one.help_with_unit,
             additional_constraints=one.allowed_values_text,
             read_only=one.target != "readings",
             dynamic_typing=one.is_given_as_text,
@@ -83,7 +83,7 @@ def declare_disturbance_parameters(
             one.name,
             str(value) if one.is_given_as_text else value,
             descriptor,
-            f"{one.allowed_values_text}: {one.meaning}",
+            f"{one.allowed_values_text}: {one.help_with_unit}",
         )
     try:
         return _read_disturbance(node, ())

@@ -136,7 +136,7 @@ def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
     with pytest.raises(SystemExit):
         tyro.cli(command, args=["--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert option in shown and one.meaning[1:] in shown
+    assert option in shown and one.help_with_unit[1:] in shown
     assert one.kind is bool or f": {one.allowed_values_text}." in shown
 
 
@@ -159,7 +159,7 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
         call_when_disturbance_changes(node, taken.append)
         described = node.describe_parameter(one.name)
         assert (described.description, described.additional_constraints) == (
-            one.meaning,
+            one.help_with_unit,
             one.allowed_values_text,
         )
         value = str(another(one)) if one.is_given_as_text else another(one)

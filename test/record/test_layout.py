@@ -10,7 +10,7 @@ from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Int64MultiArray, String
 
-from an_control.record.definitions import format_definition
+from an_control.record.definitions import format_message_definition
 from an_control.record.layout import (
     TICK,
     TICK_NUMBERS,
@@ -62,9 +62,9 @@ def test_other_bytes_are_refused_and_nothing_else_happens(noise: bytes, at: int)
 
 
 def test_a_definition_holds_all_nested_types() -> None:
-    text = format_definition("sensor_msgs/msg/Imu")
+    text = format_message_definition("sensor_msgs/msg/Imu")
     assert "float64[9] orientation_covariance" in text
     assert "MSG: builtin_interfaces/Time" in text
     assert set(Imu.get_fields_and_field_types()) <= set(text.split())
     with pytest.raises(LookupError):
-        format_definition("no_msgs/msg/Nothing")
+        format_message_definition("no_msgs/msg/Nothing")

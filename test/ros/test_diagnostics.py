@@ -420,7 +420,7 @@ def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
         table.store_message("joints", message, 12_500_000_000, now_ns + k * 10_000_000)
         table.read(now_ns + k * 10_000_000)
-    said = [str(notice) for notice in table.take_notices() if notice.kind == "lost"]
+    said = [str(notice) for notice in table.pop_notices() if notice.kind == "lost"]
     (line,) = [one for one in said if "joints" in one]
     assert (
         "messages repeat the stamp 12.500000 s" in line and "give each message a new stamp" in line

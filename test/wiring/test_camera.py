@@ -176,12 +176,12 @@ def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
     message.header.stamp.nanosec = 2 * STEP_NS
     readings = see(table, message)
     assert (readings.ids, readings.values.shape, readings.expected) == ((), (0, 3, 4, 4), 6)
-    (notice,) = table.take_notices()
+    (notice,) = table.pop_notices()
     assert notice.kind == "lost" and reason in notice.reason
     assert reason in table.list_source_statuses(0)[0].error
     readings = see(table, image(picture(1), 3 * STEP_NS))
     assert len(readings.ids) == 6 and (readings.values == readings.values[:, :1]).all()
-    assert [notice.kind for notice in table.take_notices()] == ["recovered"]
+    assert [notice.kind for notice in table.pop_notices()] == ["recovered"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_frame_that_does_not_come_is_missing_at_its_step(camera):
     table = camera()
     see(table, image(picture()))
     assert table.read(0, 2 * STEP_NS).ids == ()
-    (notice,) = table.take_notices()
+    (notice,) = table.pop_notices()
     assert "no message of the step at 0.040000 s" in notice.reason
 
 
@@ -240,7 +240,7 @@ def test_patches_that_are_transparent_are_missing_and_named(camera):
     readings = see(table, image(np.concatenate([colours, alpha], 2), encoding="rgba8"))
     assert readings.ids == ("eye.0.0", "eye.0.2", "eye.1.0", "eye.1.1", "eye.1.2")
     assert readings.values.shape == (5, 3, 4, 4)
-    (notice,) = table.take_notices()
+    (notice,) = table.pop_notices()
     assert notice.channels == ("eye.0.1",) and notice.reason == "the patch is missing"
 
 

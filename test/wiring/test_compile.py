@@ -205,7 +205,7 @@ def test_a_message_too_large_for_a_wildcard_is_missing_and_diagnosed(
 ) -> None:
     lidar = table(SCAN, {"r.*": "ranges[*]"})
     assert read(lidar, fake("fake_msgs/msg/Scan", ranges=np.zeros(MAX_ELEMENTS + 1))) == {}
-    assert f"more than {MAX_ELEMENTS}" in str(lidar.take_notices()[0])
+    assert f"more than {MAX_ELEMENTS}" in str(lidar.pop_notices()[0])
     assert (
         len(read(lidar, fake("fake_msgs/msg/Scan", ranges=np.zeros(MAX_ELEMENTS)))) == MAX_ELEMENTS
     )

@@ -20,7 +20,7 @@ from an_control.wiring.messages import (
     compute_pitch,
     compute_roll,
     compute_yaw,
-    parse_field,
+    parse_field_path,
 )
 
 NUMBERS = st.floats(-1.0, 1.0)
@@ -43,7 +43,7 @@ NUMBERS = st.floats(-1.0, 1.0)
     ],
 )
 def test_a_path_is_read_as_written(text: str, field: FieldPath) -> None:
-    assert parse_field(text) == field
+    assert parse_field_path(text) == field
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_a_path_is_read_as_written(text: str, field: FieldPath) -> None:
 )  # fmt: skip
 def test_what_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        parse_field(text)
+        parse_field_path(text)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_path_or_a_value_error(text: str) -> None:
     with suppress(ValueError):
-        assert parse_field(text).steps
+        assert parse_field_path(text).steps
 
 
 def test_angles_are_those_of_pybullet() -> None:

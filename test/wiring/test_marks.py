@@ -37,7 +37,7 @@ def read(folder, type_: str, fields: dict[str, str], message) -> tuple[set[str],
     table = ChannelTable(load_wiring(path))
     table.store_message("s", message, None, 0)
     found = set(table.read(0).ids)
-    return found, [str(notice) for notice in table.take_notices()]
+    return found, [str(notice) for notice in table.pop_notices()]
 
 
 @pytest.mark.parametrize(

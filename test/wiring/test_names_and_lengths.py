@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from an_control.wiring import ChannelTable, WiringError
 from an_control.wiring.config import describe_nearest_name
-from an_control.wiring.messages import format_element_path, parse_field
+from an_control.wiring.messages import format_element_path, parse_field_path
 
 Table = Callable[..., ChannelTable]
 JOINTS = "sensor_msgs/msg/JointState"
@@ -31,7 +31,7 @@ def read(table: ChannelTable, message: Any) -> tuple[dict[str, float], list[str]
     table.store_message("s", message, None, 0)
     readings = table.read(0)
     found = dict(zip(readings.ids, readings.values.tolist(), strict=True))
-    return found, [str(notice) for notice in table.take_notices()]
+    return found, [str(notice) for notice in table.pop_notices()]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_messages_have_no_longer_is_told_with_what_they_have_instead(
     for now_ns in range(0, 300_000_000, 10_000_000):
         arm.store_message("s", joints(listed, [0.0], velocity), None, now_ns)
         arm.read(now_ns)
-        said += [str(notice) for notice in arm.take_notices()]
+        said += [str(notice) for notice in arm.pop_notices()]
     reason = f"no message with it for more than 0.1 s{words}"
     assert said == [f"source 's': six lost: {reason}"]
     assert arm.list_source_statuses(300_000_000)[0].reasons == (reason,)
@@ -103,7 +103,7 @@ NAMES = st.text(min_size=1, max_size=20).filter(
 
 @given(NAMES)
 def test_every_name_has_a_path_that_means_it(name: str) -> None:
-    (step,) = parse_field(format_element_path("position", name)).steps
+    (step,) = parse_field_path(format_element_path("position", name)).steps
     assert (step.name, step.key) == ("position", name)
 
 
@@ -145,9 +145,9 @@ def test_the_same_holds_of_wildcards(table: Table) -> None:
     for step in range(150):
         arm.store_message("s", joints("ab", [], [1.0, 2.0]), step + 1, step * 10_000_000)
         arm.read(step * 10_000_000)
-    arm.take_notices()
+    arm.pop_notices()
     now_ns = 1_500_000_000
     arm.store_message("s", joints("ab", [], [1.0, 2.0, 3.0]), 999, now_ns)
     assert arm.read(now_ns).ids == ()
-    (notice,) = arm.take_notices()
+    (notice,) = arm.pop_notices()
     assert str(notice).endswith(f"a.v, b.v lost: velocity has 3 elements for 2 names: {ONE_EACH}")

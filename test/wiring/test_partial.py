@@ -81,7 +81,7 @@ def test_each_name_has_an_age_of_its_own(table: Table) -> None:
     robot.store_message("s", joints(GRIPPER, 3.0), None, 160 * MS)
     assert present(robot, 160 * MS) == {"a": 2.0, "b": 2.0, "left": 3.0, "right": 3.0}
     assert present(robot, 255 * MS) == {"left": 3.0, "right": 3.0}
-    assert [str(notice) for notice in robot.take_notices()][-3:] == [
+    assert [str(notice) for notice in robot.pop_notices()][-3:] == [
         "source 's': left, right lost: no message with it for more than 0.1 s",
         "source 's': left, right recovered",
         "source 's': a, b lost: no message with it for more than 0.1 s",
@@ -146,7 +146,7 @@ def test_an_array_that_is_left_out_now_and_then_is_no_loss(table: Table) -> None
     for step in range(100):
         robot.store_message("s", joints(ARM, 1.0, velocity=step % 3 == 0), step + 1, step * STEP_NS)
         assert present(robot, step * STEP_NS) == {"a.v": 10.0, "b.v": 10.0}
-    assert robot.take_notices() == []
+    assert robot.pop_notices() == []
 
 
 def test_named_elements_behind_lists_of_messages_are_merged(table: Table) -> None:
@@ -189,7 +189,7 @@ def test_a_wildcard_keeps_its_order_and_expects_a_name_that_has_come_for_a_secon
     assert robot.list_source_statuses(1120 * MS)[0].missing == ("a.position",)
     play(robot, range(112, 900), ("b",))
     assert robot.read(9000 * MS).expected == 2
-    assert [str(notice) for notice in robot.take_notices()] == [
+    assert [str(notice) for notice in robot.pop_notices()] == [
         "source 's': no message yet on s",
         "source 's' recovered",
         "source 's': a.position lost: no message with it for more than 0.1 s",
@@ -204,7 +204,7 @@ def test_one_odd_message_leaves_what_is_expected_as_it_was(table: Table) -> None
     play(robot, range(201, 220), ARM)
     readings = robot.read(2190 * MS)
     assert readings.present_share == 1.0 and len(readings.ids) == 2
-    assert [str(notice) for notice in robot.take_notices()][-1] == (
+    assert [str(notice) for notice in robot.pop_notices()][-1] == (
         "source 's': w.position, x.position, y.position, z.position new:"
         " expected once they have come for 1 s"
     )

@@ -81,7 +81,7 @@ def test_what_is_not_finite_is_missing_even_where_it_would_be_clipped(
     one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "clip": [-5, 5]}})
     one.store_message("s", vector(bad), None, 0)
     assert present(one) == {}
-    assert str(one.take_notices()[0]).endswith(
+    assert str(one.pop_notices()[0]).endswith(
         "x lost: the value is not finite: the channel's keys nan, inf, -inf and outside can name a"
         " value to use instead"
     )
@@ -145,7 +145,7 @@ def test_a_channels_own_age_goes_before_its_sources(table: Table) -> None:
     assert list(present(one, 100 * MS)) == ["x", "y", "z"]
     assert list(present(one, 150 * MS)) == ["y", "z"]
     assert list(present(one, 250 * MS)) == ["z"]
-    assert [str(notice) for notice in one.take_notices()] == [
+    assert [str(notice) for notice in one.pop_notices()] == [
         "source 's': x lost: no message for more than 0.1 s",
         "source 's': y lost: no message for more than 0.2 s",
     ]
@@ -155,9 +155,9 @@ def test_a_clock_that_was_set_back_makes_no_old_message_fresh(table: Table) -> N
     arm = two(table)
     arm.store_message("s", joints(["a"], [1.0]), None, 10_000 * MS)
     assert present(arm, 10_000 * MS) == {"a": 1.0}
-    arm.take_notices()
+    arm.pop_notices()
     assert present(arm, 5_000 * MS) == {}
-    assert str(arm.take_notices()[0]) == "source 's' lost: the clock was set back"
+    assert str(arm.pop_notices()[0]) == "source 's' lost: the clock was set back"
 
 
 def test_in_lockstep_only_messages_of_the_step_count(table: Table) -> None:
@@ -194,7 +194,7 @@ def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
         if message:
             arm.store_message("s", message, None, now)
         arm.read(now)
-        told.append([str(notice) for notice in arm.take_notices()])
+        told.append([str(notice) for notice in arm.pop_notices()])
     assert told == [
         ["source 's': no message yet on s"],
         ["source 's' recovered"],
@@ -213,14 +213,14 @@ def test_channels_lost_for_one_reason_are_told_together(table: Table) -> None:
     arm = table({"s": JOINTS}, {f"j{i}": f"position[j{i}]" for i in range(8)})
     arm.store_message("s", joints(["j0"], [0.0]), None, 0)
     arm.read(0)
-    assert [str(notice) for notice in arm.take_notices()] == [
+    assert [str(notice) for notice in arm.pop_notices()] == [
         "source 's': j1, j2, j3, j4, j5 and 2 more lost: the message does not name it: it names j0"
     ]
     arm.store_message("s", joints([f"j{i}" for i in range(8)], [0.0] + [math.nan] * 7), None, 0)
     arm.read(0)
     arm.store_message("s", joints([f"j{i}" for i in range(8)], [0.0] * 8), None, 0)
     arm.read(0)
-    assert [str(notice) for notice in arm.take_notices()] == [
+    assert [str(notice) for notice in arm.pop_notices()] == [
         "source 's': j1, j2, j3, j4, j5 and 2 more recovered"
     ]
 
@@ -230,15 +230,15 @@ def test_notices_that_nobody_takes_do_not_pile_up(table: Table) -> None:
     for tick in range(2000):
         one.store_message("s", vector(math.nan if tick % 2 else 1.0), None, tick)
         one.read(tick)
-    assert len(one.take_notices()) <= 256
-    assert one.take_notices() == []
+    assert len(one.pop_notices()) <= 256
+    assert one.pop_notices() == []
 
 
 def test_a_name_that_stands_twice_is_missing_as_nobody_knows_which(table: Table) -> None:
     arm = two(table)
     arm.store_message("s", joints(["a", "b", "a"], [1.0, 2.0, 3.0]), None, 0)
     assert present(arm) == {"b": 2.0}
-    assert "the message names it twice" in [n.reason for n in arm.take_notices()]
+    assert "the message names it twice" in [n.reason for n in arm.pop_notices()]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_message_that_is_not_of_its_type_is_missing_and_the_next_one_counts(
     arm = two(table)
     arm.store_message("s", message, None, 0)
     assert present(arm) == {}
-    assert "unreadable message" in str(arm.take_notices()[0])
+    assert "unreadable message" in str(arm.pop_notices()[0])
     assert "unreadable message" in arm.list_source_statuses(0)[0].error
     assert present(arm) == {}
     arm.store_message("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
@@ -273,14 +273,14 @@ def test_a_wildcard_by_index_follows_the_length_of_the_message_without_a_notice(
 ) -> None:
     lidar = table({"s": SCAN}, {"lidar.*": "ranges[*]"})
     lidar.read(0)
-    lidar.take_notices()
+    lidar.pop_notices()
     for ranges in ([1.0], [1.0, 2.0, 3.0], [4.0], [], [5.0, math.inf, 7.0]):
         lidar.store_message("s", scan(*ranges), None, 0)
         readings = lidar.read(0)
         want = {f"lidar.{i}": value for i, value in enumerate(ranges) if math.isfinite(value)}
         assert dict(zip(readings.ids, readings.values.tolist(), strict=True)) == want
         assert readings.expected == max(1, len(ranges))
-    assert [notice.kind for notice in lidar.take_notices()] == ["recovered"]
+    assert [notice.kind for notice in lidar.pop_notices()] == ["recovered"]
 
 
 def test_growing_keeps_what_other_sources_said(table: Table) -> None:

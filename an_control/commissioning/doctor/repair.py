@@ -15,7 +15,7 @@ import yaml
 
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.wiring import Wiring
-from an_control.wiring.messages import parse_field
+from an_control.wiring.messages import parse_field_path
 
 
 class Repair:
@@ -192,7 +192,7 @@ def _format_element_path(field: str, name: str, index: int) -> str:
     if "*" in field:
         return field.replace("*", name)
     try:
-        last = parse_field(field).steps[-1].name
+        last = parse_field_path(field).steps[-1].name
     except (ValueError, IndexError):
         last = field
     named = last in ("position", "velocity", "effort")

@@ -26,7 +26,7 @@ from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 from an_control.wiring.command import (
     CommandMessageList,
     list_message_entries,
-    read_actuator_field,
+    read_actuator_field_path,
     read_shared_field_path,
 )
 from an_control.wiring.messages import MESSAGE_TYPE
@@ -333,7 +333,7 @@ def _parse_actuator(name: str, entry: Entry, shared_field: str | None) -> Simula
         raise parts["scale"].make_error("a finite number other than 0")
     offset = parts["offset"].read_number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].read_number("a finite number")
-    field = read_actuator_field(entry, parts.get("field"), shared_field)
+    field = read_actuator_field_path(entry, parts.get("field"), shared_field)
     return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 

@@ -170,7 +170,7 @@ class ScrambledImage:
         self._names: tuple[str, ...] = ()
         self.start_episode()
         self._places = np.zeros(0, np.intp)
-        height, width = (count * image.patch for count in image.grid)
+        height, width = (count * image.patch for count in image.rows_and_columns)
         step = CHANNELS_OF_PIXELS * width
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
@@ -216,7 +216,7 @@ class ScrambledImage:
         patches, alpha = np.zeros_like(frame), np.zeros_like(frame)
         patches[self._places] = late[signals.astype(np.intp)]
         alpha[self._places] = 255
-        grid = self._image.grid
+        grid = self._image.rows_and_columns
         gray, there = join_patches(patches, grid), join_patches(alpha, grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)
         self.message.data = array.array("B", pixels.tobytes())

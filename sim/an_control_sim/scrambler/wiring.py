@@ -119,7 +119,7 @@ def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelCo
         max_age_s: The maximum age of the camera's images in seconds.
     """
     assert channel.image is not None
-    image, (rows, columns) = channel.image, channel.image.grid
+    image, (rows, columns) = channel.image, channel.image.rows_and_columns
     size = rows * image.patch, columns * image.patch
     seen = ImageConfig(size, image.patch, image.stack)
     return ChannelConfig(channel.id, TOPIC, max_age_s=max_age_s, image=seen)
