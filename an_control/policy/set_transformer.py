@@ -149,8 +149,8 @@ class ChannelOrder:
             position of the first of them.
     """
 
-    sorted: np.ndarray  # (N,) the indices of the channels, in this order
-    places: np.ndarray  # (N,) each channel's position in it; equal outputs share one
+    sorted: np.ndarray
+    places: np.ndarray
 
     @classmethod
     def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,7 +44,7 @@ CLOSE_S = 2.0
 
 @dataclass
 class _File:
-    """One file of a recording: its path, its time span, its number of messages, and its size.
+    """One file of a recording: its path, time span, messages by topic and type, and size.
 
     The time span is that of its messages, as times of day in ns.
     """
@@ -52,8 +52,9 @@ class _File:
     path: Path
     begin_ns: int
     end_ns: int
-    messages: int = 0
     bytes: int = 0
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Number of messages by topic and type."""
 
 
 class BagFolder:
@@ -82,7 +83,6 @@ class BagFolder:
         folder.mkdir(parents=True)
         self.folder = folder
         self._make_head, self._limits, self._open_file = make_head, limits, open_file
-        self._counts: Counter[tuple[str, str]] = Counter()
         self._files: list[_File] = []
         self._number = 0
         self._since_s = self._metadata_s = 0.0
@@ -160,11 +160,10 @@ class BagFolder:
             channel = self._channels[key] = self._register_topic(*key)
         self._mcap.add_message(channel, entry.log_ns, entry.data, entry.publish_ns, entry.sequence)
         file = self._files[-1]
-        file.messages += 1
         file.end_ns = max(file.end_ns, entry.log_ns)
         file.begin_ns = min(file.begin_ns, entry.log_ns)
         file.bytes += len(entry.data)
-        self._counts[key] += 1
+        file.counts[key] += 1
 
     def _write_attachment(self, name: str, content: bytes, now_ns: int) -> None:
         """Write an attached file into the present file.
@@ -209,6 +208,7 @@ class BagFolder:
         self._metadata_s = time.monotonic()
         begin_ns = min(one.begin_ns for one in self._files)
         end_ns = max(one.end_ns for one in self._files)
+        counts = sum((one.counts for one in self._files), Counter[tuple[str, str]]())
         topics = [
             {
                 "topic_metadata": {
@@ -219,13 +219,13 @@ class BagFolder:
                 },
                 "message_count": count,
             }
-            for (topic, type_), count in self._counts.items()
+            for (topic, type_), count in counts.items()
         ]
         about = {
             "version": METADATA_VERSION,
             "storage_identifier": "mcap",
             **_format_time_span(begin_ns, end_ns),
-            "message_count": sum(one.messages for one in self._files),
+            "message_count": counts.total(),
             "topics_with_message_count": topics,
             "compression_format": "",
             "compression_mode": "",
@@ -234,7 +234,7 @@ class BagFolder:
                 {
                     "path": one.path.name,
                     **_format_time_span(one.begin_ns, one.end_ns),
-                    "message_count": one.messages,
+                    "message_count": one.counts.total(),
                 }
                 for one in self._files
             ],

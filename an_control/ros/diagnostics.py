@@ -546,6 +546,7 @@ class Throttle:
         """Count a log line about a subject (any text). Return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
+            self._lines[subject] = 0
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 

@@ -33,7 +33,6 @@ from an_control.wiring.messages import ALL, MESSAGE_TYPE, parse_field_path
 
 Constant = bool | float | str
 """The value of a field that no actuator commands."""
-"""The value of a field that no actuator commands."""
 
 
 @dataclass(frozen=True)

@@ -285,8 +285,8 @@ def format_element_path(field: str, name: str) -> str:
         name: Name of the element.
 
     Example:
-            >>> format_element_path("position", "hip_1"), format_element_path("position", "hip[1]")
-            ('position[hip_1]', 'position["hip[1]"]')
+        >>> format_element_path("position", "hip_1"), format_element_path("position", "hip[1]")
+        ('position[hip_1]', 'position["hip[1]"]')
     """
     plain = not (name.isdecimal() or set(name) & set("[]"))
     return f"{field}[{name}]" if plain else f'{field}["{name}"]'

@@ -241,7 +241,8 @@ class Presence:
         """Stop expecting elements that have been missing for longer than `gone_ns` plus 1 s."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
-            self.count = int(np.count_nonzero(self.expected))
+            present = self._last_ns == self._now_ns
+            self.count = int(np.count_nonzero(self.expected | present))
 
     def copy(self) -> Presence:
         """Return a copy of this record, which does not change with it."""

@@ -18,7 +18,7 @@ from rclpy.qos import QoSProfile
 from stand import Stand
 
 from an_control.record import writer as writing
-from an_control.record.layout import BagEntry, FileHead, Limits
+from an_control.record.layout import ATTACHMENT, BagEntry, FileHead, Limits
 from an_control.record.reader import Bag
 from an_control.record.writer import BagFolder, Writer
 
@@ -100,8 +100,13 @@ def test_files_follow_each_other_and_the_oldest_go(tmp_path: Path) -> None:
         first, second, *_ = Bag(file).iterate_entries()
         assert (first.topic, first.data) == ("model:1", b"content")
         assert second.sequence == 99
-    last = [*Bag(tmp_path / "bag").iterate_entries()][-1]
-    assert last.sequence == 199
+    entries = [*Bag(tmp_path / "bag").iterate_entries()]
+    assert entries[-1].sequence == 199
+    metadata = yaml.safe_load((tmp_path / "bag/metadata.yaml").read_text())
+    about = metadata["rosbag2_bagfile_information"]
+    topics = [one["message_count"] for one in about["topics_with_message_count"]]
+    messages = sum(one.type != ATTACHMENT for one in entries)
+    assert sum(topics) == about["message_count"] == messages
 
 
 class Broken:
