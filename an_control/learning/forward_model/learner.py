@@ -122,9 +122,10 @@ class ForwardModelLearner:
         }
 
     def _compute_episode_fingerprint(self) -> list[float]:
-        """Return three numbers that tell the given episodes from others.
+        """Return three numbers by which a continued run notices that it was given other episodes.
 
-        They are the number of episodes, their ticks, and the sum of all readings and actions.
+        They are the number of episodes, the number of ticks, and the sum of all readings and
+        actions.
         """
         sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
         return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]
@@ -167,9 +168,10 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint.
+        """Continue from a checkpoint that `make_checkpoint` returned.
 
-        If the time limit had cut the run short and is higher now, the run starts again instead.
+        If the time limit had cut the run short and is higher now, training starts from the
+        beginning.
         """
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
@@ -215,10 +217,13 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut(self, was_cut: bool) -> None:
-        """Store the time limit if it ended a step of the run early, so that a resumed run knows.
+        """Store the time limit if it has cut recording or training short.
+
+        A resumed run with a higher limit then starts again.
 
         Args:
-            was_cut: Whether the last step had fewer episodes or updates because of the limit.
+            was_cut: Whether fewer steps were recorded, or fewer updates made, than the settings ask
+                for.
         """
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
@@ -238,7 +243,7 @@ class ForwardModelLearner:
         return self._make_current_training()
 
     def _make_current_training(self) -> NetworkTraining:
-        """Return a training of the network whose turn it is, with its share of the time limit."""
+        """Return a new training for the current stage, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
@@ -246,11 +251,14 @@ class ForwardModelLearner:
     def _record_episodes(
         self, recording: int, explorer: Explorer | MissingChannels, steps: int
     ) -> None:
-        """Record episodes, or take the given ones, and add them to the episodes to learn from.
+        """Record episodes and add them to the episodes to learn from.
+
+        Without an environment nothing is recorded, and the episodes given to the constructor are
+        added. All added episodes are also written to the run's folder.
 
         Args:
-            recording: Number of the recording, 0 or 1, which names its file.
-            explorer: Drives the episodes.
+            recording: Number of the recording, 0 or 1, by which its file is found.
+            explorer: Chooses the actions.
             steps: Minimum number of steps to record.
         """
         limit_s = self.settings.compute_time_limit_s(TIME["record"][recording])
@@ -284,7 +292,10 @@ class ForwardModelLearner:
         return replace(known, arrays=arrays, forward=None)
 
     def _add_trained_network(self, training: NetworkTraining) -> None:
-        """Add the network of a finished training to the model."""
+        """Add the network of a finished training to the model.
+
+        The prediction network is kept aside and added together with the identity classifier.
+        """
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
@@ -307,7 +318,7 @@ class ForwardModelLearner:
 
 
 def _count_steps_for_updates(updates: Sequence[int]) -> int:
-    """Return the number of steps of the run that make some updates, up to 1,000 updates a step.
+    """Return how many steps of the run these updates need; a step makes up to 1,000 updates.
 
     Args:
         updates: Number of updates of each network.
