@@ -11,7 +11,7 @@ import numpy as np
 
 from an_control.commissioning.doctor import Recording
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
@@ -184,7 +184,7 @@ class Robot:
         episode = 0
         settings = disturbance or DisturbanceSettings()
         while not raws or (ticks is not None and len(raws) < ticks):
-            start = make_evaluation_starts(seed, episode + 1)[episode]
+            start = make_evaluation_seeds(seed, episode + 1)[episode]
             disturber = Disturber(self.ids, settings, seed)
             disturber.reset(start.episode)
             wired = MistakenWiring(self.ids, self.actuators, mistakes, self.scale, self.offset)

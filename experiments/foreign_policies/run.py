@@ -27,7 +27,7 @@ from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.forward_model.episodes import (
     EpisodeTrace,
     Explorer,
-    MissingChannels,
+    MissingChannelsDriver,
     play_and_record_episode,
     record_episodes,
 )
@@ -178,7 +178,7 @@ def _record_first_training_episodes(
     rng = np.random.default_rng(54)
     steps, missing = FIRST_MISSING
     traces = record_episodes(env, Explorer(model, ACTION_NOISE, rng), FIRST_STEPS, rng)
-    driver = MissingChannels(model, missing, ACTION_NOISE, rng)
+    driver = MissingChannelsDriver(model, missing, ACTION_NOISE, rng)
     return traces + record_episodes(env, driver, steps, rng)
 
 
@@ -190,7 +190,7 @@ def _record_second_training_episodes(
     How such an episode starts decides much of its return.
     """
     rng = np.random.default_rng(55)
-    driver = MissingChannels(model, SECOND_MISSING, ACTION_NOISE, rng)
+    driver = MissingChannelsDriver(model, SECOND_MISSING, ACTION_NOISE, rng)
     traces, ids = [], make_placeholder_ids(len(model.task.channels))
     for _ in range(SECOND_EPISODES):
         driver.start_episode(())

@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
@@ -270,7 +270,7 @@ def measure_more_episodes(
     played, begun = 0, time.process_time()
     with closing(env):
         for start in islice(
-            make_evaluation_starts(SEED, 100_000), earlier_counts.get("episodes", 0), None
+            make_evaluation_seeds(SEED, 100_000), earlier_counts.get("episodes", 0), None
         ):
             if watch is not None:
                 watch.start_episode()

@@ -72,7 +72,7 @@ class Actor(Protocol):
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
-    def record_sent_action(self, action: np.ndarray) -> None:
+    def set_previous_action(self, action: np.ndarray) -> None:
         """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
 
 
@@ -142,12 +142,12 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
-    def record_sent_action(self, action: np.ndarray) -> None:
+    def set_previous_action(self, action: np.ndarray) -> None:
         """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
         self._policy.previous_action = self._confused.previous_action = action
 
 
-class MissingChannels:
+class MissingChannelsDriver:
     """Driver of an episode: the policy acts with its monitor, while some channels are missing.
 
     The set of missing channels changes now and then.
@@ -201,14 +201,14 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
-    def record_sent_action(self, action: np.ndarray) -> None:
+    def set_previous_action(self, action: np.ndarray) -> None:
         """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
         self._policy.previous_action = action
 
 
 def record_episodes(
     env: gymnasium.Env[Any, Any],
-    explorer: Explorer | MissingChannels,
+    explorer: Explorer | MissingChannelsDriver,
     min_steps: int,
     rng: np.random.Generator,
     faults: Mapping[Fault, float] = NO_FAULTS,
@@ -307,7 +307,7 @@ def play_and_record_episode(
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.record_sent_action(episode.sent)
+            actor.set_previous_action(episode.sent)
     last = episode.observation
     if disturber is not None:
         last = disturber.disturb(last, make_placeholder_ids(len(last)))[0]

@@ -386,9 +386,9 @@ class IdentityTraining(NetworkTraining):
         actions = whole[0].actions.shape[1]
         self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._draw_classifier_inputs(whole[-held:], exact, self._longest, test)
+        self._test = self._cut_classifier_inputs(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._draw_classifier_inputs(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._cut_classifier_inputs(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -397,7 +397,7 @@ class IdentityTraining(NetworkTraining):
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
         return self._network.compute_loss(
-            *self._draw_classifier_inputs(self._traces, sd, ticks, rng)
+            *self._cut_classifier_inputs(self._traces, sd, ticks, rng)
         )
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
@@ -428,7 +428,7 @@ class IdentityTraining(NetworkTraining):
         """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _draw_classifier_inputs(
+    def _cut_classifier_inputs(
         self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cut random pieces out of episodes and return the classifier's inputs for them.

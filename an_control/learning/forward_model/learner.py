@@ -24,7 +24,7 @@ import torch
 from an_control.learning.forward_model.episodes import (
     EpisodeTrace,
     Explorer,
-    MissingChannels,
+    MissingChannelsDriver,
     record_episodes,
 )
 from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
@@ -195,7 +195,7 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read_episodes(number)
         if state["training"] is not None:
-            self._training = self._make_current_training()
+            self._training = self._make_training_of_stage()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
@@ -238,18 +238,18 @@ class ForwardModelLearner:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
                 steps = max(1, self.settings.steps // 2)
-                self._record_episodes(1, MissingChannels(self._known, *how, self._rng), steps)
+                self._record_episodes(1, MissingChannelsDriver(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
-        return self._make_current_training()
+        return self._make_training_of_stage()
 
-    def _make_current_training(self) -> NetworkTraining:
+    def _make_training_of_stage(self) -> NetworkTraining:
         """Return a new training for the current stage, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
     def _record_episodes(
-        self, recording: int, explorer: Explorer | MissingChannels, steps: int
+        self, recording: int, explorer: Explorer | MissingChannelsDriver, steps: int
     ) -> None:
         """Record episodes and add them to the episodes to learn from.
 

@@ -159,7 +159,7 @@ class _UnmonitoredDriver:
         """Return the action (A,) for readings (N,)."""
         return self.policy.step_array(readings, self.ids)
 
-    def record_sent_action(self, action: np.ndarray) -> None:
+    def set_previous_action(self, action: np.ndarray) -> None:
         """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
         self.policy.previous_action = action
 
@@ -287,11 +287,11 @@ def measure_fit_limits(
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, estimate_chance_gain_limit(gains))
-    slow = max(_count_slow_sensors(forward, one) for one in trained_traces)
+    slow = max(_count_most_slow_sensors(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
-def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
+def _count_most_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     """Return the largest number of sensors that seemed slower than the control rate at a time.
 
     Args:
@@ -375,6 +375,8 @@ def _compute_reassignment_gains(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace
 ) -> np.ndarray:
     """Return how much better, in nats, the best wrong assignment explains each tick.
+
+    It is compared with the right assignment, in which each slot carries its own channel's signal.
 
     Args:
         forward: The forward model.
