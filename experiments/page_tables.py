@@ -49,7 +49,7 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the step (command line and file that it makes) that makes the table.
+        """Return the step (a command line, and the file that it makes) that writes the table.
 
         Args:
             runs: The folder in which finished rows are stored if the evaluation is stopped.

@@ -21,13 +21,13 @@ from typing import Any
 import setuptools
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHONS = runpy.run_path(str(ROOT / "scripts/support.py"))["PYTHONS"]
+PYTHONS = runpy.run_path(str(ROOT / "scripts/supported_systems.py"))["PYTHONS"]
 GLIBC = ("2_34", "2_28", "2_27", "2_24", "2_17")
 """glibc versions of wheels that Ubuntu 22.04 and later can load."""
 
 
 def list_robot_requirements() -> list[str]:
-    """Return the requirements of setup.py that a robot needs, as pip writes them."""
+    """Return the requirements in setup.py that a robot needs, such as "numpy>=1.24"."""
     found: dict[str, Any] = {}
     setuptools.setup = lambda **arguments: found.update(arguments)
     runpy.run_path(str(ROOT / "setup.py"))

@@ -33,16 +33,16 @@ WALKER, TEACHER = "models/ant_quick.safetensors", "models/ant_teacher.safetensor
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A requirement: the return of a learned model must reach a share of another return.
+class ReturnRequirement:
+    """A requirement: a learned model must reach a share of a reference return.
 
     Attributes:
         text: What was learned, and how it is disturbed.
         learned: Name of the evaluation of the learned model.
         protocol: Protocol (disturbance) of that evaluation.
-        reference: Name of the undisturbed evaluation whose return is the other one, or "teacher"
-            for the returns of the recorded episodes.
-        share: The share of that return that the model must reach.
+        reference: Name of the undisturbed evaluation whose mean return is the reference; "teacher"
+            for that of the recorded episodes.
+        share: The share of the reference return that the model must reach.
     """
 
     text: str
@@ -145,21 +145,21 @@ STEPS = (
     *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
 )
 BARS = (
-    Bar(
+    ReturnRequirement(
         "network in order, monitor and recorded beginning, of the teacher, shuffled",
         "beginning",
         "reset",
         "teacher",
         0.9,
     ),
-    Bar(
+    ReturnRequirement(
         "monitor of ant_quick, all signals moved every 100 steps",
         "watched",
         "reset+100",
         "watched",
         0.95,
     ),
-    Bar(
+    ReturnRequirement(
         "monitor of ant_quick, all signals moved every 25 steps",
         "watched",
         "reset+25",
@@ -167,11 +167,15 @@ BARS = (
         0.9,
     ),
     *(
-        Bar(f"policy, recipe `quick`, {order}", "imitated_quick", protocol, "teacher", 0.9)
+        ReturnRequirement(
+            f"policy, recipe `quick`, {order}", "imitated_quick", protocol, "teacher", 0.9
+        )
         for protocol, order in (("reset", "shuffled"), ("none", "in order"))
     ),
     *(
-        Bar(f"network in order and monitor, {teacher}, {moved}", name, protocol, "teacher", 0.9)
+        ReturnRequirement(
+            f"network in order and monitor, {teacher}, {moved}", name, protocol, "teacher", 0.9
+        )
         for name, teacher in (
             ("ordered", "of the teacher"),
             ("ordered_pushed", "of a teacher that is pushed about"),
