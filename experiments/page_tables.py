@@ -14,7 +14,7 @@ SMOKE = Path("runs/smoke")
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table between marks in a page, or a folder of pictures, and the evaluation that makes it.
+    """An evaluation that writes its results as a table into a page, and as pictures.
 
     Attributes:
         model: The name of the model in `models`.

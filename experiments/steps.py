@@ -76,7 +76,7 @@ class DoneSteps:
         path: The file; it need not exist.
 
     Raises:
-        ValueError: The file is not such a record.
+        ValueError: The file exists, but is not a list of done steps.
     """
 
     def __init__(self, path: Path) -> None:

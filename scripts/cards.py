@@ -35,7 +35,7 @@ def format_model_facts(path: Path) -> str:
 
 
 def format_updated_card(path: Path) -> str:
-    """Return the text of a model's card with the line of facts made again from the model file.
+    """Return the text of a model's card with its line of facts brought up to date.
 
     Args:
         path: Path of the model file; the card lies beside it with the suffix .md.

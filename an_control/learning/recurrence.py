@@ -286,10 +286,10 @@ class RecurrentLayer(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def _combine_input_and_output(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """Combine the input and the output of a submodule in the way of this kind of layer.
+        """Combine the input x and the output y of a submodule, as residual connections do.
 
-        The result (B, T, U) is the normalised sum of x and y; or, in kinds of layers that normalise
-        before a submodule, x + relu(y) or the gate of x and relu(y).
+        Depending on the kind of the layer, the result (B, T, U) is the normalised sum of x and y,
+        the sum x + relu(y), or a gate (`RecurrenceGate`) of x and relu(y).
 
         Args:
             submodule: Name of the submodule, "attention" or "network".

@@ -207,7 +207,7 @@ def classify_diagnosis(
 
 
 def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
-    """Return a recording of only the first `ticks` control steps of a recording."""
+    """Return a copy of a recording with only its first `ticks` control steps."""
     return replace(
         recording,
         raw=recording.raw[:ticks],

@@ -33,7 +33,7 @@ Returns = dict[str, list[float]]
 """The returns of the first episodes under each disturbance, by its words."""
 
 
-def list_evaluations(figure: PageFigure) -> list[str]:
+def list_evaluation_commands(figure: PageFigure) -> list[str]:
     """Return the command lines of the evaluations that make a figure.
 
     The list is empty if the figure also needs a command that is no evaluation, because only
@@ -55,7 +55,9 @@ def list_evaluations(figure: PageFigure) -> list[str]:
 
 def evaluate_first_episodes_of_figure(figure: PageFigure) -> dict[str, Returns]:
     """Repeat the first episodes of a figure's evaluations; return the returns by command line."""
-    return {command: evaluate_first_episodes(command) for command in list_evaluations(figure)}
+    return {
+        command: evaluate_first_episodes(command) for command in list_evaluation_commands(figure)
+    }
 
 
 @functools.cache

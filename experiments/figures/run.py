@@ -33,7 +33,7 @@ from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, fin
 from experiments.figures.repeats import (
     evaluate_first_episodes_of_figure,
     list_differences,
-    list_evaluations,
+    list_evaluation_commands,
 )
 
 MADE = Path(__file__).with_name("made.json")
@@ -228,7 +228,7 @@ def _repeat_and_list_problems(
         record: The record of how it was made.
         inputs: The current hashes of its inputs, by name.
     """
-    if not list_evaluations(figure):
+    if not list_evaluation_commands(figure):
         return ["it does not consist of evaluations; make it again"]
     if "first returns" not in record:
         return ["the returns of its first episodes are not recorded; make it again"]

@@ -337,7 +337,7 @@ def list_table_cells(
                     yield name, length, robot, "match"
 
 
-def measure_missing_cells(
+def measure_unfinished_cells(
     options: argparse.Namespace, report: Callable[[str], None] = print
 ) -> None:
     """Play episodes for each cell of the results table that has fewer control steps than asked for.
@@ -392,5 +392,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the cells that are not finished, and return the exit status."""
-    measure_missing_cells(parse_arguments(arguments))
+    measure_unfinished_cells(parse_arguments(arguments))
     return 0

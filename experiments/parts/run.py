@@ -196,7 +196,7 @@ def _format_error(error: float) -> str:
 
 
 def evolve_teacher(out: Path) -> None:
-    """Evolve the teacher, an MLP that needs its channels in order, in a folder.
+    """Evolve the teacher, an MLP that needs its channels in order, and write it into a folder.
 
     It takes about five minutes of one core.
 
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policies = [ComparedPolicy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
     teacher = given.teacher or out / "teacher/model.safetensors"
 
-    def list_settings() -> dict[Path, Settings]:
+    def make_settings_by_folder() -> dict[Path, Settings]:
         """Return the settings of each policy by the folder of its runs."""
         return {
             one.runs_folder: one.make_settings(teacher, given.minutes, given.episodes)
@@ -291,14 +291,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
 
     try:
-        read_results(KEPT, list_settings())
+        read_results(KEPT, make_settings_by_folder())
         if not given.table:
             if given.teacher is None:
                 evolve_teacher(teacher.parent)
             for seed, policy in product(given.seeds, policies):
                 if not given.pooling or policy.pooling in given.pooling:
                     policy.train_and_evaluate(teacher, seed, given.minutes, given.episodes)
-        found = update_results_file(KEPT, list_settings())
+        found = update_results_file(KEPT, make_settings_by_folder())
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_markdown_tables(PAGE, {TITLE: make_table(policies, found)})

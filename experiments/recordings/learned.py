@@ -52,7 +52,9 @@ class ReturnRequirement:
     share: float
 
 
-def make_drive_step(name: str, model: str, episodes: int, seed: int, push: float) -> ExperimentStep:
+def make_recording_step(
+    name: str, model: str, episodes: int, seed: int, push: float
+) -> ExperimentStep:
     """Return the step that records episodes of the Ant as a bag.
 
     Args:
@@ -125,7 +127,7 @@ WATCHED = f"{RUNS}/watched.safetensors"
 BEGUN = 100
 """Number of episodes that begin in an unknown order."""
 STEPS = (
-    make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
+    make_recording_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
     *make_policy_and_monitor_steps("ordered", "teacher"),
     ExperimentStep(
         f"{RUNS}/beginning_returns.json",
@@ -133,9 +135,9 @@ STEPS = (
         f" --bag {RUNS}/teacher --folder {RUNS}/beginning --episodes {BEGUN}"
         f" --json {RUNS}/beginning_returns.json",
     ),
-    make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
+    make_recording_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
     *make_policy_and_monitor_steps("ordered_pushed", "pushed"),
-    make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
+    make_recording_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
     ExperimentStep(
         WATCHED,
         f"an-control train-monitor {WALKER} --bag {RUNS}/walk --out {WATCHED}"

@@ -120,7 +120,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     costs = GenerationCosts(
         _measure_episode_s(tasks[0], limit or 1000, seconds),
         _measure_optimiser_s(form.vector_size),
-        _measure_message_s(tasks),
+        _measure_task_transfer_s(tasks),
     )
     rows = [estimate_generation_time(costs, workers) for workers in WORKERS]
     return {"task": task, "numbers": form.vector_size, **costs._asdict(), "rows": rows}
@@ -155,7 +155,7 @@ def _measure_optimiser_s(size: int) -> float:
     return (time.perf_counter() - begin) / GENERATIONS
 
 
-def _measure_message_s(tasks: list[RolloutTask]) -> float:
+def _measure_task_transfer_s(tasks: list[RolloutTask]) -> float:
     """Measure the seconds in which a task of real size is sent to a Dask worker and answered."""
     import distributed
 

@@ -95,16 +95,16 @@ class Explorer:
         self._ids = self._policy.nominal_ids
         self._noise, self._rng = noise, rng
 
-    def start_episode(self, modes: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str]) -> None:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Kinds of periods, such as "plain" and "noisy", from which the kind of each period
-                of the episode is drawn; a kind that is listed twice is drawn twice as often.
+            period_kinds: Kinds of periods, such as "plain" and "noisy". From them the kind of each
+                period of the episode is drawn; a kind that is listed twice is drawn twice as often.
         """
         self._policy.reset()
         self._confused.reset()
-        self._modes = modes
+        self._modes = period_kinds
         self._draw_next_period()
 
     def _draw_next_period(self) -> None:
@@ -155,8 +155,8 @@ class MissingChannelsDriver:
     Args:
         model: The policy, with its monitor's networks.
         missing: Range of the share (0..1) of the channels that are missing.
-        noise: Maximum standard deviation of the noise on the actions, times two. Half of the
-            episodes have no noise.
+        noise: Limit of the noise on the actions. An episode's standard deviation is drawn from 0 to
+            half of this limit; half of the episodes have no noise.
         rng: Source of all random numbers.
     """
 
@@ -167,11 +167,11 @@ class MissingChannelsDriver:
         self._ids = self._policy.nominal_ids
         self._share, self._noise, self._rng = missing, noise, rng
 
-    def start_episode(self, modes: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str]) -> None:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Not used; it is here because `Explorer.start_episode` takes this argument.
+            period_kinds: Not used; it is here because `Explorer.start_episode` takes this argument.
         """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])

@@ -141,7 +141,7 @@ class ImputationTraining(NetworkTraining):
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
     def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load weights that `to_arrays` returned, converted to normalised inputs and outputs."""
+        """Load weights from a model file, converted to the normalised readings of the training."""
         middles, spreads = self._compute_input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles

@@ -146,7 +146,7 @@ class ForwardModelLearner:
         if training.is_over:
             self._add_trained_network(training)
             self._updates[self._stage] = training.done
-            self._store_time_limit_if_cut(training.done < training.updates)
+            self._store_time_limit_if_cut_short(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
@@ -216,7 +216,7 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _store_time_limit_if_cut(self, was_cut: bool) -> None:
+    def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:
         """Store the time limit if it has cut recording or training short.
 
         A resumed run with a higher limit then starts again.
@@ -266,7 +266,7 @@ class ForwardModelLearner:
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._store_time_limit_if_cut(sum(len(trace.actions) for trace in traces) < steps)
+            self._store_time_limit_if_cut_short(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write_episodes(recording, traces)
         self._traces += traces
 

@@ -178,17 +178,17 @@ class NetworkTraining(ABC):
         self.restore_batch_state(state["further"])
 
 
-def export_layers(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
-    """Return the weights of linear layers as arrays `name`.0.weight, `name`.0.bias and so on.
+def export_layers(prefix: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
+    """Return the weights of linear layers as arrays `prefix`.0.weight, `prefix`.0.bias and so on.
 
     Args:
-        name: Prefix of the arrays' names.
+        prefix: Prefix of the arrays' names.
         layers: The linear layers, the first one first.
     """
     arrays = {}
     for place, layer in enumerate(layers):
         weight, bias = (x.detach().numpy().copy() for x in layer.parameters())
-        arrays[f"{name}.{place}.weight"], arrays[f"{name}.{place}.bias"] = weight, bias
+        arrays[f"{prefix}.{place}.weight"], arrays[f"{prefix}.{place}.bias"] = weight, bias
     return arrays
 
 

@@ -205,8 +205,7 @@ def measure_identified_share(
 
     All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are short. A
     signal counts as identified if the monitor assigns it to the right channel when half of the
-    ticks until the next
-    permutation have passed.
+    ticks until the next permutation have passed.
 
     Args:
         monitor: The monitor to try.
@@ -287,11 +286,11 @@ def measure_fit_limits(
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, estimate_chance_gain_limit(gains))
-    slow = max(_count_most_slow_sensors(forward, one) for one in trained_traces)
+    slow = max(_find_largest_slow_sensor_count(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
-def _count_most_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
+def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) -> int:
     """Return the largest number of sensors that seemed slower than the control rate at a time.
 
     Args:
@@ -365,7 +364,7 @@ def _does_model_explain_trace(
         forward: The forward model.
         costs: Computes its costs.
         trace: The recorded episode.
-        max_excess: Largest allowed median of the excess cost in nats.
+        max_excess: Largest allowed median of the running means of the excess cost, in nats.
     """
     means = _compute_running_means(_compute_excess_cost(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess

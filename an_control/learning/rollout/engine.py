@@ -59,7 +59,7 @@ class RolloutEngine(Protocol):
         starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play R episodes with each of P policies.
+        """Play R episodes with each of P policies, and return the results of all.
 
         Args:
             models: The P policies.

@@ -67,7 +67,10 @@ class EvaluationProtocol:
 
     @classmethod
     def parse(cls, text: str) -> EvaluationProtocol:
-        """Parse a protocol: when signals are permuted, followed by further words.
+        """Parse a protocol from words that are separated by commas.
+
+        The first word may say when signals are permuted, such as `reset` or `100` (every 100
+        steps); the others are settings.
 
         Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,without=attention`, `reset,background=marble`.
@@ -85,7 +88,7 @@ class EvaluationProtocol:
         return protocol
 
     def _copy_with_word(self, word: str) -> EvaluationProtocol:
-        """Return a copy with the option set that one word of a text names, such as `monitor=off`.
+        """Return a copy in which one option is set by a word such as `monitor=off`.
 
         Raises:
             ValueError: The word is not known.

@@ -241,7 +241,7 @@ def join_outcomes(
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread; processes that it starts inherit the block."""
+    """Block SIGINT in this thread, and in processes that it starts, while a `with` block runs."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -64,7 +64,7 @@ def _draw_cartpole_state(seed: int) -> np.ndarray:
 
 @compiled_observe
 def _observe_cartpole(state, observation):
-    """Copy the states (4, B) of B episodes to `observation` (4, B), which is equal for CartPole."""
+    """Copy the states (4, B) to `observation` (4, B): CartPole's observations are its states."""
     for b in range(state.shape[1]):
         for i in range(4):
             observation[i, b] = state[i, b]
@@ -195,7 +195,7 @@ def _compute_acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
 
 @njit(inline="always", error_model="numpy")
 def _wrap_angle(angle):
-    """Return the angle in rad from -pi to pi that differs by whole turns from the given one."""
+    """Return the angle in rad, moved by whole turns into the range from -pi to pi."""
     while angle > math.pi:
         angle -= 2.0 * math.pi
     while angle < -math.pi:

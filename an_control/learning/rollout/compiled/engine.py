@@ -237,7 +237,9 @@ class FusedEngine:
 
 
 def stack_weights(models: Sequence[Model]) -> PackedWeights:
-    """Stack the weights of models of the same sizes into the arrays for compiled rollouts.
+    """Stack the weights of models of the same sizes, as compiled rollouts need them.
+
+    The first index of each array of weights is that of the model.
 
     Raises:
         ValueError: The models have a part that compiled rollouts do not support.

@@ -150,7 +150,7 @@ def compute_gates_without_recurrence(readings, last_readings, z, common, input_w
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(z, hints):
-    """Add vectors that tell neurons which channel they read to their gates, in place.
+    """Add to each neuron's gates the vector that tells it which channel it reads, in place.
 
     There are N input slots, d LSTM units and B episodes (columns).
 
@@ -404,7 +404,7 @@ def sum_weighted_readings(options, score, readings, present, count, shift, sums,
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_head_input(softmax, sums, mass, scratch, message):
+def compute_head_input(softmax, sums, mass, scratch, head_input):
     """Compute the head's input from the sums over the input slots.
 
     There are M queries and B episodes (columns).
@@ -414,14 +414,14 @@ def compute_head_input(softmax, sums, mass, scratch, message):
         sums: Weighted sums of the readings (M, B).
         mass: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        message: Output: the head's input (., B) float64.
+        head_input: Output: the head's input (., B) float64.
     """
     queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
             for b in range(BATCH):
-                message[q, b] = sums[q, b]
-                message[queries - 1 + q, b] = mass[q, b] - 1.0
+                head_input[q, b] = sums[q, b]
+                head_input[queries - 1 + q, b] = mass[q, b] - 1.0
         return
     for q in range(queries):
         for b in range(BATCH):
@@ -431,7 +431,7 @@ def compute_head_input(softmax, sums, mass, scratch, message):
             scratch[q, b] = compute_tanh(scratch[q, b])
     for q in range(queries):
         for b in range(BATCH):
-            message[q, b] = np.float64(scratch[q, b])
+            head_input[q, b] = np.float64(scratch[q, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
