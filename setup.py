@@ -132,7 +132,7 @@ setup(
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3 :: Only",
-        # Those of scripts/support.py.
+        # Those of scripts/supported_systems.py.
         *(
             f"Programming Language :: Python :: {version}"
             for version in ("3.10", "3.11", "3.12", "3.13", "3.14")

@@ -34,7 +34,7 @@ are known, the number of parameters, and the figures under each protocol (distur
 
 
 class SettingsMismatchError(ValueError):
-    """An error about a run whose settings do not fit into a table.
+    """An error: a run has other settings than the other runs of a table.
 
     The text names the run and the setting.
     """
@@ -53,12 +53,12 @@ def run_an_control(*arguments: str) -> None:
 def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the model in a run's folder and write the results to the file `ROWS` in it.
+    """Evaluate the model in a run's folder and write the results to rows.json in that folder.
 
     Args:
         folder: The run's folder, with model.safetensors.
         task: The task.
-        protocols: Disturbances under which it is evaluated, such as "reset,noise=5".
+        protocols: Disturbances under which the model is evaluated, such as "reset,noise=5".
         episodes: The number of episodes under each protocol.
         seed: The seed of the episodes.
         options: Further options of `an-control evaluate`.
@@ -71,8 +71,8 @@ def evaluate_run(
     )
 
 
-def prepare_run(run: Path, settings: Settings) -> bool:
-    """Prepare a run: write its settings to its folder, unless the run is finished.
+def prepare_unfinished_run(run: Path, settings: Settings) -> bool:
+    """Write a run's settings to its folder, unless the run is finished.
 
     Args:
         run: The run's folder.
@@ -93,14 +93,14 @@ def prepare_run(run: Path, settings: Settings) -> bool:
 
 
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the results of all seeds: those in the results file, and those in the runs' folders.
+    """Return the results of all runs, from the results file and from the runs' folders.
 
-    A run in a folder replaces the result of the same policy and seed in the file.
+    The result in a run's folder replaces that of the same policy and seed in the file.
 
     Args:
         results_file: The file with earlier results.
-        policies: The settings of each policy, by the folder of the policy. That folder has a folder
-            for each seed, the run.
+        policies: The settings of each policy, by the policy's folder. In that folder each seed has
+            a folder, the run's.
 
     Raises:
         SettingsMismatchError: A run has other settings than its policy.

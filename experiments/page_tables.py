@@ -14,7 +14,7 @@ SMOKE = Path("runs/smoke")
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table between marks in a page, or a folder of pictures, and the evaluation that makes it.
+    """An evaluation that writes its results as a table into a page, and as pictures.
 
     Attributes:
         model: The name of the model in `models`.
@@ -49,7 +49,7 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the step (command line and file that it makes) that makes the table.
+        """Return the step (a command line, and the file that it makes) that writes the table.
 
         Args:
             runs: The folder in which finished rows are stored if the evaluation is stopped.

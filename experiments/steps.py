@@ -48,7 +48,7 @@ class ExperimentStep:
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
-        """Run the command and return its exit status; Ctrl-C lets the command end by itself."""
+        """Run the command and return its exit status; at Ctrl-C, wait for the command to end."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
         program, *rest = self.command_words
         programs = {"an-control": ["-m", "an_control"], "python": []}
@@ -59,9 +59,9 @@ class ExperimentStep:
                 return process.wait()
 
     def hash_inputs(self) -> dict[str, Any]:
-        """Return the command and the hashes of its input files, for the record of done steps.
+        """Return the command and the hashes of its input files, as they are stored for a done step.
 
-        If any of them changes, the step is run again.
+        If any of them has changed, the step is run again.
         """
         return {
             "command": self.command,
@@ -76,7 +76,7 @@ class DoneSteps:
         path: The file; it need not exist.
 
     Raises:
-        ValueError: The file is not such a record.
+        ValueError: The file exists, but is not a list of done steps.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,13 +91,13 @@ class DoneSteps:
     def __contains__(self, step: ExperimentStep) -> bool:
         return Path(step.makes).exists() and self._records.get(step.command) == step.hash_inputs()
 
-    def record(self, step: ExperimentStep) -> None:
+    def add(self, step: ExperimentStep) -> None:
         """Add a step that has succeeded to the file."""
         self._records[step.command] = step.hash_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._path, json.dumps(self._records, indent=1) + "\n")
 
-    def forget(self, steps: Sequence[ExperimentStep]) -> None:
+    def remove(self, steps: Sequence[ExperimentStep]) -> None:
         """Remove these steps from the file, so that they are run again."""
         for step in steps:
             self._records.pop(step.command, None)
@@ -112,7 +112,7 @@ def _hash_file(path: str) -> str | None:
 
 
 def make_step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Create a command-line parser with the options that all lists of steps have.
+    """Create a command-line parser with the options of all experiments that are lists of steps.
 
     Args:
         description: The experiment's module docstring, whose first line is shown.
@@ -123,7 +123,7 @@ def make_step_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def add_step_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that all lists of steps have to a command-line parser."""
+    """Add the options `--list` and `--again` to a command-line parser."""
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--again", action="store_true", help="run the steps that are done again")
 
@@ -145,7 +145,7 @@ def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.N
     """
     done = DoneSteps(folder / "done.json")
     if options.again and not options.list:
-        done.forget(steps)
+        done.remove(steps)
     for number, step in enumerate(steps, start=1):
         there = step in done
         state = "  (done)" if there else ""
@@ -155,5 +155,5 @@ def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.N
         if status := step.run():
             print(f"step {number} ended with status {status}; the same command continues there")
             return status
-        done.record(step)
+        done.add(step)
     return 0

@@ -17,8 +17,8 @@ MONITOR = ("forward.", "identity.", "imputation.")
 """Prefixes of the names of a monitor's arrays in a model file."""
 
 
-def format_facts(path: Path) -> str:
-    """Return the line of facts about a model, such as its task and number of channels.
+def format_model_facts(path: Path) -> str:
+    """Return a line of text with facts about a model, such as its task and number of channels.
 
     Args:
         path: Path of the model file.
@@ -34,8 +34,8 @@ def format_facts(path: Path) -> str:
     )
 
 
-def format_card(path: Path) -> str:
-    """Return the text of a model's card with its facts replaced by the current ones.
+def format_updated_card(path: Path) -> str:
+    """Return the text of a model's card with its line of facts brought up to date.
 
     Args:
         path: Path of the model file; the card lies beside it with the suffix .md.
@@ -48,9 +48,9 @@ def format_card(path: Path) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"{path.with_suffix('.md')}: needs the lines {BEGIN.strip()} and {END}")
-    return before + begin + format_facts(path) + end + after
+    return before + begin + format_model_facts(path) + end + after
 
 
 if __name__ == "__main__":
     for one in sorted(MODELS.glob("*.safetensors")):
-        one.with_suffix(".md").write_text(format_card(one), encoding="utf-8")
+        one.with_suffix(".md").write_text(format_updated_card(one), encoding="utf-8")

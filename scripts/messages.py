@@ -36,7 +36,7 @@ HELP_CALLS = {"_make_parameter_field": 1, "_make_setting_field": 1}
 arguments."""
 
 
-class Message(NamedTuple):
+class UserText(NamedTuple):
     """One text that the program may show to a user, such as an error or a help text.
 
     Attributes:
@@ -52,23 +52,23 @@ class Message(NamedTuple):
     text: str
 
 
-def find_messages(paths: Sequence[Path]) -> list[Message]:
+def find_user_texts(paths: Sequence[Path]) -> list[UserText]:
     """Return the texts that users may see in these files and folders, by file and line."""
-    found: set[Message] = set()
+    found: set[UserText] = set()
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             name = str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else str(file)
             found |= set(
-                _MessageFinder(name, ast.parse(file.read_text(encoding="utf-8"))).find_all()
+                _UserTextFinder(name, ast.parse(file.read_text(encoding="utf-8"))).find_all()
             )
     return sorted(found)
 
 
-class _MessageFinder:
-    """Finder of the messages (texts that users may see) in one module.
+class _UserTextFinder:
+    """Finder of the texts in one module that users may see.
 
     Args:
-        file: Path of the module, for the messages.
+        file: Path of the module, which is stored in each found text.
         tree: Syntax tree of the module.
     """
 
@@ -81,55 +81,57 @@ class _MessageFinder:
                     if isinstance(target, ast.Name):
                         self._constants[target.id] = node.value
 
-    def find_all(self) -> Iterator[Message]:
-        """Yield the messages (texts that users may see) in the module, some more than once."""
+    def find_all(self) -> Iterator[UserText]:
+        """Yield the texts of the module that users may see; some come more than once."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
-                yield from self._find_messages_in_call(node)
+                yield from self._find_user_texts_in_call(node)
             elif isinstance(node, ast.Raise) and node.exc is not None:
-                yield from self._make_messages("error", self._find_texts(node.exc))
+                yield from self._make_user_texts("error", self._find_texts(node.exc))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from self._find_messages_in_function(node)
+                yield from self._find_user_texts_in_function(node)
             elif isinstance(node, ast.ClassDef):
-                yield from self._make_messages("help", _find_help_texts_in_class(node, self._file))
+                yield from self._make_user_texts(
+                    "help", _find_help_texts_in_class(node, self._file)
+                )
         for name in HELP_TABLES & self._constants.keys():
             for value in _find_help_texts_in_dict(self._constants[name]):
-                yield from self._make_messages_of_sentences("help", value)
+                yield from self._make_user_texts_of_sentences("help", value)
 
-    def _find_messages_in_call(self, call: ast.Call) -> Iterator[Message]:
-        """Yield the messages in the arguments of a call, such as of a logger or an error class."""
+    def _find_user_texts_in_call(self, call: ast.Call) -> Iterator[UserText]:
+        """Yield the texts for users in the arguments of a call, for example of a logger."""
         name = _find_function_name(call.func)
         owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if name in LEVELS and "log" in owner.lower():
-            yield from self._make_messages("log", self._find_texts(*call.args))
+            yield from self._make_user_texts("log", self._find_texts(*call.args))
         elif name == "print":
-            yield from self._make_messages("print", self._find_texts(*call.args))
+            yield from self._make_user_texts("print", self._find_texts(*call.args))
         elif name.endswith(("Error", "Refused", "Refusal")) or name in (
             "error",
             "make_error",
             "_raise_error",
         ):
-            yield from self._make_messages("error", self._find_texts(*call.args))
+            yield from self._make_user_texts("error", self._find_texts(*call.args))
         elif name in HELP_CALLS:
             choices = [one.value for one in call.keywords if one.arg in ("choices", "unset")]
-            yield from self._make_messages(
+            yield from self._make_user_texts(
                 "help", self._find_texts(*call.args[HELP_CALLS[name] :], *choices)
             )
         for one in call.keywords:
             if one.arg in HELP_KEYWORDS:
-                yield from self._make_messages("help", self._find_texts(one.value))
+                yield from self._make_user_texts("help", self._find_texts(one.value))
 
-    def _find_messages_in_function(
+    def _find_user_texts_in_function(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef
-    ) -> Iterator[Message]:
-        """Yield the messages that a function puts into a diagnostics status or returns as texts."""
+    ) -> Iterator[UserText]:
+        """Yield the texts for users that a function puts into a diagnostics status or returns."""
         body = [node for part in function.body for node in ast.walk(part)]
         calls = {_find_function_name(node.func) for node in body if isinstance(node, ast.Call)}
         if calls & {"_make_status", "DiagnosticStatus"}:
             docstring = {id(one) for one in ast.walk(function) if _is_docstring(one, function)}
             for node in body:
                 if id(node) not in docstring:
-                    yield from self._make_messages("diagnostics", self._find_status_texts(node))
+                    yield from self._make_user_texts("diagnostics", self._find_status_texts(node))
             return
         returns_text = "str" in ast.unparse(function.returns or ast.Constant(""))
         kinds: dict[str, str] = {}
@@ -141,11 +143,11 @@ class _MessageFinder:
                 kinds |= dict.fromkeys(_find_variable_names(node), "error")
             elif returns_text and isinstance(node, ast.Return | ast.Yield) and node.value:
                 kinds |= dict.fromkeys(_find_variable_names(node), "reason")
-                yield from self._make_messages_of_sentences("reason", node.value)
+                yield from self._make_user_texts_of_sentences("reason", node.value)
         for node in body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 if node.targets[0].id in kinds:
-                    yield from self._make_messages_of_sentences(
+                    yield from self._make_user_texts_of_sentences(
                         kinds[node.targets[0].id], node.value
                     )
             elif (
@@ -155,34 +157,34 @@ class _MessageFinder:
             ):
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
                 if isinstance(owner, ast.Name) and owner.id in kinds:
-                    yield from self._make_messages_of_sentences(kinds[owner.id], node.args[0])
+                    yield from self._make_user_texts_of_sentences(kinds[owner.id], node.args[0])
 
-    def _make_messages_of_sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
-        """Yield a message for each text of more than one word in an expression.
+    def _make_user_texts_of_sentences(self, kind: str, node: ast.expr) -> Iterator[UserText]:
+        """Yield a `UserText` for each text of more than one word in an expression.
 
         Args:
-            kind: Kind of the messages, one of `KINDS`.
+            kind: Kind of the texts, one of `KINDS`.
             node: The expression.
         """
-        yield from self._make_messages(
+        yield from self._make_user_texts(
             kind, ((at, text) for at, text in self._find_texts(node) if " " in text)
         )
 
-    def _make_messages(self, kind: str, texts: Iterator[tuple[int, str]]) -> Iterator[Message]:
-        """Yield a message for each text that has a letter.
+    def _make_user_texts(self, kind: str, texts: Iterator[tuple[int, str]]) -> Iterator[UserText]:
+        """Yield a `UserText` for each text that has a letter.
 
         Args:
-            kind: Kind of the messages, one of `KINDS`.
-            texts: Line number and text of each message.
+            kind: Kind of the texts, one of `KINDS`.
+            texts: Pairs of line number and text.
         """
         for line, text in texts:
             if any(map(str.isalpha, text)):
-                yield Message(self._file, line, kind, " ".join(text.split()))
+                yield UserText(self._file, line, kind, " ".join(text.split()))
 
     def _find_status_texts(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield line number and text of texts that a syntax node puts into a diagnostics status.
+        """Yield (line number, text) of each text that a node puts into a diagnostics status.
 
-        They are assigned values, keys of dicts, and arguments of `append` or `_make_status`.
+        These texts are assigned values, keys of dicts, and arguments of `append` or `_make_status`.
         """
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
@@ -201,7 +203,7 @@ class _MessageFinder:
                 yield from self._find_texts(part)
 
     def _find_texts(self, *nodes: ast.expr) -> Iterator[tuple[int, str]]:
-        """Yield line number and text of the literal texts within expressions."""
+        """Yield a pair for each literal text within expressions: its line number, and the text."""
         for node in nodes:
             if (text := self._format_text(node)) is not None:
                 yield node.lineno, text
@@ -262,7 +264,7 @@ def _find_function_name(function: ast.expr) -> str:
 
 
 def _find_help_texts_in_dict(table: ast.expr) -> Iterator[ast.expr]:
-    """Yield the help texts in a dict: its values, or their final elements if they are tuples."""
+    """Yield the syntax nodes of a dict's help texts: values, or the last elements of tuples."""
     if isinstance(table, ast.Dict):
         for value in table.values:
             yield from _find_help_texts_in_dict(value)
@@ -275,7 +277,7 @@ def _find_help_texts_in_dict(table: ast.expr) -> Iterator[ast.expr]:
 
 
 def _find_help_texts_in_class(owner: ast.ClassDef, file: str) -> Iterator[tuple[int, str]]:
-    """Yield line number and text of the docstrings of a class that become help texts.
+    """Yield a pair (line number, text) for each docstring of a class that becomes a help text.
 
     Args:
         owner: The class.
@@ -307,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS, help="default: all")
     options = parser.parse_args(arguments)
     paths = [path.resolve() for path in options.paths] or [ROOT / one for one in SOURCES]
-    for file, line, kind, text in find_messages(paths):
+    for file, line, kind, text in find_user_texts(paths):
         if kind in options.kind:
             print(f"{file}:{line}: {kind}: {text}")
     return 0

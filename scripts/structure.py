@@ -125,10 +125,11 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
 
-def find_folder(module: str, modules: Mapping[str, object]) -> str:
-    """Return the folder of a module, or the module's own name if its folder is in `OPEN`.
+def find_drawn_folder(module: str, modules: Mapping[str, object]) -> str:
+    """Return the name of the box that stands for a module in the picture of folders.
 
-    Of nested folders it is the outermost one below the package.
+    It is the folder of the module; of nested folders the outermost one below the package. Modules
+    directly in a folder of `OPEN`, such as an_control, have boxes of their own.
 
     Args:
         module: Dotted name of the module.
@@ -141,7 +142,7 @@ def find_folder(module: str, modules: Mapping[str, object]) -> str:
 
 
 def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
-    """Return all folders of modules by name.
+    """Return all folders of modules, with their sizes and imports, by name.
 
     Args:
         revision: A git commit; None reads this work tree.
@@ -151,11 +152,11 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
     for module, text in texts.items():
         if not text.strip():
             continue
-        name = find_folder(module, texts)
+        name = find_drawn_folder(module, texts)
         folder = found[name]
         folder.files += 1
         folder.lines += text.count("\n")
-        others = {find_folder(one, texts) for one in imports[module]}
+        others = {find_drawn_folder(one, texts) for one in imports[module]}
         folder.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
     return dict(found)
 
@@ -252,7 +253,7 @@ def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> N
 
 
 def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports between folders without those that other imports imply.
+    """Return the imports between folders without those that follow from others.
 
     For example, if a imports b, and b imports c, then the import of c by a is left out.
 
@@ -316,9 +317,9 @@ def _run_git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Draw the folders of this work tree or of a commit, and print what they import.
+    """Draw the folders of this work tree or of a commit, and print a table of their imports.
 
-    The table of folders is printed, and how much code the policy node imports.
+    The size of all code that the policy node imports is printed too.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

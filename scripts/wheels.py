@@ -21,13 +21,13 @@ from typing import Any
 import setuptools
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHONS = runpy.run_path(str(ROOT / "scripts/support.py"))["PYTHONS"]
+PYTHONS = runpy.run_path(str(ROOT / "scripts/supported_systems.py"))["PYTHONS"]
 GLIBC = ("2_34", "2_28", "2_27", "2_24", "2_17")
 """glibc versions of wheels that Ubuntu 22.04 and later can load."""
 
 
 def list_robot_requirements() -> list[str]:
-    """Return the requirements of setup.py that a robot needs, as pip writes them."""
+    """Return the names and versions of the packages in setup.py that a robot needs."""
     found: dict[str, Any] = {}
     setuptools.setup = lambda **arguments: found.update(arguments)
     runpy.run_path(str(ROOT / "setup.py"))
@@ -36,7 +36,7 @@ def list_robot_requirements() -> list[str]:
     return [*found["install_requires"], *extras["camera"], *extras["view"], *numba]
 
 
-def find_missing_wheels(machine: str, python: str) -> str:
+def describe_missing_wheels(machine: str, python: str) -> str:
     """Return pip's error line if wheels of the requirements are missing, else "".
 
     Args:
@@ -71,7 +71,7 @@ def print_wheel_coverage() -> int:
     failed = False
     for machine in options.machines:
         for python in options.pythons:
-            found = find_missing_wheels(machine, python)
+            found = describe_missing_wheels(machine, python)
             failed |= bool(found)
             print(f"{machine}, CPython {python}: {found or 'all wheels found'}", flush=True)
     return int(failed)

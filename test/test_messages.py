@@ -8,7 +8,7 @@ SCRIPT = runpy.run_path(str(ROOT / "scripts/messages.py"))
 
 
 def test_the_list_holds_texts_of_every_kind_sorted_by_file_and_line() -> None:
-    found = SCRIPT["find_messages"]([ROOT / one for one in SCRIPT["SOURCES"]])
+    found = SCRIPT["find_user_texts"]([ROOT / one for one in SCRIPT["SOURCES"]])
     assert found == sorted(found) and {one.kind for one in found} == set(SCRIPT["KINDS"])
     texts = {one.text for one in found}
     assert "the watchdog is off (parameter watchdog_s)" in texts

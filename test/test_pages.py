@@ -220,7 +220,7 @@ def test_each_card_says_what_its_model_file_says_and_is_short():
     assert len(CARDS) == len(list(script.MODELS.glob("*.safetensors")))
     for page in CARDS:
         text = page.read_text(encoding="utf-8")
-        assert script.format_card(page.with_suffix(".safetensors")) == text
+        assert script.format_updated_card(page.with_suffix(".safetensors")) == text
         assert len([word for word in text.split() if word != "|"]) <= 250, page
 
 

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from an_control.system.ros_source import describe_ros_problem
 
 ROOT = Path(__file__).resolve().parent.parent
-SUPPORT = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts/support.py")))
+SUPPORT = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts/supported_systems.py")))
 VERSION = "{}.{}".format(*sys.version_info)
 
 
@@ -73,7 +73,7 @@ def test_every_cell_says_how_it_was_tested_or_why_not():
 
 
 def test_the_readme_shows_the_list():
-    assert "\n".join(SUPPORT.format_matrix()) in (ROOT / "README.md").read_text()
+    assert "\n".join(SUPPORT.format_table_of_systems()) in (ROOT / "README.md").read_text()
 
 
 @pytest.fixture

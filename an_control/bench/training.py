@@ -16,9 +16,9 @@ from an_control.learning.import_authors import make_positional_table
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
-    EpisodeStart,
+    EpisodeSeeds,
     RolloutEngine,
-    draw_training_starts,
+    draw_training_seeds,
 )
 from an_control.learning.rollout.processes import DaskEngine, ProcessEngine
 from an_control.load import make_policy
@@ -53,7 +53,7 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
     rows: list[dict[str, Any]] = []
-    people, starts = _make_population(), draw_training_starts(np.random.default_rng(0), ROLLOUTS)
+    people, starts = _make_population(), draw_training_seeds(np.random.default_rng(0), ROLLOUTS)
     model = people[0]
 
     def add_row(engine: str, rate: float) -> float:
@@ -130,7 +130,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
     people = [
         form.make_model(rng.normal(0.0, 0.3, form.vector_size), described, {}) for _ in range(16)
     ]
-    starts, rows, numbers = draw_training_starts(rng, 4), [], []
+    starts, rows, numbers = draw_training_seeds(rng, 4), [], []
     for name in ("processes", "dask"):
         if name == "dask" and importlib.util.find_spec("distributed") is None:
             continue
@@ -163,7 +163,7 @@ def _make_population() -> list[Model]:
 def _measure_steps_per_s(
     engine: RolloutEngine,
     models: Sequence[Model],
-    starts: Sequence[EpisodeStart],
+    starts: Sequence[EpisodeSeeds],
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:

@@ -23,7 +23,7 @@ def format_flag(name: str) -> str:
 
 
 def format_command(options: Any, name: str) -> str:
-    """Return the command line `an-control NAME ...` that sets the same options as a dataclass.
+    """Return the command line `an-control NAME ...` that sets the options as a dataclass does.
 
     Options that have their default value are left out.
 
@@ -37,12 +37,14 @@ def format_command(options: Any, name: str) -> str:
 
 
 def _format_changed_options(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
-    """Return the words of a command line that set those options which differ from their defaults.
+    """Return the command-line words, such as "--seed" and "2", of all changed options.
+
+    An option is changed if its value is not the default.
 
     Args:
         options: Instance of an options dataclass.
-        options_fields: Fields of that dataclass to write. If the value of a field is itself a
-            dataclass, the fields of the inner dataclass are written in its place.
+        options_fields: The fields to write. If the value of a field is itself a dataclass, the
+            fields of that inner dataclass are written instead.
     """
     words = []
     for field in options_fields:

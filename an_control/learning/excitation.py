@@ -33,7 +33,7 @@ MIN_RUNS = 10
 
 @dataclass(frozen=True)
 class ExcitationOptions:
-    """Options of `record_excitation`, which records what motions of a robot cause."""
+    """Options of `record_excitation`, which records small motions of a robot and their effects."""
 
     model: Path
     """A policy of another tool: an .onnx file."""
@@ -57,10 +57,11 @@ class ExcitationOptions:
     """Seed of everything random."""
 
     def check_options(self) -> None:
-        """Check that all numbers are within their bounds, and that the options fit each other.
+        """Check that numbers are within their bounds, and that the options can be used together.
 
         Raises:
-            ValueError: A number is out of bounds, or an option does not go with --bag.
+            ValueError: A number is out of bounds, or --bag is given together with an option that
+                applies only to a simulator.
         """
         if self.bag and (self.amplitude is not None or self.task is not None or self.disturb):
             raise ValueError("--bag: not with --amplitude, --task or --disturb")
@@ -80,15 +81,16 @@ class ExcitationOptions:
 def record_excitation(
     options: ExcitationOptions, model: Model, report: Callable[[int], object] = lambda done: None
 ) -> Excitation:
-    """Return motions of a robot with the readings that they caused, for a policy's excitation.
+    """Play small motions in a simulator several times, and return actions and readings.
 
-    They are small motions that are played in a simulator, or the mean beginning of recorded
-    episodes if the option `bag` is set.
+    With the option `bag` nothing is played: the actions are then the mean of those with which the
+    recorded episodes begin, and the readings are those of these beginnings.
 
     Args:
-        options: The task and the settings of the motions.
-        model: The policy, whose channels are recorded.
-        report: Function that is called after each run with the number of runs so far.
+        options: The task and the settings of the motions, or the recordings.
+        model: The policy that will play the motions on the robot; its channels are recorded.
+        report: Function that is called with the number of finished runs after each run of the
+            motions in the simulator.
 
     Raises:
         ValueError: Options are out of bounds or do not fit the task or the model, or the robot
@@ -133,11 +135,13 @@ def record_excitation(
 
 
 def _average_recorded_beginnings(options: ExcitationOptions, model: Model) -> Excitation:
-    """Return the mean of the actions with which recorded episodes begin, with their readings.
+    """Return an excitation whose actions are the mean of those with which recorded episodes begin.
+
+    Its readings are those of the first ticks of each episode.
 
     Args:
-        options: The recordings, and the duration of the beginning.
-        model: The policy, whose channels are read.
+        options: The recordings, and how many seconds of each episode are used.
+        model: The policy; the readings of its channels are used.
 
     Raises:
         ValueError: A recording cannot be read or does not fit the model, or too few episodes are
@@ -176,10 +180,10 @@ def _check_policy_fits_task(
     """Check that a policy has the channels and actuators of the task that is simulated.
 
     Args:
-        options: The options, which name the model file for the error.
+        options: The options; only the name of the model file is used, in the error text.
         policy_task: Task of the policy, from its model file.
         task: Task of the environment.
-        name: Name of that task, for the error.
+        name: Name of the environment's task, for the error text.
 
     Raises:
         ValueError: The channels or actuators differ.
@@ -197,12 +201,12 @@ def _play_motion_repeatedly(
     options: ExcitationOptions,
     report: Callable[[int], object],
 ) -> np.ndarray:
-    """Play a motion in R episodes and return the readings (R, T + 1, N).
+    """Play a motion of T steps in R episodes and return the readings (R, T + 1, N) of N channels.
 
     Args:
         env: The environment.
         motion: Actions (T, A).
-        robots: Disturbances that change the robot or its start; the episodes take them in turn.
+        robots: Disturbances that change the robot or its start. Each episode uses one, in turn.
         options: The number R of episodes, and the seed.
         report: Function that is called after each episode with the number of episodes so far.
 

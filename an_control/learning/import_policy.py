@@ -63,7 +63,7 @@ class PolicyNames(NamedTuple):
     task: str = ""
 
     def make_metadata(self, inputs: int, actions: int) -> dict[str, str]:
-        """Return the metadata of an ONNX file, which hold these names.
+        """Return these names as metadata to be written into an ONNX file.
 
         Args:
             inputs: Number of inputs of the network.
@@ -130,7 +130,7 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
 
 
 def _read_zip_content(path: Path) -> bytes:
-    """Return the bytes of a zip file.
+    """Read a file and return its bytes, after checking that it is a zip file.
 
     Raises:
         ValueError: The file is not a zip, or is too large.
@@ -301,7 +301,7 @@ def _find_activation_operator(settings: Mapping[str, Any], default: str) -> str:
 
 
 def _read_action_bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and the highest value of each action, two arrays (A,).
+    """Return the lowest and the highest allowed value of each action, as two arrays (A,).
 
     Args:
         settings: Settings of the algorithm.
@@ -329,10 +329,10 @@ def _read_action_bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.n
     return low, high
 
 
-class _Inert:
-    """Harmless object that takes the place of a pickled object that is not an array.
+class _InertObject:
+    """Object without code that replaces a pickled object of any class other than an array.
 
-    It keeps the pickled state of the object that it replaces, but none of that object's code.
+    It stores the pickled state (the attributes) of the replaced object.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -343,14 +343,14 @@ class _Inert:
         self.state = state
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Reader of a pickle file that calls no functions but those by which numpy makes arrays."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """Reader of a pickle file that creates no objects but arrays, and runs no code of the file."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the object to use for a class or function that the pickle file names.
 
-        This is numpy's own class or function if it serves to make an array, and `_Inert` for all
-        others.
+        This is numpy's own class or function if it serves to make an array, and `_InertObject` for
+        all others.
         """
         if module.split(".")[0] == "numpy":
             if (module, name) == ("numpy", "ndarray"):
@@ -359,7 +359,7 @@ class _ArraysOnly(pickle.Unpickler):
                 return np.dtype
             if module.endswith("multiarray") and name in ("_reconstruct", "scalar"):
                 return getattr(multiarray, name)
-        return _Inert
+        return _InertObject
 
 
 def read_normalisation(path: Path) -> VecNormalisation:
@@ -375,7 +375,7 @@ def read_normalisation(path: Path) -> VecNormalisation:
         content = read_regular_file(path, MAX_BYTES)
         if len(content) > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES} bytes")
-        state = _ArraysOnly(io.BytesIO(content)).load().state
+        state = _ArrayUnpickler(io.BytesIO(content)).load().state
         if not state["norm_obs"]:
             raise ValueError("normalises no observations: leave it out")
         running, clip = state["obs_rms"].state, float(state["clip_obs"])
@@ -436,7 +436,7 @@ def _convert_torchscript(path: Path, names: PolicyNames) -> bytes:
 
 
 def _export_onnx(network: Any, inputs: int) -> bytes:
-    """Return the content of the ONNX file that torch makes of a TorchScript network.
+    """Convert a TorchScript network to ONNX by torch, and return the content of the ONNX file.
 
     Args:
         network: The network.
@@ -497,6 +497,6 @@ def _count_inputs(network: Any) -> int:
 
 
 def _shorten_error(error: Exception) -> str:
-    """Return the last line of an error's text, shortened, or the error's type if it has no text."""
+    """Return the last line of an error's text, shortened; the error's type if there is no text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:150] if lines else type(error).__name__

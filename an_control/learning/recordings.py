@@ -30,8 +30,8 @@ def read_recorded_traces(
 ) -> list[EpisodeTrace]:
     """Read recordings as episodes that have the channels and actions of a model.
 
-    The recorded commands are converted to actions of the model, no matter which controller sent
-    them. A missing reading is replaced by the channel's newest one.
+    The recorded commands are converted to actions of the model, whether a policy or another
+    controller sent them. A missing reading is replaced by the channel's newest one.
 
     Args:
         paths: Files of the recordings, made by policy nodes.
@@ -117,12 +117,12 @@ def _iterate_recorded_episodes(
     channels: Sequence[str],
     convert_to_action: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording. A reset of the robot or a long pause ends an episode.
+    """Yield the episodes of one recording, which is cut at every reset of the robot and long pause.
 
     Args:
         path: File of the recording, for errors.
         arrays: Content of the recording.
-        channels: Ids of the channels that the episodes shall have, in this order.
+        channels: Ids of the channels to read from the recording, in the order of the readings.
         convert_to_action: Function that converts a recorded command to the action (A,) of a model.
 
     Raises:

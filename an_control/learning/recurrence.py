@@ -286,7 +286,10 @@ class RecurrentLayer(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def _combine_input_and_output(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """Combine the input and the output of a submodule by a sum or a gate, and normalise.
+        """Combine the input x and the output y of a submodule, as residual connections do.
+
+        Depending on the kind of the layer, the result (B, T, U) is the normalised sum of x and y,
+        the sum x + relu(y), or a gate (`RecurrenceGate`) of x and relu(y).
 
         Args:
             submodule: Name of the submodule, "attention" or "network".
@@ -337,8 +340,8 @@ class RecurrenceGate(nn.Module):
 def _convert_to_absolute_scores(relative_scores: Tensor) -> Tensor:
     """Convert attention scores by relative position to attention scores by absolute position.
 
-    Row t is shifted t columns to the right. All columns that remain free are -inf, so that step t
-    attends only to the W columns from t to t + W - 1.
+    The W scores of step t move to the columns t to t + W - 1. All other columns are -inf, so that
+    step t attends only to these W ticks.
 
     Args:
         relative_scores: Scores (..., T, W) by relative position.
@@ -382,8 +385,8 @@ class MultiheadAttentionBlock(nn.Module):
         Args:
             x: Vectors (..., m, d) that give the queries.
             y: Vectors (..., n, d) that give the keys and values.
-            present: Number (..., n) of equal vectors that each vector in `y` stands for. A vector
-                with the number 0 is left out. None means that each vector stands for one.
+            present: Weight (..., n) of each vector in `y`: how many equal vectors it stands for. A
+                vector with weight 0 is left out. None gives every vector the weight 1.
         """
         query, key, value = (
             layer(rows).unflatten(-1, (self._heads, -1)).transpose(-3, -2)
@@ -464,7 +467,7 @@ class SetPooling(nn.Module):
         self.block = MultiheadAttentionBlock(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """Combine the outputs of all channels to M vectors (..., M, d), for any number of channels.
+        """Return M vectors (..., M, d) that summarise the outputs of all channels.
 
         Args:
             z: Outputs (..., N, d) of the channels' networks.

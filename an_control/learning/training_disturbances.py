@@ -103,7 +103,7 @@ class PatchDisturbance(TrainingDisturbance):
 def assign_equal_probabilities(
     texts: Sequence[str], total_probability: float
 ) -> dict[Fault, float]:
-    """Return a mapping from each disturbance to its probability, which is the same for all.
+    """Return a mapping from each disturbance to its probability, which is equal for all.
 
     Args:
         texts: The disturbances as texts.
@@ -171,7 +171,8 @@ def draw_merged_disturbances(
 ) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
-    If two of the drawn disturbances change the same setting, the later one in `disturb` applies.
+    If two of the drawn disturbances change the same setting, that setting comes from the one that
+    is later in `disturb`.
 
     Args:
         disturb: Probability of each disturbance.
@@ -198,8 +199,7 @@ def make_disturber(
 ) -> Disturber | None:
     """Return a `Disturber` for one episode, or None if nothing is disturbed.
 
-    In the readings that it returns, a missing reading is NaN, so that every channel keeps its
-    index.
+    A missing reading becomes NaN in the disturbed readings, so that every channel keeps its index.
 
     Args:
         channels: Number of channels, whose ids are made by `make_placeholder_ids`.
@@ -216,7 +216,7 @@ def make_disturber(
 def drop_unsupported_disturbances(
     env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
 ) -> dict[Fault, float]:
-    """Remove from disturbances those settings that an environment does not support.
+    """Return the disturbances without the settings that an environment does not support.
 
     A disturbance is left out if none of its settings is supported. A recipe can thus name
     disturbances that only some robots support.

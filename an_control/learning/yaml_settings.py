@@ -38,12 +38,12 @@ RENAMED_KEYS = {
 
 @dataclass(frozen=True)
 class SettingLimits:
-    """Bounds of a number in a settings file; both bounds are allowed values.
+    """Bounds of a number in a settings file.
 
     Attributes:
-        low: The smallest allowed number.
+        low: The smallest allowed number; with `over` the number must be larger.
         high: The largest allowed number.
-        over: Whether the number must be larger than `low`, so that `low` itself is not allowed.
+        over: Whether `low` itself is not allowed.
     """
 
     low: float = 0.0

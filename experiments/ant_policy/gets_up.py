@@ -55,12 +55,12 @@ class Reflex:
     matrix: np.ndarray
 
     @classmethod
-    def from_weights(cls, numbers: np.ndarray, channels: list[str], action_count: int) -> Reflex:
-        """Create a reflex from the numbers that describe a candidate of the search.
+    def from_candidate(cls, numbers: np.ndarray, channels: list[str], action_count: int) -> Reflex:
+        """Create a reflex from a candidate of the search: its weights in one array.
 
         Args:
-            numbers: For each action the unscaled weights of the readings that the reflex uses, and
-                then a constant.
+            numbers: For each action, one after the other, the unscaled weights of the readings that
+                the reflex uses, followed by a constant.
             channels: The ids of the readings.
             action_count: The number A of actions.
         """
@@ -86,7 +86,7 @@ def _find_used_readings(channels: list[str]) -> list[int]:
 
 
 def _compute_weight_scale(channels: list[str]) -> np.ndarray:
-    """Return the factors by which a candidate's numbers for one action become weights.
+    """Return the factors that convert a candidate's unscaled weights of one action to weights.
 
     There is a factor for each reading that the reflex uses, and one for the constant.
     """
@@ -112,14 +112,14 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, numbers: np.ndarray) -> Reflex:
-        """Create the reflex of a candidate of the search; see `Reflex.from_weights`."""
-        return Reflex.from_weights(numbers, self._channels, self._actions)
+        """Create the reflex of a candidate of the search; see `Reflex.from_candidate`."""
+        return Reflex.from_candidate(numbers, self._channels, self._actions)
 
     def measure_return(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
-        """Return a candidate's mean return over several starts, less penalties for failures.
+        """Measure a candidate's mean return over several starts, less penalties for failures.
 
         Args:
-            numbers: The numbers that describe the candidate; see `Reflex.from_weights`.
+            numbers: The unscaled weights of the candidate; see `Reflex.from_candidate`.
             seeds: The seeds of the starts.
             noise: The standard deviation of noise on the actions.
         """
@@ -152,7 +152,7 @@ class Trials:
 
 
 def search_reflex(trials: Trials, seed: int) -> Reflex:
-    """Search for a reflex that gets the Ant up: the best of random candidates, improved by CMA-ES.
+    """Search for a reflex that gets the Ant up, by random candidates and then CMA-ES from the best.
 
     Args:
         trials: Measures the return of a candidate.
@@ -189,10 +189,11 @@ def join_reflex_and_teacher(
 ) -> dict[str, np.ndarray]:
     """Return the weights of one network that acts like the reflex or like the teacher.
 
-    It acts like the reflex while the reading of the torso's height is below `LYING`.
+    It acts like the reflex while the torso's height is below `LYING`, the height in m below which
+    the Ant counts as lying on the ground.
 
     Args:
-        layers: For each layer of the teacher a pair: weight and bias. Two layers are hidden.
+        layers: Weight and bias of each of the teacher's three layers.
         reflex: The reflex.
         height_index: The index of the channel that reads the height of the torso.
 

@@ -127,7 +127,7 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps that are not done; return the exit status.
+    """Run the steps of the experiment that are not done; return the exit status.
 
     Args:
         arguments: The words of the command line; None takes the command line of this process.

@@ -11,7 +11,7 @@ import numpy as np
 
 from an_control.commissioning.doctor import Recording
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
@@ -27,8 +27,8 @@ class Mistake:
     """One mistake in a wiring, or one fault of the robot; see `Robot.record_run`.
 
     Attributes:
-        kind: sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor reversed,
-            motor gain, motor dead or motors swapped.
+        kind: One of sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor
+            reversed, motor gain, motor dead and motors swapped.
         members: The names of the channels or motors that have the mistake.
         value: A factor (scale, motors), an offset in the unit of the readings (offset), a number of
             ticks (delay), or a standard deviation (noise only); 0 for all other kinds.
@@ -44,7 +44,7 @@ class Mistake:
 
 @dataclass
 class MistakenWiring:
-    """A wiring with mistakes: distorts the readings and the actions of a robot.
+    """A wiring with mistakes, which distorts the readings and the actions of a robot.
 
     Attributes:
         ids: The ids of the channels (N,).
@@ -52,7 +52,8 @@ class MistakenWiring:
         mistakes: The mistakes.
         scale: The factor from the sensor's number to the reading (N,).
         offset: The number that is added after scaling (N,).
-        past: The numbers (N,) of the correct sensors at each step since the start of the episode.
+        past: The numbers (N,) that correct sensors would have sent at each step since the start of
+            the episode.
         rng: The random generator of noise.
     """
 
@@ -136,7 +137,7 @@ class Robot:
             self._read_wiring(wiring)
 
     def _read_wiring(self, file: Path) -> None:
-        """Read a wiring file: scale, offset, clip bounds and topic of each channel."""
+        """Set scale, offset, clip bounds and topic of each channel from a wiring file."""
         wiring = load_wiring(file)
         for config in wiring.channels:
             before, _, _ = config.id.partition("*")
@@ -158,7 +159,7 @@ class Robot:
         *,
         seed: int = 0,
         ticks: int | None = None,
-        whole: bool = False,
+        play_to_end: bool = False,
         disturbance: DisturbanceSettings | None = None,
         repaired: Any = None,
     ) -> tuple[Recording, float]:
@@ -169,7 +170,8 @@ class Robot:
             seed: The seed of the episodes.
             ticks: The number of steps to record, in as many episodes as are needed; None: one
                 episode.
-            whole: Whether to play the final episode to its end, without recording, after `ticks`.
+            play_to_end: Whether the episode in which `ticks` are reached is played to its end, so
+                that its return is complete; these further steps are not recorded.
             disturbance: A disturbance of readings and robot.
             repaired: A repaired wiring, as the doctor found it: scale and offset (N,) of the
                 readings, gain (A,) and order of the actions. None for the robot's own wiring.
@@ -184,7 +186,7 @@ class Robot:
         episode = 0
         settings = disturbance or DisturbanceSettings()
         while not raws or (ticks is not None and len(raws) < ticks):
-            start = make_evaluation_starts(seed, episode + 1)[episode]
+            start = make_evaluation_seeds(seed, episode + 1)[episode]
             disturber = Disturber(self.ids, settings, seed)
             disturber.reset(start.episode)
             wired = MistakenWiring(self.ids, self.actuators, mistakes, self.scale, self.offset)
@@ -212,7 +214,7 @@ class Robot:
                     raws.append(raw)
                     actions.append(sent)
                     starts.append(first)
-                elif not whole:
+                elif not play_to_end:
                     break
                 first = False
                 live.send_action(wired.distort_action(sent).astype(np.float32))
@@ -245,10 +247,13 @@ class Robot:
         return values, ~np.isnan(values)
 
     def _convert_action_to_own_wiring(self, action: np.ndarray, repaired: Any) -> np.ndarray:
-        """Return the action with which the robot's own wiring sends the commands of a repaired one.
+        """Convert an action for a repaired wiring to the equal one for the robot's own wiring.
+
+        With the returned action (A,) the robot's wiring sends the commands that the repaired wiring
+        would send.
 
         Args:
-            action: The policy's action (A,), which is meant for the repaired wiring.
+            action: The policy's action (A,) for the repaired wiring.
             repaired: The repaired wiring; None returns the action unchanged.
         """
         if repaired is None:

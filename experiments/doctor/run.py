@@ -110,7 +110,7 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
 
 def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
-    """Return the wiring that the doctor should find, because it undoes these mistakes.
+    """Return the wiring that undoes these mistakes, which the doctor should find.
 
     Args:
         recording: A recording of a robot whose wiring has the mistakes.
@@ -206,8 +206,8 @@ def classify_diagnosis(
     return "said" if diagnosis.notes else "missed"
 
 
-def cut_recording(recording: Recording, ticks: int) -> Recording:
-    """Return a recording of only the first `ticks` control steps of a recording."""
+def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
+    """Return a copy of a recording with only its first `ticks` control steps."""
     return replace(
         recording,
         raw=recording.raw[:ticks],
@@ -219,7 +219,7 @@ def cut_recording(recording: Recording, ticks: int) -> Recording:
 def run_trial(
     robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 ) -> dict[str, Any]:
-    """Run a robot with mistakes, and return a row: what the doctor finds, and in which time.
+    """Run a robot with mistakes; return as a row what the doctor finds and how long it takes.
 
     Args:
         robot: The robot.
@@ -233,7 +233,7 @@ def run_trial(
     row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
     begin_s = time.process_time()
     for seconds in SECONDS if returns else SECONDS[-1:]:
-        part = cut_recording(recording, round(seconds / robot.step_s))
+        part = cut_recording_to_start(recording, round(seconds / robot.step_s))
         diagnosis = diagnose(part, robot.forward)
         row["outcome"] = classify_diagnosis(diagnosis, part, mistakes)
         if row["outcome"] == "found":
@@ -295,7 +295,7 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 
 
 def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Run a robot whose wiring is right, and return a row with what the doctor wrongly finds.
+    """Run a robot whose wiring is right; return as a row the mistakes that the doctor reports.
 
     Args:
         robot: The robot.
@@ -314,11 +314,11 @@ def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float)
 
 
 def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring, and return a row with what the doctor finds.
+    """Run a robot with random mistakes in its wiring; return as a row what the doctor finds.
 
     Args:
         robot: The robot.
-        trial_number: The number of the trial, the seed from which the mistakes are drawn.
+        trial_number: The number of the trial, which is the seed of the random mistakes.
         mistake_count: How many mistakes are made at once.
     """
     rng = np.random.default_rng([trial_number, mistake_count])

@@ -25,7 +25,7 @@ SUFFIXES = (".py", ".yaml", ".safetensors", ".js", ".html", ".css")
 
 
 class SourceTree:
-    """The files of the work tree or of a commit, of which models and code can be hashed."""
+    """The files of the work tree or of a commit, with methods to hash models and code."""
 
     def __init__(self, files: Mapping[str, Callable[[], bytes]]) -> None:
         self._files = files

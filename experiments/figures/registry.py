@@ -80,13 +80,13 @@ class PageFigure:
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line of an evaluation with seed 1.
+    """Return the command line that evaluates a shipped model with seed 1.
 
     Args:
         model: The name of the model.
         options: Further options of `an-control evaluate`.
-        episodes: The number of episodes under each protocol.
-        protocols: The disturbances of the evaluation.
+        episodes: The number of episodes under each protocol (disturbance).
+        protocols: The protocols, with spaces between them.
     """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
@@ -99,7 +99,7 @@ def make_card_table_entry(
     protocols: str,
     options: str = "--monitor off",
     column: int = 1,
-    alone: str = "",
+    unmonitored_protocols: str = "",
 ) -> PageFigure:
     """Return the registry's entry for the table of results on a model's card.
 
@@ -110,14 +110,14 @@ def make_card_table_entry(
         protocols: The disturbances of the evaluation.
         options: Further options of `an-control evaluate`.
         column: The index of the column with the returns.
-        alone: The disturbances under which the policy is also evaluated without its monitor, for
-            the column after that one; "" for none.
+        unmonitored_protocols: The disturbances under which the policy is also evaluated without its
+            monitor. These returns stand in the column after `column`. "" for none.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
     ]
-    if alone:
-        off = format_evaluation_command(model, "--monitor off", episodes, alone)
+    if unmonitored_protocols:
+        off = format_evaluation_command(model, "--monitor off", episodes, unmonitored_protocols)
         commands.append(FigureCommand(off, column + 1))
     return PageFigure(
         f"models/{model}.md", "Results", tuple(commands), code, str(episodes), models=(model,)
@@ -296,7 +296,7 @@ FIGURES: tuple[PageFigure, ...] = (
         100,
         "none reset reset+100 reset+25 reset,missing=0.25 delay=1 gain=0.6",
         options="",
-        alone="reset reset+100 reset+25 reset,missing=0.25",
+        unmonitored_protocols="reset reset+100 reset+25 reset,missing=0.25",
     ),
     make_card_table_entry(
         "ant_ppo",
@@ -371,7 +371,7 @@ FIGURES: tuple[PageFigure, ...] = (
 )
 
 WITHOUT_FIGURES: dict[tuple[str, str], str] = {
-    ("README.md", "Where it runs"): "scripts/support.py",
+    ("README.md", "Where it runs"): "scripts/supported_systems.py",
     ("docs/how-to/cameras.md", "Wire a camera"): "what is read",
     ("docs/how-to/cameras.md", "Train"): "what the environments are",
     ("docs/how-to/train.md", "Train a policy"): "names",
@@ -390,7 +390,9 @@ TABLE_ROW = re.compile(r"^\|.*\|$")
 
 
 def find_page_tables(text: str) -> dict[str, list[str]]:
-    """Return the lines of each table of a page, by the heading above it or by its marked title.
+    """Return the lines of each table of a page.
+
+    The key of a table is the title in the marks around it, or else the heading above it.
 
     Raises:
         ValueError: Two tables with numbers stand under one heading.

@@ -33,7 +33,7 @@ Returns = dict[str, list[float]]
 """The returns of the first episodes under each disturbance, by its words."""
 
 
-def list_evaluations(figure: PageFigure) -> list[str]:
+def list_evaluation_commands(figure: PageFigure) -> list[str]:
     """Return the command lines of the evaluations that make a figure.
 
     The list is empty if the figure also needs a command that is no evaluation, because only
@@ -54,13 +54,15 @@ def list_evaluations(figure: PageFigure) -> list[str]:
 
 
 def evaluate_first_episodes_of_figure(figure: PageFigure) -> dict[str, Returns]:
-    """Evaluate the first episodes of a figure again, and return their returns by command line."""
-    return {command: evaluate_first_episodes(command) for command in list_evaluations(figure)}
+    """Repeat the first episodes of a figure's evaluations; return the returns by command line."""
+    return {
+        command: evaluate_first_episodes(command) for command in list_evaluation_commands(figure)
+    }
 
 
 @functools.cache
 def evaluate_first_episodes(command: str) -> Returns:
-    """Evaluate only the first episodes, and return their returns by disturbance.
+    """Run only the first episodes of an evaluation, and return their returns by disturbance.
 
     Args:
         command: The command line of the whole evaluation.
@@ -83,7 +85,7 @@ def list_differences(then: Mapping[str, Returns], now: Mapping[str, Returns]) ->
 
     Args:
         then: The returns when the figure was made, by command line and disturbance.
-        now: The returns of the present code, in the same form.
+        now: The returns with the present code, also by command line and disturbance.
 
     Returns:
         A line of text for each disturbance under which the returns differ.

@@ -33,7 +33,7 @@ from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, fin
 from experiments.figures.repeats import (
     evaluate_first_episodes_of_figure,
     list_differences,
-    list_evaluations,
+    list_evaluation_commands,
 )
 
 MADE = Path(__file__).with_name("made.json")
@@ -80,17 +80,17 @@ def describe_figure(
     return "\n".join([*lines, *(f"    {one.command}" for one in figure.commands)])
 
 
-def fill_table_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
-    """Return a table's lines with new results of an evaluation in place of the old ones.
+def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]) -> list[str]:
+    """Return a table's lines with the results of a new evaluation in place of the old results.
 
-    Each row names the protocol (disturbance) whose results it gets, with or without a leading
+    The text of a row names the protocol (disturbance) of its results, with or without a leading
     "none,". A return is written as the mean +- its standard error, with the number of decimals of
     the old result. The columns with the titles `episodes` and `successes` are filled, too.
 
     Args:
         rows: The lines of the table.
         column: The index of the column with the returns.
-        found: For each protocol (disturbance) the row of the evaluation's JSON.
+        results: For each protocol the entry of the evaluation's JSON file.
 
     Example:
         >>> row = {"mean": 4.25, "sd": 3.0, "episodes": [{}] * 10, "success_share": 0.5}
@@ -106,7 +106,7 @@ def fill_table_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) 
     for line in rows[2:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         protocol = PROTOCOL.search(line)
-        row = found.get(str(EvaluationProtocol.parse(protocol[1]))) if protocol else None
+        row = results.get(str(EvaluationProtocol.parse(protocol[1]))) if protocol else None
         if row is None:
             filled.append(line)
             continue
@@ -125,20 +125,20 @@ def fill_table_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) 
     return filled
 
 
-def run_figure_command(one: FigureCommand, results: Path) -> int:
+def run_figure_command(command: FigureCommand, results: Path) -> int:
     """Run a command of a figure and return the exit status.
 
     Args:
-        one: The command.
-        results: The JSON file to which an evaluation writes its results.
+        command: The command.
+        results: The JSON file to which the command writes its results if it is an evaluation.
     """
-    program, *rest = shlex.split(one.command)
+    program, *rest = shlex.split(command.command)
     programs = {
         "an-control": [sys.executable, "-m", "an_control"],
         "python": [sys.executable],
         "make": ["make"],
     }
-    asked = ["--json", str(results)] if one.column is not None else []
+    asked = ["--json", str(results)] if command.column is not None else []
     return subprocess.run([*programs[program], *rest, *asked], cwd=ROOT, check=False).returncode
 
 
@@ -170,12 +170,14 @@ def make_figure(figure: PageFigure) -> int:
 def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
     """Write to the file of records that figures were made, with the hashes of their inputs.
 
-    If the work tree has these inputs, the first episodes are repeated and their returns recorded.
+    If the inputs in the work tree are those of the commit, the first episodes are run now and their
+    returns are recorded, too.
 
     Args:
         figures: The figures.
         commit: The commit at which they were made.
-        at_commit: Whether to hash the inputs as they are in the commit, not in the work tree.
+        at_commit: Whether to hash the inputs as they are in the commit; otherwise as in the work
+            tree.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current
@@ -195,7 +197,8 @@ def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_com
 def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
     """Repeat the first episodes of the stale figures; return how many remain stale.
 
-    A figure whose returns are as before to the last bit is recorded as fresh.
+    A figure is stale if its inputs have changed since it was made. If its returns are equal to the
+    recorded ones to the last bit, it is recorded as fresh.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
@@ -225,7 +228,7 @@ def _repeat_and_list_problems(
         record: The record of how it was made.
         inputs: The current hashes of its inputs, by name.
     """
-    if not list_evaluations(figure):
+    if not list_evaluation_commands(figure):
         return ["it does not consist of evaluations; make it again"]
     if "first returns" not in record:
         return ["the returns of its first episodes are not recorded; make it again"]

@@ -20,7 +20,7 @@ MOST_TICKS = 1600
 
 
 class ExcitedEpisode(NamedTuple):
-    """What the motions found, and the returns of the episode with or after them."""
+    """Results of finding the order of the channels by motions, and of the episode after that."""
 
     seed: int
     found: bool
@@ -40,14 +40,15 @@ class ExcitedEpisode(NamedTuple):
 def measure_excitation(
     path: Path, seeds: Sequence[int], steps: int = 1000, *, on_ground: bool = True
 ) -> list[ExcitedEpisode]:
-    """Let a policy find the order of an Ant's channels by its excitation, and play an episode.
+    """Let a policy find a random order of an Ant's channels by its excitation, and play an episode.
 
-    The order of the channels is another one for each seed.
+    An excitation is some small motions, from whose effects the policy finds which reading belongs
+    to which channel. This is repeated for each seed, which decides the order and the episode.
 
     Args:
         path: An ONNX policy with a monitor, whose settings name an excitation.
         seeds: The seeds.
-        steps: The largest number of steps of the episode.
+        steps: The maximum number of steps of the episode.
         on_ground: Whether the motions are played on the ground before the episode; otherwise the
             episode begins with them.
 
@@ -58,8 +59,8 @@ def measure_excitation(
     policy, alone = load_policy(path), load_policy(path, "off")
     if not isinstance(policy, ExcitingPolicy):
         raise ValueError(f"{path}: names no excitation")
-    ids, sent = policy.nominal_ids, tuple(env.get_wrapper_attr("channels"))
-    nominal = np.array([sent.index(name) for name in ids])
+    ids, channels = policy.nominal_ids, tuple(env.get_wrapper_attr("channels"))
+    nominal = np.array([channels.index(name) for name in ids])
     measured = []
     for seed in seeds:
         order = nominal[np.random.default_rng(seed).permutation(len(ids))]
@@ -79,19 +80,19 @@ def measure_excitation(
             ticks += 1
             if terminated:
                 break
-        wrong, found = _list_wrong_channels(policy, order, sent), policy.order_known
+        wrong, found = _list_wrong_channels(policy, order, channels), policy.order_known
         if on_ground:
             policy.reset()
             readings, _ = env.reset(seed=2000 + seed)
-            total = _play_on(policy, env, readings, order, steps) if found else 0.0
+            total = _continue_episode(policy, env, readings, order, steps) if found else 0.0
         elif found:
             readings, reward, *_ = env.step(action)
             total += float(reward)
-            total += _play_on(policy, env, readings, order, steps - ticks - 1)
-        wrong_at_end = _list_wrong_channels(policy, order, sent)
+            total += _continue_episode(policy, env, readings, order, steps - ticks - 1)
+        wrong_at_end = _list_wrong_channels(policy, order, channels)
         alone.reset()
         readings, _ = env.reset(seed=2000 + seed)
-        clean = _play_on(alone, env, readings, nominal, steps)
+        clean = _continue_episode(alone, env, readings, nominal, steps)
         measured.append(ExcitedEpisode(seed, found, ticks, wrong, total, clean, wrong_at_end))
         print(measured[-1], flush=True)
     env.close()
@@ -99,7 +100,7 @@ def measure_excitation(
 
 
 def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
-    """Return the figures of the README from the measured episodes."""
+    """Return means and counts over the measured episodes, by the names that the README uses."""
     totals, clean = (
         np.array([getattr(one, name) for one in measured]) for name in ("total", "clean")
     )
@@ -124,33 +125,33 @@ def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
 
 
 def _list_wrong_channels(
-    policy: ExcitingPolicy, order: np.ndarray, sent: Sequence[str]
+    policy: ExcitingPolicy, order: np.ndarray, channels: Sequence[str]
 ) -> list[str]:
-    """Return the channels for which a policy reads the slot of another channel.
+    """Return the channels for which a policy reads an input slot that carries another channel.
 
     Args:
         policy: The policy.
-        order: (N,) the place in the observation that feeds each slot.
-        sent: The channels of the observation.
+        order: (N,) the index in the observation of the reading that arrives in each slot.
+        channels: The channels of the observation, in its order.
     """
     slots = policy.policy.monitor.slots
-    return [name for k, name in enumerate(policy.nominal_ids) if sent[order[slots[k]]] != name]
+    return [name for k, name in enumerate(policy.nominal_ids) if channels[order[slots[k]]] != name]
 
 
-def _play_on(
+def _continue_episode(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     readings: np.ndarray,
     order: np.ndarray,
     steps: int,
 ) -> float:
-    """Play an episode on to its end, in an order of the channels; return the sum of its rewards.
+    """Play a running episode to its end, and return the sum of the rewards from now on.
 
     Args:
         policy: The policy.
         env: The environment.
         readings: (N,) the newest readings.
-        order: (N,) the place in the observation that feeds each slot.
+        order: (N,) the index in the observation of the reading that arrives in each input slot.
         steps: The largest number of steps.
     """
     total = 0.0

@@ -27,7 +27,7 @@ from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.forward_model.episodes import (
     EpisodeTrace,
     Explorer,
-    MissingChannels,
+    MissingChannelsDriver,
     play_and_record_episode,
     record_episodes,
 )
@@ -143,14 +143,15 @@ def _summarise_returns(returns: Sequence[float]) -> dict[str, Any]:
 
 
 def _train_or_read_models(
-    taken: Model, env: gymnasium.Env[Any, Any], folder: Path, updates: int
+    policy: Model, env: gymnasium.Env[Any, Any], folder: Path, updates: int
 ) -> dict[str, Model]:
-    """Train the network for missing channels twice in a row; return the model after each time.
+    """Train the network that estimates missing channels twice; return the model of each training.
 
-    Recorded episodes and trained networks that exist in the folder are read instead.
+    The second training continues the first with further episodes. Recorded episodes and trained
+    networks that exist in the folder are read from there.
 
     Args:
-        taken: The policy with the monitor of another policy.
+        policy: The policy, with a monitor that was trained for another policy.
         env: The environment.
         folder: The folder of the recorded episodes and trained networks.
         updates: Number of updates of each training.
@@ -159,9 +160,9 @@ def _train_or_read_models(
         The models by name: "learned once" and "learned twice".
     """
     first = _read_or_record_episodes(
-        folder / "recorded_1.npz", lambda: _record_first_training_episodes(taken, env)
+        folder / "recorded_1.npz", lambda: _record_first_training_episodes(policy, env)
     )
-    once = _train_or_read_network(folder / "learned_1.npz", taken, first, updates, 2e-3)
+    once = _train_or_read_network(folder / "learned_1.npz", policy, first, updates, 2e-3)
     second = _read_or_record_episodes(
         folder / "recorded_2.npz", lambda: _record_second_training_episodes(once, env)
     )
@@ -174,23 +175,23 @@ def _train_or_read_models(
 def _record_first_training_episodes(
     model: Model, env: gymnasium.Env[Any, Any]
 ) -> list[EpisodeTrace]:
-    """Record the episodes of the first training: with all channels, and with missing channels."""
+    """Record episodes with all channels, and with missing channels, for the first training."""
     rng = np.random.default_rng(54)
     steps, missing = FIRST_MISSING
     traces = record_episodes(env, Explorer(model, ACTION_NOISE, rng), FIRST_STEPS, rng)
-    driver = MissingChannels(model, missing, ACTION_NOISE, rng)
+    driver = MissingChannelsDriver(model, missing, ACTION_NOISE, rng)
     return traces + record_episodes(env, driver, steps, rng)
 
 
 def _record_second_training_episodes(
     model: Model, env: gymnasium.Env[Any, Any]
 ) -> list[EpisodeTrace]:
-    """Record the episodes of the second training: the first ticks, with missing channels.
+    """Record the first ticks of episodes with missing channels, for the second training.
 
-    How such an episode starts decides much of its return.
+    Only the first ticks are recorded, because they decide much of the return of such an episode.
     """
     rng = np.random.default_rng(55)
-    driver = MissingChannels(model, SECOND_MISSING, ACTION_NOISE, rng)
+    driver = MissingChannelsDriver(model, SECOND_MISSING, ACTION_NOISE, rng)
     traces, ids = [], make_placeholder_ids(len(model.task.channels))
     for _ in range(SECOND_EPISODES):
         driver.start_episode(())
@@ -206,8 +207,8 @@ def _read_or_record_episodes(
     """Return the episodes in a file; if there is no file, record the episodes and write it.
 
     Args:
-        path: The file.
-        record: Records the episodes.
+        path: The file (.npz).
+        record: The function that records the episodes and returns them.
     """
     if not path.exists():
         traces = record()
@@ -228,7 +229,8 @@ def _train_or_read_network(
 
     Args:
         path: The file of the trained network; if it exists, it is read and nothing is trained.
-        model: The model. The second training starts from its network, the first from a new one.
+        model: The model. If `path` is that of the second training, training starts from the model's
+            network, else from a new network.
         traces: The episodes.
         updates: Number of updates.
         rate: Learning rate at the start.

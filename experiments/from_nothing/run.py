@@ -41,11 +41,11 @@ class SearchKind(NamedTuple):
 
     Attributes:
         label: The name in tables.
-        words: The options of `an-control train`.
+        options: The options of `an-control train`.
     """
 
     label: str
-    words: str
+    options: str
 
 
 PGPE = "--sigma 0.1 --rate 0.05 --popsize 256 --rollouts 8 --max-rollouts 64"
@@ -74,7 +74,7 @@ class SearchedTask:
         seeds: The seeds of the runs.
         kinds: The names of the kinds of policy and search, keys of `KINDS`.
         picture: The file name of the picture that shows the environment.
-        words: Further options of `an-control train` for all kinds.
+        options: Further options of `an-control train` for all kinds.
     """
 
     name: str
@@ -84,7 +84,7 @@ class SearchedTask:
     seeds: tuple[int, ...] = (1, 2, 3)
     kinds: tuple[str, ...] = ("attention", "mlp")
     picture: str = "curves.png"
-    words: str = ""
+    options: str = ""
 
     def make_result_path(self, folder: Path, kind: str, seed: int) -> Path:
         """Return the path of the file with the result of one run.
@@ -105,7 +105,7 @@ class SearchedTask:
             seed: The seed.
         """
         result = self.make_result_path(folder, kind, seed)
-        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
+        words = [self.name, *shlex.split(f"{KINDS[kind].options} {self.options}")]
         words += ["--minutes", f"{self.minutes:g}"]
         if self.score is not None:
             words += ["--score", f"{self.score:g}"]
@@ -133,14 +133,23 @@ class SearchedTask:
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all finished runs of a kind of policy and search."""
+        """Return the results of all finished runs of a kind of policy and search.
+
+        Args:
+            folder: The folder of all runs.
+            kind: The name of the kind, a key of `KINDS`.
+        """
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
     def read_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
         """Return the validation curve of each run of a kind of policy and search.
 
-        A curve is an array (3, V); see `read_validation_curve`.
+        A curve is an array (3, V) for V validations; `read_validation_curve` describes its rows.
+
+        Args:
+            folder: The folder of all runs.
+            kind: The name of the kind, a key of `KINDS`.
         """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
@@ -153,9 +162,9 @@ class SearchedTask:
         return [one for one in curves if one.size]
 
     def _read_worker_count(self, result: Path) -> int:
-        """Return the number of processes of a run, from its result file.
+        """Return the number of processes of a run.
 
-        If there is no file yet, it is this task's number of processes.
+        It comes from the result file, or from this task if there is no such file yet.
         """
         return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 
@@ -171,7 +180,7 @@ TASKS = (
         score=600.0,
         kinds=("pgpe", "hints", "diagonal", "mlp"),
         picture="swing_up.png",
-        words="--episodes 1000 --validate-every 20",
+        options="--episodes 1000 --validate-every 20",
     ),
     SearchedTask(
         "ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"
@@ -218,12 +227,12 @@ def measure_random_return(name: str) -> float:
 
 
 def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
-    """Return for each run the mean return of its model in episodes not used in training."""
+    """Return each run's mean return (runs,) in episodes that were not used in training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
 def format_success_share(results: list[dict[str, Any]]) -> str:
-    """Format the mean share of successful episodes, or return "" if success is not defined."""
+    """Format the mean share of successful episodes, such as "85%"; "" if success is not defined."""
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
@@ -269,8 +278,8 @@ def make_table(folder: Path, page: str = "") -> str:
 
     Args:
         folder: The folder of all runs.
-        page: The text of the page with the old table, whose rows are used where no run has a
-            result.
+        page: The text of the page with the old table. Where no run has a result, the row of the old
+            table is used.
     """
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
@@ -287,7 +296,7 @@ def make_table(folder: Path, page: str = "") -> str:
 
 
 def _find_row(page: str, *begin: str) -> list[str]:
-    """Return the cells of the page's table row that starts with `begin`; [] if there is none."""
+    """Return the cells of the page's table row that begins with these cells; [] if none does."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
@@ -343,8 +352,8 @@ def _draw_mean_and_range(
 
     Args:
         axes: The axes.
-        curves: For each run a pair of arrays: the values along x, and the validation returns.
-        label: The label of the band.
+        curves: For each run a pair of arrays: minutes or steps (x axis), and validation returns.
+        label: The label of the curve in the legend.
     """
     if not curves:
         return

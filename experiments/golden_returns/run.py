@@ -38,10 +38,10 @@ NAME = (
 )
 
 
-def make_variables_for_other_python() -> dict[str, str]:
-    """Return this process's environment variables, without those that PyPI's ROS 2 packages set.
+def make_environment_variables_for_other_python() -> dict[str, str]:
+    """Return this process's environment variables, without paths of libraries for this interpreter.
 
-    They set the paths of libraries for this interpreter; another interpreter needs other paths.
+    PyPI's ROS 2 packages set such paths; another interpreter needs other paths.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -53,7 +53,7 @@ def format_versions(python: str) -> str:
     """Return the versions of CPython and ROS 2 of an interpreter, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
-        env=make_variables_for_other_python(),
+        env=make_environment_variables_for_other_python(),
         capture_output=True,
         text=True,
         check=True,
@@ -75,7 +75,10 @@ def run_simulation(python: str, run: str) -> list[float]:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
         done = subprocess.run(
-            command, env=make_variables_for_other_python(), capture_output=True, text=True
+            command,
+            env=make_environment_variables_for_other_python(),
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
             raise RuntimeError(
@@ -93,41 +96,46 @@ def read_results() -> dict[str, dict[str, list[float]]]:
 
 
 def find_expected_returns(
-    results: dict[str, dict[str, list[float]]], run: str, pair: str
+    results: dict[str, dict[str, list[float]]], run: str, versions: str
 ) -> list[float]:
-    """Return a run's recorded returns with these versions, or else with the reference versions.
+    """Return the recorded returns of a run with these versions.
+
+    If none are recorded, the returns with the reference versions are returned.
 
     Args:
         results: The returns by run and by versions such as "3.11 Kilted".
         run: The name of the run.
-        pair: The versions of CPython and ROS 2, such as "3.11 Kilted".
+        versions: The versions of CPython and ROS 2, such as "3.11 Kilted".
     """
-    return results[run].get(pair) or results[run][REFERENCE]
+    return results[run].get(versions) or results[run][REFERENCE]
 
 
 def make_table(results: dict[str, dict[str, list[float]]]) -> str:
     """Return the Markdown table of all results.
 
-    A cell is `=` if every bit of the returns equals the returns of the reference versions.
+    A cell is `=` if the returns equal those of the reference versions to the last bit.
     """
-    pairs = sorted({pair for row in results.values() for pair in row}, key=_make_sort_key)
+    all_versions = sorted(
+        {versions for row in results.values() for versions in row}, key=_make_sort_key
+    )
     lines = [
-        f"| run | {REFERENCE}, returns | " + " | ".join(pairs) + " |",
-        "|" + "---|" * (len(pairs) + 2),
+        f"| run | {REFERENCE}, returns | " + " | ".join(all_versions) + " |",
+        "|" + "---|" * (len(all_versions) + 2),
     ]
     for run, row in results.items():
         reference = row[REFERENCE]
         cells = [
-            "not run" if pair not in row else _format_cell(row[pair], reference) for pair in pairs
+            "not run" if versions not in row else _format_cell(row[versions], reference)
+            for versions in all_versions
         ]
         shown = ", ".join(map(repr, reference))
         lines.append(f"| `{' '.join(RUNS[run])}` | {shown} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _make_sort_key(pair: str) -> tuple[str, int]:
-    """Return a key that sorts versions by ROS 2 distribution, then by CPython."""
-    version, name = pair.split()
+def _make_sort_key(versions: str) -> tuple[str, int]:
+    """Return a key to sort texts such as "3.11 Kilted" by ROS 2 distribution, then by CPython."""
+    version, name = versions.split()
     return name, int(version.split(".")[1])
 
 
@@ -146,17 +154,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read_results()
     failed = False
     for python in options.python:
-        pair = format_versions(python)
+        versions = format_versions(python)
         for run in options.runs:
             found = run_simulation(python, run)
-            print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
+            print(f"{versions}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
-                if found != find_expected_returns(results, run, pair):
-                    print(f"  recorded: {find_expected_returns(results, run, pair)}")
+                if found != find_expected_returns(results, run, versions):
+                    print(f"  recorded: {find_expected_returns(results, run, versions)}")
                     failed = True
                 continue
             results = read_results()  # another run may have added to them meanwhile
-            results.setdefault(run, {})[pair] = found
+            results.setdefault(run, {})[versions] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if not options.check:
         marks = "<!-- returns -->\n", "<!-- end of returns -->"

@@ -122,10 +122,10 @@ def keep_processors_busy(count: int) -> Iterator[None]:
 
 
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Measure how long each tick of a policy takes that is called directly, without ROS.
+    """Measure the time of each tick of a policy that is called directly, without ROS.
 
     Args:
-        kind: The function that generates the readings.
+        kind: The function that generates the readings, a value of `KINDS`.
         count: The number of ticks.
         pause_s: Seconds of sleep before each tick.
 
@@ -207,7 +207,7 @@ def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
     """Measure how long each whole tick of the policy node takes.
 
     Args:
-        kind: The function that generates the readings.
+        kind: The function that generates the readings, a value of `KINDS`.
         count: The number of ticks.
 
     Returns:
@@ -266,11 +266,11 @@ def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
     }
 
 
-def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure, print and return a row of figures for each combination.
+def measure_all_combinations(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure tick times for each combination, and print and return a row of figures for each.
 
-    A combination is the caller (library or node), the number of busy processes, and the kind of
-    readings.
+    A combination is: what calls the policy (library or node), the number of other busy processes,
+    and the kind of readings.
     """
     calls = {
         "library": (
@@ -286,13 +286,15 @@ def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
                 with keep_processors_busy(loops):
                     times_s = times_of(KINDS[name], count)
                 what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
-                rows.append({**what, **compute_tick_quantiles(times_s), **make_note_cell(options)})
+                rows.append(
+                    {**what, **compute_tick_quantiles(times_s), **make_note_column(options)}
+                )
                 print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-def make_note_cell(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the column of a row that holds the note on the command line; {} without a note."""
+def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the column "note" of a row, with the text of the option --note; {} without it."""
     return {"note": options.note} if options.note else {}
 
 
@@ -310,7 +312,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="file to which the rows are added")
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    rows = measure_rows(options)
+    rows = measure_all_combinations(options)
     if options.json:
         before = json.loads(options.json.read_text()) if options.json.exists() else []
         options.json.write_text(json.dumps(before + rows, indent=1) + "\n")

@@ -58,10 +58,10 @@ while True:
 
 
 def stress_middleware(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
-    """Start and end nodes in several processes again and again.
+    """Start and end ROS nodes in several processes again and again.
 
     Args:
-        minutes: How long to do so.
+        minutes: How long nodes are started and ended.
         processes_per_domain: The number of processes in each ROS domain.
 
     Returns:

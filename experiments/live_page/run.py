@@ -50,7 +50,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 @contextmanager
 def run_simulation(*arguments: object) -> Iterator[Any]:
-    """Run `an-control sim` with these arguments in a `with` block, which gets the simulation."""
+    """Run `an-control sim` with these arguments while a `with` block runs; yield the simulation."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
@@ -96,7 +96,7 @@ def _take_ant_pictures(page: Any, folder: Path) -> None:
 
 
 def _record_animation(page: Any, path: Path) -> None:
-    """Record the robot and its wiring panel while signals are dragged to other channels.
+    """Write an animation of the robot and its wiring panel, while signals are dragged to channels.
 
     Args:
         page: The page in the browser.
@@ -145,12 +145,13 @@ class EpisodeReturns:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
-    def store_finished_return(self, figures: Mapping[str, float]) -> None:
-        """Store the return of an episode that has just ended.
+    def add_finished_return(self, figures: Mapping[str, float]) -> None:
+        """Add the return of the previous episode, unless it began before the first call.
 
         Args:
-            figures: The simulator's newest message about the running episode: values by name, such
-                as "episode" and "last_return".
+            figures: The simulator's newest message: values by name, among them "episode", the
+                number of the running episode, and "last_return", the return of the episode before
+                it.
         """
         if "last_return" not in figures:
             return
@@ -172,15 +173,16 @@ class EpisodeReturns:
 
 
 async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
-    """Visit the live page for some seconds, and return by name what the visit costs.
+    """Visit the live page for some seconds, and return figures by name.
 
-    These are the duration of drags and of the policy's ticks, the load of the page's process, and
-    the returns of the episodes meanwhile. A second, slow visitor reads one update a second.
+    The figures are the duration of drags and of the policy's ticks, the load of the page's process,
+    and the returns of the episodes during the visit. A second, slow visitor reads one update a
+    second.
 
     Args:
         address: The page's address.
         seconds: The length of the visit.
-        drags: The number of signals to drag to other channels meanwhile.
+        drags: The number of signals that are dragged to other channels during the visit.
     """
     from view.visitor import connected, visiting
 
@@ -204,7 +206,7 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
             p99.append(_get_tick_p99_us(visitor))
-            returns.store_finished_return(visitor.newest.get("tick", {}).get("episode", {}))
+            returns.add_finished_return(visitor.newest.get("tick", {}).get("episode", {}))
         slow.close()
         return {
             "drags": len(took_ms),
@@ -234,11 +236,12 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
 
     Args:
         seconds: The length of the measurement.
-        drags: The number of signals to move meanwhile as the page would, by parameters alone.
+        drags: The number of signals that are moved to other channels during the measurement, by
+            setting parameters of the node as the page does.
 
     Returns:
-        The 99th percentile of the time of a tick, from the node's diagnostics, and figures of the
-        returns.
+        By name: the number of drags, the 99th percentile of the time of a tick from the node's
+        diagnostics, and figures of the returns.
     """
     import rclpy
     from rclpy.node import Node
@@ -281,9 +284,7 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         progress = listener.pop_newest_message("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
-            returns.store_finished_return(
-                {name: value for name, value in figures if value == value}
-            )
+            returns.add_finished_return({name: value for name, value in figures if value == value})
         await asyncio.sleep(0.2)
     listener.close()
     for ended in node, caller:
@@ -300,7 +301,7 @@ def read_memory_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure_page(minutes: float) -> None:
+def measure_page_costs(minutes: float) -> None:
     """Measure how the page slows the policy, and print the figures and the machine's load as JSON.
 
     Args:
@@ -341,7 +342,7 @@ def main(arguments: Sequence[str]) -> int:
     if what == "pictures":
         take_pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])
     elif what == "measure":
-        measure_page(float(rest[0]) if rest else 1.0)
+        measure_page_costs(float(rest[0]) if rest else 1.0)
     else:
         print(__doc__, file=sys.stderr)
         return 2

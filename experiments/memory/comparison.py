@@ -23,7 +23,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """Numbers of trainings and updates, which are the same for every memory.
+    """Numbers of trainings and updates, which are equal for every compared memory.
 
     Attributes:
         draws: The number of random settings that are tried for each memory, on the task
@@ -42,11 +42,11 @@ class TrainingBudget:
 
 
 def draw_settings(number: int, seed: int) -> DrawnSettings:
-    """Draw random settings of a training, with which every memory (recurrent network) is trained.
+    """Draw random settings of a training, to be tried with every memory (recurrent network).
 
     Args:
-        number: The number of the draw; another number gives other settings.
-        seed: The seed of all draws.
+        number: The number of the draw. Each number gives other settings.
+        seed: The seed that all draws have in common.
     """
     return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
 
@@ -83,7 +83,7 @@ class MemoryComparison:
 
     @staticmethod
     def make_config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
-        """Return the settings that identify the trainings, for the record in the folder."""
+        """Return the settings that identify the trainings, to be stored in the folder."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property

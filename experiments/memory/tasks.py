@@ -70,17 +70,18 @@ class MemoryTask(Protocol):
         """
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` episodes that are not used in training.
+        """Return the share of right answers in episodes that are not used in training.
 
         Args:
-            answer: The network: returns the answers for inputs (T, B, F).
+            answer: The network's function from inputs (T, B, F) to answers (B, T), or (B,) if only
+                the final step counts.
         """
 
 
 class RepeatPrevious:
-    """popgym's task RepeatPrevious: name the suit of the card some steps ago.
+    """popgym's task RepeatPrevious: name the suit of the card that came some steps ago.
 
-    The input is the suit of the newest card, one of four.
+    At each step the input is the suit of the newest card, one of four.
 
     Args:
         level: "Easy", "Medium" or "Hard".
@@ -104,17 +105,18 @@ class RepeatPrevious:
             rng: The random generator.
             episodes: The number of episodes B.
         """
-        recorded = _record_suits(self._level)
+        recorded = _collect_suits(self._level)
         return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` episodes that are not used in training.
+        """Return the share of right answers in episodes that are not used in training.
 
         Args:
-            answer: The network: returns the answers for inputs (T, B, F).
+            answer: The network's function from inputs (T, B, F) to answers (B, T), or (B,) if only
+                the final step counts.
         """
         suits = np.array(
-            [_play_and_record_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
+            [_collect_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
         )
         given = answer(self._make_batch(suits).seen)
         returns = [self._play_episode(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
@@ -134,13 +136,13 @@ class RepeatPrevious:
 
 
 @lru_cache
-def _record_suits(level: str) -> np.ndarray:
-    """Play many episodes of popgym's environment and return the cards' suits (RECORDED, T)."""
+def _collect_suits(level: str) -> np.ndarray:
+    """Play E = `RECORDED` episodes of popgym's environment and return the cards' suits (E, T)."""
     env = RepeatPrevious(level)._env
-    return np.array([_play_and_record_suits(env, seed) for seed in range(RECORDED)])
+    return np.array([_collect_suits_of_episode(env, seed) for seed in range(RECORDED)])
 
 
-def _play_and_record_suits(env: Any, seed: int) -> np.ndarray:
+def _collect_suits_of_episode(env: Any, seed: int) -> np.ndarray:
     """Play one episode and return the suits (T,) of its cards."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:
@@ -179,10 +181,11 @@ class TMaze:
         return self._make_batch(rng, episodes, length)
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` episodes that are not used in training.
+        """Return the share of right answers in episodes that are not used in training.
 
         Args:
-            answer: The network: returns the answers for inputs (T, B, F).
+            answer: The network's function from inputs (T, B, F) to answers (B, T), or (B,) if only
+                the final step counts.
         """
         seen, right = self._make_batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())

@@ -82,7 +82,9 @@ class DrawnSettings:
 
 
 class MemoryNetwork(nn.Module):
-    """A memory (recurrent network) and a linear layer, with at most `PARAMETERS` parameters.
+    """A memory (recurrent network) followed by a linear layer that scores the answers.
+
+    Its width is the largest with at most `PARAMETERS` parameters.
 
     Args:
         task: The task, which has the numbers of inputs and answers.
@@ -131,7 +133,7 @@ class MemoryNetwork(nn.Module):
 
 
 def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> RecurrenceSizes:
-    """Return the sizes of a memory (recurrent network) with the most units that are allowed.
+    """Return the sizes of a memory (recurrent network) with as many units as `PARAMETERS` allows.
 
     Args:
         task: The task, which has the number of inputs.
@@ -161,8 +163,8 @@ def train_memory(
 ) -> dict[str, Any]:
     """Train a memory (recurrent network) once, and return score, learning curve and costs for JSON.
 
-    In the result `diverged` is True if a loss was not finite, or if the final losses are above the
-    loss of guessing.
+    In the result "diverged" is True if a loss was not finite, or if the final losses are above that
+    of guessing at random.
 
     Args:
         task: The task.
@@ -233,7 +235,7 @@ def _measure_accuracy(network: MemoryNetwork, task: MemoryTask, update: int) -> 
     Args:
         network: The network.
         task: The task.
-        update: The number of the update, from which the episodes are drawn.
+        update: The number of updates so far, which is the seed of the episodes.
     """
     seen, right = task.make_batch(np.random.default_rng([1, update]), CURVE_EPISODES)
     counts = right >= 0

@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
@@ -147,10 +147,10 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class MonitorWatch:
-    """A counter of what an identity monitor does in episodes, right or wrong.
+    """A counter of right and wrong decisions of an identity monitor in episodes.
 
-    `play_episode` calls it in each tick, as its `watch`. A slot is the position at which a reading
-    arrives in the input. These numbers are counted:
+    `play_episode` calls it in each tick, as its argument `watch`. A slot is the position at which a
+    reading arrives in the input. These numbers are counted:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved
@@ -220,8 +220,8 @@ class MonitorWatch:
     def _find_wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """Return for each channel (N,) whether its assigned slot carries a wrong signal.
 
-        A slot is a position in the input. A signal that is just like the channel's own signal is
-        not wrong.
+        A slot is a position in the input. A signal that cannot be distinguished from the channel's
+        own is not wrong.
 
         Args:
             slots: The slot that the monitor assigns to each channel (N,).
@@ -243,13 +243,13 @@ def measure_more_episodes(
     Args:
         subject: The policy and its task.
         file: The model file.
-        robot: A pair: which readings are updated only in every second tick ("all", "source" or ""),
-            and the disturbance.
+        robot: A pair: which readings are updated only in every second tick ("all", "source" for
+            those of `subject.source`, or "" for none), and the disturbance.
         monitor: The mode of the monitor.
         earlier_counts: Counts of the episodes that were played before, by name; {} if there are
             none.
-        needed_ticks: The number of ticks (control steps) that all episodes together need. At most
-            `CHUNK` ticks are played in a call, rounded up to whole episodes.
+        needed_ticks: The number of ticks (control steps) to reach, earlier ones included. A call
+            plays at most `CHUNK` of them, rounded up to whole episodes.
 
     Returns:
         Counts of all episodes, the earlier ones included, by name: ticks, episodes, sums of the
@@ -270,7 +270,7 @@ def measure_more_episodes(
     played, begun = 0, time.process_time()
     with closing(env):
         for start in islice(
-            make_evaluation_starts(SEED, 100_000), earlier_counts.get("episodes", 0), None
+            make_evaluation_seeds(SEED, 100_000), earlier_counts.get("episodes", 0), None
         ):
             if watch is not None:
                 watch.start_episode()
@@ -337,13 +337,13 @@ def list_table_cells(
                     yield name, length, robot, "match"
 
 
-def measure_missing_cells(
+def measure_unfinished_cells(
     options: argparse.Namespace, report: Callable[[str], None] = print
 ) -> None:
-    """Play a robot with a monitor for each cell of the results table that lacks control steps.
+    """Play episodes for each cell of the results table that has fewer control steps than asked for.
 
-    The cells are played in turn, a part of the steps at a time, and the results are saved after
-    each part.
+    The cells take turns: a part of the missing steps of a cell is played and its results are saved,
+    then the next cell follows.
 
     Args:
         options: The command line.
@@ -392,5 +392,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the cells that are not finished, and return the exit status."""
-    measure_missing_cells(parse_arguments(arguments))
+    measure_unfinished_cells(parse_arguments(arguments))
     return 0

@@ -38,13 +38,14 @@ def measure_attention(
         seed: The seed of the episodes.
 
     Returns:
-        The mean magnitude of the attention weights for each signal, and the mean return.
+        A pair: the mean magnitude of the attention weights by name of the signal, and the mean
+        return.
     """
     env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)
 
-    def record_attention(policy: Policy, disturber: Disturber) -> None:
-        """Record the attention weights of a step."""
+    def add_attention(policy: Policy, disturber: Disturber) -> None:
+        """Add the mean magnitude of each signal's attention weights in this step to `weights`."""
         attention = policy.attention
         assert attention is not None
         shown = dict(zip(disturber.ids, disturber.order, strict=True))
@@ -59,7 +60,7 @@ def measure_attention(
         episodes,
         seed,
         EvaluationProtocol.parse(protocol),
-        watch=record_attention,
+        watch=add_attention,
     )
     env.close()
     means = {name: float(np.mean(some)) for name, some in weights.items()}

@@ -36,7 +36,7 @@ from experiments.learned_runs import (
     format_parameters_and_seeds,
     list_protocol_results,
     make_markdown_table,
-    prepare_run,
+    prepare_unfinished_run,
     read_results,
     run_an_control,
     update_results_file,
@@ -85,23 +85,28 @@ class ComparedPolicy:
     memory: str
     folder: Path
 
-    def make_sizes(self, neuron: int) -> AttentionSizes:
-        """Return the sizes of the policy with neurons of this width."""
+    def make_sizes(self, neuron_width: int) -> AttentionSizes:
+        """Return the sizes of the policy's layers.
+
+        Args:
+            neuron_width: The number of units of each sensory neuron, the network that reads a
+                channel.
+        """
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
             window = WINDOW if kind == "gtrxl" else 1
             recurrence = RecurrenceSizes(kind, UNITS, window=window)  # type: ignore[arg-type]
         if "PMA" not in self.pooling:
-            sizes = make_paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
+            sizes = make_paper_sizes(1, QUERIES, 0, neuron_width, recurrence=recurrence)
             plain = self.pooling == "sinusoid" and recurrence is None
-            return sizes if plain else replace(sizes, key=neuron)
+            return sizes if plain else replace(sizes, key=neuron_width)
         encoder = self.pooling.partition(" ")[0].lower() if "+" in self.pooling else "none"
         return AttentionSizes(
             actions=1,
-            neuron=neuron,
+            neuron=neuron_width,
             queries=SEED_VECTORS,
-            key=neuron,
+            key=neuron_width,
             inputs=["value"],
             head=[],
             attention="pma",
@@ -112,7 +117,7 @@ class ComparedPolicy:
 
     @property
     def neuron_width(self) -> int:
-        """The width of neurons that brings the number of parameters closest to `PARAMETERS`."""
+        """The width of a neuron that brings the number of weights closest to `PARAMETERS`."""
         return min(
             range(2, 65),
             key=lambda width: abs(count_parameters(self.make_sizes(width)) - PARAMETERS),
@@ -129,10 +134,10 @@ class ComparedPolicy:
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
     def make_settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """Return what must be the same in all seeds' results, so that they can be compared.
+        """Return the settings that are stored with each run and must be equal for all seeds.
 
-        It is stored with each result: minutes, episodes, teacher, and options of the training. A
-        teacher that does not exist yet is stored as None.
+        They are the minutes and options of the training, the teacher (None if it does not exist
+        yet), and the number of episodes of the evaluation.
 
         Args:
             teacher: The teacher's model file.
@@ -157,7 +162,7 @@ class ComparedPolicy:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         folder = self.runs_folder / str(seed)
-        if not prepare_run(folder, self.make_settings(teacher, minutes, episodes)):
+        if not prepare_unfinished_run(folder, self.make_settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
         run_an_control(
@@ -186,12 +191,12 @@ def count_parameters(sizes: Any) -> int:
 
 
 def _format_error(error: float) -> str:
-    """Format a standard error as the text that follows a mean; "" if the error is not known."""
+    """Format a standard error as text after a mean, such as " +- 12"; "" if the error is NaN."""
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
 def evolve_teacher(out: Path) -> None:
-    """Evolve the teacher, an MLP that needs its channels in order, in a folder.
+    """Evolve the teacher, an MLP that needs its channels in order, and write it into a folder.
 
     It takes about five minutes of one core.
 
@@ -278,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policies = [ComparedPolicy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
     teacher = given.teacher or out / "teacher/model.safetensors"
 
-    def list_settings() -> dict[Path, Settings]:
+    def make_settings_by_folder() -> dict[Path, Settings]:
         """Return the settings of each policy by the folder of its runs."""
         return {
             one.runs_folder: one.make_settings(teacher, given.minutes, given.episodes)
@@ -286,14 +291,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
 
     try:
-        read_results(KEPT, list_settings())
+        read_results(KEPT, make_settings_by_folder())
         if not given.table:
             if given.teacher is None:
                 evolve_teacher(teacher.parent)
             for seed, policy in product(given.seeds, policies):
                 if not given.pooling or policy.pooling in given.pooling:
                     policy.train_and_evaluate(teacher, seed, given.minutes, given.episodes)
-        found = update_results_file(KEPT, list_settings())
+        found = update_results_file(KEPT, make_settings_by_folder())
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_markdown_tables(PAGE, {TITLE: make_table(policies, found)})

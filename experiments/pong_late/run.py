@@ -14,7 +14,7 @@ RECIPE = "experiments/pong_late/recipe.yaml"
 
 
 def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
-    """Return the step that trains a student further, which can already play Pong.
+    """Return the step that continues the training of a student that can already play Pong.
 
     Args:
         start: The student's model file.

@@ -27,7 +27,9 @@ CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 def make_steps(
     runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
 ) -> list[ExperimentStep]:
-    """Return the steps of the experiment; a short test has only the Ant, with two disturbances.
+    """Return the steps (command lines) of the experiment.
+
+    A short test has only the Ant, with two disturbances.
 
     Args:
         runs: The folder of the results.

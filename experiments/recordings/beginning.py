@@ -21,13 +21,17 @@ def measure_recorded_beginning(
 ) -> int:
     """Play episodes of an Ant, each in an unknown order of the channels, and write their returns.
 
+    The policy finds the order from the first actions of the recorded episodes and their effects.
+
     Args:
-        model: A model in order with its monitor, both learned from the recording.
+        model: A model that needs its channels in order, with its monitor; both were learned from
+            the recording.
         bag: The recording.
-        folder: For the policy as an ONNX file with its monitor and excitation; is replaced.
+        folder: The folder for the policy as an ONNX file, with its monitor and the first actions.
+            An existing folder is replaced.
         episodes: The number of episodes.
         results: The JSON file to write, in the form of `an-control evaluate --json`.
-        steps: The largest number of steps of an episode.
+        steps: The maximum number of steps of an episode.
 
     Returns:
         The exit status: that of the first command that failed, or 0.

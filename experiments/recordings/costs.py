@@ -35,7 +35,7 @@ COMMANDED_S = [0.0]
 
 
 def patch_rclpy_to_time_commands() -> None:
-    """Change rclpy so that COMMANDED_S holds the thread's CPU time at the newest command."""
+    """Change rclpy so that the thread's CPU time is stored in `COMMANDED_S` at each command."""
     from rclpy.publisher import Publisher
 
     publish = Publisher.publish
@@ -102,12 +102,10 @@ class MeasuredNode:
         self.tick_s.append(time.thread_time() - begin_s)
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
-    def run_ticks_of_block(
-        self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int
-    ) -> None:
-        """Run some ticks (control steps) at the Ant's rate, wait until recording has caught up.
+    def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
+        """Run a node's turn: ticks (control steps) at the Ant's rate, and a pause for the recorder.
 
-        The CPU time of the process is stored in `cpu_s`.
+        The CPU time of the process during the turn is appended to `cpu_s`.
 
         Args:
             rows: For each tick the serialized messages by topic.
@@ -137,7 +135,9 @@ class MeasuredNode:
             one.clear()
 
 
-def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
+def collect_messages_of_walk(
+    node: MeasuredNode, ticks: int
+) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
     """Let a node control the walking Ant, and return the messages that the node got.
 
     Args:
@@ -171,16 +171,17 @@ def record_walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]],
 
 
 def measure_costs(blocks: int) -> dict[str, Any]:
-    """Measure the CPU time of a policy node with each kind of recording, and without.
+    """Measure the CPU time of a policy node with each kind of recording, and without recording.
 
-    The nodes take turns: each runs a block of `BLOCK_TICKS` ticks (control steps), then the next.
+    There is a node for each. The nodes take turns: each runs a block of `BLOCK_TICKS` ticks
+    (control steps), then the next node follows.
 
     Args:
         blocks: The number of blocks of each node that are measured.
 
     Returns:
-        A dict. "ticks" is the number of ticks of each node. "kinds" holds a dict of figures for
-        each node, which also compare it with the node that records nothing.
+        A dict: "ticks" is the number of ticks of each node, and "kinds" is a list of the figures of
+        each node, as `_compare_costs` returns them.
     """
     from an_control.system.priority import exclude_existing_objects_from_gc
     from an_control_sim.process import initialise_ros
@@ -191,7 +192,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
     ):
         nodes = [MeasuredNode(kind, Path(folder) / kind.replace(" ", "_")) for kind in KINDS]
-        rows, classes = record_walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
+        rows, classes = collect_messages_of_walk(nodes[0], (blocks + WARM_BLOCKS) * BLOCK_TICKS)
         exclude_existing_objects_from_gc()  # as the policy node's main does
         for block in range(blocks + WARM_BLOCKS):
             if block == WARM_BLOCKS:
@@ -200,7 +201,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
             begin = block * BLOCK_TICKS
             for place in range(len(nodes)):  # nobody is always the first to see new messages
                 node = nodes[(place + block) % len(nodes)]
-                node.run_ticks_of_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
+                node.run_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
         gc.unfreeze()
         recorder = nodes[1].node._recorder
         assert recorder is not None
@@ -214,7 +215,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
 
 
 def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
-    """Return figures that compare a node with the node that records nothing.
+    """Return a node's CPU times, and their differences from the node that records nothing, by name.
 
     Args:
         plain: The node that records nothing.
@@ -260,7 +261,9 @@ def print_costs(results: dict[str, Any]) -> None:
 
 
 def measure_memory(seconds: float) -> dict[str, Any]:
-    """Measure how much memory the black box of the policy node needs for some seconds of the Ant.
+    """Measure the memory that the black box of a policy node needs for some seconds of the Ant.
+
+    The black box is a recording of only the newest seconds.
 
     Returns:
         The number of messages in the black box, the memory that was measured, and the memory
@@ -276,7 +279,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
     ):
         node = MeasuredNode("black box", Path(folder))
-        record_walk(node, 200)
+        collect_messages_of_walk(node, 200)
         recorder = node.node._recorder
         assert recorder is not None
         recorder.flush(now=True)
@@ -284,7 +287,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
         recorder._box.clear()
         recorder._box_bytes = 0
         tracemalloc.start()
-        record_walk(node, ticks)
+        collect_messages_of_walk(node, ticks)
         recorder.flush(now=True)
         counted, before = recorder._box_bytes, tracemalloc.get_traced_memory()[0]
         messages = sum(len(batch.notes) for batch in recorder._box)

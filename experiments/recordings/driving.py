@@ -31,8 +31,8 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
         model: The model that controls the Ant.
         episodes: Number of episodes.
         seed: Seed of the first episode; the others have the seeds that follow.
-        push: How much the robot is pushed about: maximum standard deviation of the noise that is
-            added to the actions (-1..1) behind the recording; each episode draws its own.
+        push: Maximum standard deviation of the noise that is added to the actions (-1..1) after
+            they have been recorded. Each episode draws its standard deviation at random.
     """
     from rclpy.parameter import Parameter
 
@@ -75,7 +75,7 @@ class AntDrive:
 
     Args:
         node: The node, which is active, in lockstep.
-        push: Maximum standard deviation of the noise on the actions, see `record_driving`.
+        push: Maximum standard deviation of the noise on the actions; see `record_driving`.
     """
 
     def __init__(self, node: Any, push: float) -> None:

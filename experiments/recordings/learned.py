@@ -33,16 +33,16 @@ WALKER, TEACHER = "models/ant_quick.safetensors", "models/ant_teacher.safetensor
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A requirement: the return of a learned model must reach a share of another return.
+class ReturnRequirement:
+    """A requirement: a learned model must reach a share of a reference return.
 
     Attributes:
         text: What was learned, and how it is disturbed.
         learned: Name of the evaluation of the learned model.
         protocol: Protocol (disturbance) of that evaluation.
-        reference: Name of the undisturbed evaluation whose return is the other one, or "teacher"
-            for the returns of the recorded episodes.
-        share: The share of that return that the model must reach.
+        reference: Name of the undisturbed evaluation whose mean return is the reference; "teacher"
+            for that of the recorded episodes.
+        share: The share of the reference return that the model must reach.
     """
 
     text: str
@@ -52,7 +52,9 @@ class Bar:
     share: float
 
 
-def make_drive_step(name: str, model: str, episodes: int, seed: int, push: float) -> ExperimentStep:
+def make_recording_step(
+    name: str, model: str, episodes: int, seed: int, push: float
+) -> ExperimentStep:
     """Return the step that records episodes of the Ant as a bag.
 
     Args:
@@ -125,7 +127,7 @@ WATCHED = f"{RUNS}/watched.safetensors"
 BEGUN = 100
 """Number of episodes that begin in an unknown order."""
 STEPS = (
-    make_drive_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
+    make_recording_step("teacher", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.0),
     *make_policy_and_monitor_steps("ordered", "teacher"),
     ExperimentStep(
         f"{RUNS}/beginning_returns.json",
@@ -133,9 +135,9 @@ STEPS = (
         f" --bag {RUNS}/teacher --folder {RUNS}/beginning --episodes {BEGUN}"
         f" --json {RUNS}/beginning_returns.json",
     ),
-    make_drive_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
+    make_recording_step("pushed", TEACHER, TEACHER_EPISODES, TEACHER_SEED, 0.4),
     *make_policy_and_monitor_steps("ordered_pushed", "pushed"),
-    make_drive_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
+    make_recording_step("walk", WALKER, WALK_EPISODES, WALK_SEED, 0.0),
     ExperimentStep(
         WATCHED,
         f"an-control train-monitor {WALKER} --bag {RUNS}/walk --out {WATCHED}"
@@ -145,21 +147,21 @@ STEPS = (
     *make_imitation_steps("imitated_quick", "teacher", "--recipe quick"),
 )
 BARS = (
-    Bar(
+    ReturnRequirement(
         "network in order, monitor and recorded beginning, of the teacher, shuffled",
         "beginning",
         "reset",
         "teacher",
         0.9,
     ),
-    Bar(
+    ReturnRequirement(
         "monitor of ant_quick, all signals moved every 100 steps",
         "watched",
         "reset+100",
         "watched",
         0.95,
     ),
-    Bar(
+    ReturnRequirement(
         "monitor of ant_quick, all signals moved every 25 steps",
         "watched",
         "reset+25",
@@ -167,11 +169,15 @@ BARS = (
         0.9,
     ),
     *(
-        Bar(f"policy, recipe `quick`, {order}", "imitated_quick", protocol, "teacher", 0.9)
+        ReturnRequirement(
+            f"policy, recipe `quick`, {order}", "imitated_quick", protocol, "teacher", 0.9
+        )
         for protocol, order in (("reset", "shuffled"), ("none", "in order"))
     ),
     *(
-        Bar(f"network in order and monitor, {teacher}, {moved}", name, protocol, "teacher", 0.9)
+        ReturnRequirement(
+            f"network in order and monitor, {teacher}, {moved}", name, protocol, "teacher", 0.9
+        )
         for name, teacher in (
             ("ordered", "of the teacher"),
             ("ordered_pushed", "of a teacher that is pushed about"),

@@ -41,7 +41,7 @@ JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle
 
 
 def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
-    """Record a policy node during random troubles.
+    """Run and record a policy node of a simulated Ant while random troubles happen.
 
     Args:
         folder: The folder of the recording.
@@ -75,7 +75,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
             self._models = [str(find_share_path(f"models/{one}.safetensors")) for one in MODELS]
 
         def run_ticks(self, count: int) -> None:
-            """Run ticks (control steps) of robot and node until there have been `count` of them."""
+            """Run `count` ticks (control steps) of robot and node."""
             self._durations_s: list[float] = []
             while self._ticked < count:
                 self._tick()
@@ -118,7 +118,8 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
                     removed.
 
             Returns:
-                Whether to wait until the node stops waiting for a message that was removed.
+                Whether a message was removed, so that the caller has to wait until the node no
+                longer waits for it.
             """
             rng = self._random
             kind = rng.choices(*zip(*TROUBLES, strict=True))[0]
@@ -212,7 +213,7 @@ TROUBLES = (
 
 
 def replay_troubled_piece(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process, and return how many commands differ, and its times.
+    """Replay a recording in a new process; return the number of different commands, and durations.
 
     Args:
         bag: The folder of the recording.
@@ -246,7 +247,7 @@ def record_and_replay_pieces(
 
     Args:
         folder: The folder of the recording, which is deleted after each piece.
-        pieces: Number of pieces, which are recordings of a new node each.
+        pieces: Number of pieces. Each piece is the recording of a new node.
         ticks: Number of ticks (control steps) of a piece.
         json_path: The file of the results of all pieces.
         seed: Seed of the first piece; the others have the seeds that follow.

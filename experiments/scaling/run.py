@@ -27,7 +27,7 @@ import numpy as np
 from an_control.bench.training import measure_median_steps_per_s
 from an_control.learning.es.optimisers import make_optimiser
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.rollout.engine import draw_training_starts
+from an_control.learning.rollout.engine import draw_training_seeds
 from an_control.learning.rollout.episode import play_pickled_model
 from an_control.learning.rollout.processes import (
     RolloutTask,
@@ -49,7 +49,8 @@ class GenerationCosts(NamedTuple):
 
     Attributes:
         episode_s: Seconds of one episode of full length.
-        optimiser_s: Seconds in which the optimiser makes all candidates and takes in their results.
+        optimiser_s: Seconds in which the optimiser computes all candidates, and updates its state
+            by their results.
         message_s: Seconds to send a task and receive an empty result.
     """
 
@@ -104,7 +105,8 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
         seconds: Seconds for each measurement.
 
     Returns:
-        These costs, and the estimated durations for several numbers of workers, by name.
+        By name: the fields of `GenerationCosts`, and "rows", the results of
+        `estimate_generation_time` for several numbers of workers.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)
@@ -113,19 +115,19 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     env.close()
     form = Authors(len(described.actuators), 16)
     people = [form.make_model(np.zeros(form.vector_size), described, {})] * POPULATION
-    starts = draw_training_starts(np.random.default_rng(0), ROLLOUTS)
+    starts = draw_training_seeds(np.random.default_rng(0), ROLLOUTS)
     tasks = split_into_tasks(environment, described.channels, people, starts, workers=1)
     costs = GenerationCosts(
         _measure_episode_s(tasks[0], limit or 1000, seconds),
         _measure_optimiser_s(form.vector_size),
-        _measure_message_s(tasks),
+        _measure_task_transfer_s(tasks),
     )
     rows = [estimate_generation_time(costs, workers) for workers in WORKERS]
     return {"task": task, "numbers": form.vector_size, **costs._asdict(), "rows": rows}
 
 
 def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
-    """Return the seconds of a full episode, estimated from the time per step of shorter episodes.
+    """Measure the time per step in short episodes, and return the seconds of a full episode.
 
     Args:
         task: The task of a worker.
@@ -143,7 +145,7 @@ def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
 
 
 def _measure_optimiser_s(size: int) -> float:
-    """Return the seconds that CMA-ES itself takes in a generation, for `size` parameters."""
+    """Measure the seconds that CMA-ES itself needs for a generation, for `size` parameters."""
     rng = np.random.default_rng(0)
     optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
     begin = time.perf_counter()
@@ -153,8 +155,8 @@ def _measure_optimiser_s(size: int) -> float:
     return (time.perf_counter() - begin) / GENERATIONS
 
 
-def _measure_message_s(tasks: list[RolloutTask]) -> float:
-    """Return the seconds in which a task of real size is sent to a Dask worker and answered."""
+def _measure_task_transfer_s(tasks: list[RolloutTask]) -> float:
+    """Measure the seconds in which a task of real size is sent to a Dask worker and answered."""
     import distributed
 
     with (

@@ -111,12 +111,12 @@ class Arm:
 def summarise_commands(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
-    """Return the rate of the received commands, the gaps between them and the largest change.
+    """Return by name the rate of the received commands, their gaps, and their largest change.
 
     Args:
         hz: The rate of the sensors.
         commands: The time and the values of each command.
-        settle_s: Seconds at the start that are left out.
+        settle_s: Seconds at the start of the measurement whose commands are left out.
     """
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])

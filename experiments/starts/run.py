@@ -67,12 +67,12 @@ class Ant:
 
 
 def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it act, end it, and return by name what was counted and timed.
+    """Start a policy node, let it act, end it, and return counts and durations by name.
 
     Args:
         ant: The robot.
         seconds: How long the node acts.
-        cold: Whether numba has to compile, with an empty cache.
+        cold: Whether numba's cache is empty, so that the node has to compile its functions.
     """
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):

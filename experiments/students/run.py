@@ -32,7 +32,7 @@ from experiments.learned_runs import (
     format_parameters_and_seeds,
     list_protocol_results,
     make_markdown_table,
-    prepare_run,
+    prepare_unfinished_run,
     read_results,
     run_an_control,
     update_results_file,
@@ -53,26 +53,26 @@ class StudentComparison:
     Attributes:
         task: The task.
         title: The title that marks the table in the page.
-        cost: Options of `an-control distill` that set the length of each training.
+        length_options: Options of `an-control distill` that set the length of each training.
         students: Options of `an-control distill` for each student.
         protocols: The disturbances of the evaluation, with their headings in the table.
         evaluation_seed: The seed of the evaluation.
         axis: The label of the picture's axis.
         digits: The number of decimal places of a mean.
-        evaluated: Further options of `an-control evaluate`.
+        evaluation_options: Further options of `an-control evaluate`.
         episodes: The number of episodes under each disturbance.
         seeds: The seeds of the trainings.
     """
 
     task: str
     title: str
-    cost: tuple[str, ...]
+    length_options: tuple[str, ...]
     students: dict[str, list[str]]
     protocols: dict[str, str]
     evaluation_seed: int
     axis: str
     digits: int
-    evaluated: tuple[str, ...] = ()
+    evaluation_options: tuple[str, ...] = ()
     episodes: int = 20
     seeds: tuple[int, ...] = (1,)
 
@@ -91,7 +91,7 @@ COMPARISONS = {
     "pong": StudentComparison(
         task="pong",
         title="students of Pong",
-        cost=("--rounds", "10"),
+        length_options=("--rounds", "10"),
         students={
             ATTENTION: [],
             f"{ATTENTION}, taught with 50 % missing": ["--disturb", "missing=0.5"],
@@ -113,7 +113,7 @@ COMPARISONS = {
     "ant": StudentComparison(
         task="ant",
         title="students of the Ant",
-        cost=("--minutes", "15"),
+        length_options=("--minutes", "15"),
         students={
             ATTENTION: ["--neuron", "64"],
             "PMA": ["--neuron", "24", *PMA_OF_CHANNELS],
@@ -134,7 +134,7 @@ COMPARISONS = {
         evaluation_seed=1,
         axis="mean return",
         digits=0,
-        evaluated=("--monitor", "off"),
+        evaluation_options=("--monitor", "off"),
         seeds=(1, 2, 3),
     ),
 }
@@ -162,12 +162,13 @@ class ComparedStudent:
     @property
     def options(self) -> list[str]:
         """The options of `an-control distill` for this student."""
-        return [*self.comparison.cost, *self.comparison.students[self.name]]
+        return [*self.comparison.length_options, *self.comparison.students[self.name]]
 
     def make_settings(self, episodes: int, teacher: str | None) -> Settings:
-        """Return what must be the same in all seeds' results, so that they can be compared.
+        """Return the settings that are stored with each run and must be equal for all seeds.
 
-        It is stored with each result: episodes, teacher, and options of the training.
+        They are the number of episodes of the evaluation, the teacher, and the options of the
+        training.
 
         Args:
             episodes: The number of episodes of the evaluation.
@@ -188,15 +189,15 @@ class ComparedStudent:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         what, run = self.comparison, self.runs_folder / str(seed)
-        if not prepare_run(run, self.make_settings(episodes, teacher)):
+        if not prepare_unfinished_run(run, self.make_settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
         run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
         protocols, at = list(what.protocols), what.evaluation_seed
-        evaluate_run(run, what.task, protocols, episodes, at, *what.evaluated)
+        evaluate_run(run, what.task, protocols, episodes, at, *what.evaluation_options)
 
     def compute_returns(self, results: Results) -> list[tuple[float, float]]:
-        """Return for each disturbance the mean return and the standard error of that mean."""
+        """Return a pair for each disturbance: the mean return, and its standard error."""
         protocols = self.comparison.protocols
         return [
             compute_return_and_error(list_protocol_results(results, self.runs_folder, protocol))

@@ -123,7 +123,7 @@ class LearnedRobot:
             _run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_row(self) -> list[str] | None:
-        """Return the row of the table, or None before `an-control learn` has ended."""
+        """Return the robot's row of the table; None if `an-control learn` has not finished."""
         learned = self.read_result("learn")
         if learned is None:
             return None
@@ -147,9 +147,10 @@ class LearnedRobot:
         ]
 
     def _format_lockstep_comparison(self) -> str:
-        """Return whether the returns in lockstep over ROS 2 equal the returns offline, as text.
+        """Compare the returns in lockstep over ROS 2 with the returns offline, and return a text.
 
-        The text is "the same" if all bits agree, else "others"; "" if a result is missing.
+        The text is "the same" if the returns agree to the last bit, else "others"; "" if a result
+        is missing.
         """
         served, offline = self.read_result("lockstep"), self.read_result("offline")
         if served is None or offline is None:
@@ -158,7 +159,7 @@ class LearnedRobot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _format_real_time_comparison(self, span: float) -> str:
-        """Return the mean return in real time minus the mean return offline, in points, as text.
+        """Return as text the mean return in real time minus that offline, in points.
 
         Args:
             span: The return that counts as 100 points.

@@ -35,13 +35,13 @@ from an_control.learning.dagger.streams import (  # noqa: E402
 )
 from an_control.learning.forward_model.episodes import (  # noqa: E402
     EpisodeTrace,
-    MissingChannels,
+    MissingChannelsDriver,
     record_episodes,
 )
 from an_control.learning.forward_model.imputation import _ImputationBatch  # noqa: E402
 from an_control.learning.forward_model.networks import ForwardModelSettings  # noqa: E402
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
-from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
+from an_control.learning.rollout.engine import EpisodeSeeds  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.teacher.teachers import FunctionTeacher  # noqa: E402
 from an_control.learning.teacher.training_episodes import TrainingEpisodes  # noqa: E402
@@ -99,7 +99,7 @@ class Listener:
     def start_episode(self, modes: Sequence[str]) -> None:
         self.reset()
 
-    def record_sent_action(self, action: np.ndarray) -> None:
+    def set_previous_action(self, action: np.ndarray) -> None:
         """Nothing that it has to know."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -131,7 +131,7 @@ def by_slot(values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
 def evaluation(words: str, env: VariedRobot) -> Iterator[Received]:
     policy, disturber = Listener(), Disturber(CHANNELS, DisturbanceSettings.parse(words), 1)
     for number in range(EPISODES):
-        play_episode(policy, env, CHANNELS, disturber, EpisodeStart(number, 1, number))
+        play_episode(policy, env, CHANNELS, disturber, EpisodeSeeds(number, 1, number))
     return policy.received()
 
 
@@ -158,7 +158,7 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
 def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
     batch = SimpleNamespace(steps=STEPS)
     engine = FusedEngine(batch, CHANNELS, 1, 1)
-    starts = [EpisodeStart(0, 3, number) for number in range(EPISODES)]
+    starts = [EpisodeSeeds(0, 3, number) for number in range(EPISODES)]
     conditions = engine.draw_conditions(starts, DisturbanceSettings.parse(words))
     engine.close()
     for number in range(EPISODES):
@@ -310,7 +310,7 @@ def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     """Of the episodes in which the imputation network is tried."""
     share, actor = (
         Range.from_value(words.partition("=")[2]),
-        MissingChannels.__new__(MissingChannels),
+        MissingChannelsDriver.__new__(MissingChannelsDriver),
     )
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):

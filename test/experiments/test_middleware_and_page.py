@@ -22,5 +22,5 @@ def test_the_live_page_asks_what_to_do(capsys):
 def test_only_whole_episodes_count_for_the_return_beside_a_page():
     returns = live_page.EpisodeReturns()
     for episode, last in ((3, 10.0), (4, 20.0), (5, 30.0), (6, 50.0)):
-        returns.store_finished_return({"episode": episode, "last_return": last})
+        returns.add_finished_return({"episode": episode, "last_return": last})
     assert returns.summarise_returns() == {"episodes": 2, "return": 40.0, "standard error": 10.0}

@@ -13,7 +13,7 @@ from an_control.learning.rollout.compiled.classic_control import (
     find_physics_of_classic_control,
 )
 from an_control.learning.rollout.compiled.engine import FusedEngine
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.processes import ProcessEngine, make_rollout_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
@@ -56,7 +56,7 @@ def test_a_policys_returns_are_those_of_gymnasiums_episodes(env, shuffle):
     model = make_random_model(AttentionSizes(actions, 8, 16, 32, ["value"], []), seed=5, task=task)
     played = play_episodes(make_policy(model), env, task.channels, 10, 3, disturbance)
     engine = FusedEngine(PHYSICS[env.spec.id], task.channels, actions, 1)
-    outcomes = engine.play([model], make_evaluation_starts(3, 10), disturbance)
+    outcomes = engine.play([model], make_evaluation_seeds(3, 10), disturbance)
     engine.close()
     assert outcomes.steps[0].tolist() == [result.steps for result in played]
     assert outcomes.returns[0] == pytest.approx([result.total for result in played], abs=1e-3)

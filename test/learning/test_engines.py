@@ -21,9 +21,9 @@ from an_control.learning.rollout.compiled.classic_control import ClassicControlB
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.learning.rollout.engine import (
-    EpisodeStart,
-    draw_training_starts,
-    make_evaluation_starts,
+    EpisodeSeeds,
+    draw_training_seeds,
+    make_evaluation_seeds,
 )
 from an_control.learning.rollout.processes import DaskEngine, ProcessEngine, make_rollout_engine
 from an_control.load import make_policy
@@ -66,7 +66,7 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def starts():
-    return draw_training_starts(np.random.default_rng(3), 6)
+    return draw_training_seeds(np.random.default_rng(3), 6)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -106,8 +106,8 @@ def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole)
 
 
 def test_all_protocols_start_from_the_same_states(fused):
-    starts = make_evaluation_starts(7, 5)
-    assert starts == make_evaluation_starts(7, 5)
+    starts = make_evaluation_seeds(7, 5)
+    assert starts == make_evaluation_seeds(7, 5)
     assert (
         fused.make_initial_states(starts).tobytes() == fused.make_initial_states(starts).tobytes()
     )
@@ -200,10 +200,10 @@ def test_compiled_rollouts_are_not_taken_for_policies_that_push_their_robot(cart
 
 
 def test_training_and_evaluation_share_no_start():
-    trained = draw_training_starts(np.random.default_rng(0), 1000)
-    evaluated = make_evaluation_starts(0, 1000)
+    trained = draw_training_seeds(np.random.default_rng(0), 1000)
+    evaluated = make_evaluation_seeds(0, 1000)
     assert min(s.environment for s in trained) > max(s.environment for s in evaluated)
-    assert all(isinstance(start, EpisodeStart) for start in trained)
+    assert all(isinstance(start, EpisodeSeeds) for start in trained)
 
 
 @njit(OBSERVE.signature, error_model="numpy", nogil=True)
@@ -225,7 +225,7 @@ def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
     batch = ClassicControlBatch(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
     task = Task(channels=("a", "b"), actuators=("c",))
     engine = FusedEngine(batch, ("a", "b"), 1, 1)
-    outcomes = engine.play([make_random_model(sizes, seed=1, task=task)], [EpisodeStart(1, 1, 0)])
+    outcomes = engine.play([make_random_model(sizes, seed=1, task=task)], [EpisodeSeeds(1, 1, 0)])
     engine.close()
     assert np.isnan(outcomes.returns).all() and outcomes.failure is not None
 
@@ -234,5 +234,5 @@ def test_an_mlp_of_other_channels_is_refused(fused):
     with pytest.raises(ValueError, match="an MLP with 28 inputs cannot act on 5 channels"):
         task = Task(channels=tuple(str(i) for i in range(28)), actuators=("a",))
         fused.play(
-            [make_random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [EpisodeStart(1, 1, 0)]
+            [make_random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [EpisodeSeeds(1, 1, 0)]
         )

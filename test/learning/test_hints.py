@@ -17,7 +17,7 @@ from an_control.learning.es.search import (
     SearchSettings,
     compute_share_of_hinted_episodes,
 )
-from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_starts
+from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_seeds
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import read_model
@@ -33,7 +33,7 @@ def form(request):
 
 @pytest.fixture
 def starts():
-    return draw_training_starts(np.random.default_rng(3), 70)
+    return draw_training_seeds(np.random.default_rng(3), 70)
 
 
 def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):

@@ -29,7 +29,7 @@ from an_control.learning.dagger.image_patches.learner import PatchDagger, make_s
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
 from an_control.learning.dagger.settings import make_patch_smoke_settings, read_recipe  # noqa: E402
 from an_control.learning.evaluation.evaluate import play_episodes  # noqa: E402
-from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
+from an_control.learning.rollout.engine import EpisodeSeeds  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
@@ -223,7 +223,7 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
 
     names = make_placeholder_ids(len(task.channels))
     disturber = Disturber(names, settings, seed)
-    play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeStart(3, seed, 0))
+    play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeSeeds(3, seed, 0))
     env.close()
     seen, acted = draw_seen_frame_indices(
         60, 4, settings, np.random.default_rng(5), repeats=repeats

@@ -13,7 +13,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Range, Stop
 from an_control.disturbance.patches import DisturbedPatches
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode, play_episode
 from an_control.load import make_policy
 from an_control.policy import read_model
@@ -25,7 +25,7 @@ from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 
 ANT = "an_control_sim:an_control/Ant-v0"
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"
-(START,) = make_evaluation_starts(3, 1)
+(START,) = make_evaluation_seeds(3, 1)
 
 
 class Policy:
@@ -215,7 +215,7 @@ def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
     policy = make_policy(read_model(find_share_path("models/ant.safetensors")))
     channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(freeze=0.1), 1)
-    result = play_episode(policy, ant, channels, disturber, make_evaluation_starts(1, 3)[2])
+    result = play_episode(policy, ant, channels, disturber, make_evaluation_seeds(1, 3)[2])
     assert result.total > 2200.0 and result.detected == 0
 
 
@@ -224,7 +224,7 @@ def test_of_a_repeated_message_the_monitor_takes_what_it_expected(ant):
     policy = make_policy(read_model(find_share_path("models/ant.safetensors")))
     channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(repeat=0.1), 1)
-    result = play_episode(policy, ant, channels, disturber, make_evaluation_starts(1, 1)[0])
+    result = play_episode(policy, ant, channels, disturber, make_evaluation_seeds(1, 1)[0])
     assert result.total > 2400.0 and result.detected == 0
 
 

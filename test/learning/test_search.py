@@ -21,7 +21,7 @@ from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
     Outcomes,
     RolloutError,
-    draw_training_starts,
+    draw_training_seeds,
 )
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder, unpack_checkpoint
 from an_control.learning.runs.run_loop import RunLoop
@@ -274,7 +274,7 @@ def test_neurons_with_stacked_readings_are_searched(tmp_path):
 
 def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
     clean, moving = NO_DISTURBANCE, DisturbanceSettings(shuffle=Shuffle(True, 20))
-    starts = draw_training_starts(np.random.default_rng(0), 5)
+    starts = draw_training_seeds(np.random.default_rng(0), 5)
     together = play_episodes_under_mixture(fused, people, starts, [clean, moving])
     apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]
     expected = np.concatenate([part.returns for part in apart], axis=1)

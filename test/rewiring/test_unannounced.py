@@ -12,7 +12,7 @@ import pytest
 from an_control import load_policy
 from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.evaluation.evaluate import play_episodes, summarise_episode_results
-from an_control.learning.rollout.engine import EpisodeStart
+from an_control.learning.rollout.engine import EpisodeSeeds
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.system.share import find_share_path
@@ -125,7 +125,7 @@ def test_while_a_swap_is_verified_what_could_hardly_be_confused_stays_identified
     def watch(policy, disturber):
         known.append(policy.monitor.identified_channel_mask.mean())
 
-    play_episode(policy, ant, ANT_CHANNELS, disturber, EpisodeStart(1, 1, 0), None, watch)
+    play_episode(policy, ant, ANT_CHANNELS, disturber, EpisodeSeeds(1, 1, 0), None, watch)
     shares = np.array(known[100:]).reshape(9, 100)
     assert known[0] == 0.0 and known[50] == 1.0
     lowest = shares[:, :10].min(1)

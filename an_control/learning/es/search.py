@@ -45,12 +45,12 @@ from an_control.learning.es.parametrisation import Authors, PolicyForm
 from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
-    EpisodeStart,
+    EpisodeSeeds,
     Outcomes,
     RolloutEngine,
     RolloutError,
-    draw_training_starts,
-    make_evaluation_starts,
+    draw_training_seeds,
+    make_evaluation_seeds,
 )
 from an_control.learning.runs.card import (
     compute_mean_return,
@@ -591,7 +591,7 @@ class Search:
             episodes: Number of episodes.
             disturbance: Disturbance of the readings.
         """
-        starts = make_evaluation_starts(seed, episodes)
+        starts = make_evaluation_seeds(seed, episodes)
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
@@ -604,7 +604,7 @@ class Search:
         rng = np.random.default_rng([self.seed, self.generation])
         optimiser = self._contenders[race.turn]
         candidates = optimiser.ask(rng)
-        starts = draw_training_starts(rng, self._episodes.current)
+        starts = draw_training_seeds(rng, self._episodes.current)
         vectors = candidates * self._scales
         models = self._form.make_models(vectors, self._task, {})
         conditions, hints = (
@@ -728,7 +728,7 @@ class Search:
             self._stall.rescale_validation_times(ratio)
 
     def _draw_hints(
-        self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
+        self, vectors: np.ndarray, starts: Sequence[EpisodeSeeds], rng: np.random.Generator
     ) -> IdentityHints | None:
         """Draw the hints of a generation; return None if the search gives no hints (any more).
 
@@ -785,7 +785,7 @@ class Search:
             contender: The optimiser of that search, whose mean holds the codes for the hints.
         """
         settings = self.settings
-        starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
+        starts = make_evaluation_seeds(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._draw_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
         outcomes = play_episodes_under_mixture(
@@ -797,7 +797,7 @@ class Search:
 def play_episodes_under_mixture(
     engine: RolloutEngine,
     models: Sequence[Model],
-    starts: Sequence[EpisodeStart],
+    starts: Sequence[EpisodeSeeds],
     mixture: Mixture,
     hints: IdentityHints | None = None,
 ) -> Outcomes:

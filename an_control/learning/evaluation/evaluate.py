@@ -16,7 +16,7 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.evaluation.ablation import remove_part
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import PlayedEpisode, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol, RemovablePart
 from an_control.load import make_policy
@@ -69,7 +69,7 @@ def play_episodes(
     _set_background(env, protocol.background)
     disturber = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []
-    for start in make_evaluation_starts(seed, episodes):
+    for start in make_evaluation_seeds(seed, episodes):
         ids = tuple(channels)
         results.append(play_episode(policy, env, ids, disturber, start, protocol, watch))
         if report is not None:
@@ -125,7 +125,7 @@ def play_compiled_episodes(
     assert isinstance(env.unwrapped, HasBatch)
     batch = env.unwrapped.batch
     engine = FusedEngine(batch, channels, model.sizes.actions)
-    outcomes = engine.play([model], make_evaluation_starts(seed, episodes), disturbance)
+    outcomes = engine.play([model], make_evaluation_seeds(seed, episodes), disturbance)
     engine.close()
     wall_s = (time.perf_counter() - begin) / episodes
     shuffle, results = disturbance.shuffle, []

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
 from an_control.learning.evaluation.comparison import format_standard_error
 from an_control.learning.evaluation.plots import save_figures
-from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import PlayedEpisode, play_episode
 from an_control.load import load_policy
 from an_control.policy import AttentionSizes, Policy
@@ -141,7 +141,7 @@ def count_identified_channels(
             "identification: not with a monitor, which orders the channels before the neurons"
         )
     counter = _IdentificationCounter(channels, shuffle_interval)
-    for start in make_evaluation_starts(seed, episodes):
+    for start in make_evaluation_seeds(seed, episodes):
         counter.start_episode()
         disturber = Disturber(
             channels, DisturbanceSettings(Shuffle(True, shuffle_interval)), start.run
@@ -208,7 +208,7 @@ def play_with_frozen_channels(
                 Disturber(channels, shuffled, start.run),
                 start,
             )
-            for start in make_evaluation_starts(seed, episodes)
+            for start in make_evaluation_seeds(seed, episodes)
         ]
         for place, name in enumerate(channels)
     }

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import EpisodeStart, make_evaluation_starts
+from an_control.learning.rollout.engine import EpisodeSeeds, make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.learning.teacher.teachers import Teacher, convert_teacher_units
@@ -174,7 +174,7 @@ class ScorePlayer:
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
         begun = time.process_time()
         episodes: list[tuple[float, int]] = []
-        for start in make_evaluation_starts(SEED, bounds[1]):
+        for start in make_evaluation_seeds(SEED, bounds[1]):
             try:
                 if case.actor == "student":
                     episodes.append(self._play_student(disturber, start, protocol))
@@ -196,7 +196,7 @@ class ScorePlayer:
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 
     def _play_student(
-        self, disturber: Disturber, start: EpisodeStart, protocol: EvaluationProtocol
+        self, disturber: Disturber, start: EpisodeSeeds, protocol: EvaluationProtocol
     ) -> tuple[float, int]:
         """Play one episode with the student, and return its sum of rewards and number of steps.
 
@@ -210,7 +210,7 @@ class ScorePlayer:
         return result.total, result.steps
 
     def _play_random_or_teacher(
-        self, actor: str, disturber: Disturber, start: EpisodeStart
+        self, actor: str, disturber: Disturber, start: EpisodeSeeds
     ) -> tuple[float, int]:
         """Play one episode with the random policy or the teacher, on channels in nominal order.
 
@@ -245,7 +245,7 @@ class ScorePlayer:
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
 
-    def _make_random_policy(self, start: EpisodeStart) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_random_policy(self, start: EpisodeSeeds) -> Callable[[np.ndarray], np.ndarray]:
         """Return a random policy as a function from an observation (N,) to an action (A,).
 
         Args:

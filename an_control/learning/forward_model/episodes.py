@@ -57,7 +57,8 @@ class EpisodeTrace(NamedTuple):
         readings: Readings before each step and after the last one (T + 1, N); a missing reading is
             replaced by the channel's newest one.
         actions: The actions that were sent (T, A).
-        disturbed: Whether the policy's actions were disturbed, as by noise.
+        disturbed: Whether actions of the policy may have been changed on purpose during the
+            episode, for example by noise.
     """
 
     readings: np.ndarray
@@ -71,15 +72,17 @@ class Actor(Protocol):
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
-    def record_sent_action(self, action: np.ndarray) -> None:
-        """Receive the action (A,) that was sent instead of the one that `act` returned."""
+    def set_previous_action(self, action: np.ndarray) -> None:
+        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
 
 
 class Explorer:
     """Driver of an episode: the policy acts, and in some periods its actions are disturbed.
 
-    One copy of the policy always gets the readings as they are. A second copy gets some of its
-    channels swapped; its actions are sent in periods of the kinds "crossed" and "lost".
+    A period is some successive ticks. Its kind decides which actions are sent: "plain": the
+    policy's; "noisy": the policy's with noise; "random": random ones; "crossed" and "lost": those
+    of a second copy of the policy, which gets the readings of a few channels ("crossed") or of all
+    channels ("lost") permuted.
 
     Args:
         model: The policy.
@@ -92,20 +95,20 @@ class Explorer:
         self._ids = self._policy.nominal_ids
         self._noise, self._rng = noise, rng
 
-    def start_episode(self, modes: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str]) -> None:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Kinds of periods, such as "plain" (undisturbed) and "noisy". The kind of each
-                period is drawn from them.
+            period_kinds: Kinds of periods, such as "plain" and "noisy". From them the kind of each
+                period of the episode is drawn; a kind that is listed twice is drawn twice as often.
         """
         self._policy.reset()
         self._confused.reset()
-        self._modes = modes
+        self._modes = period_kinds
         self._draw_next_period()
 
     def _draw_next_period(self) -> None:
-        """Draw the next period: its kind, its length, its noise, and the channels that it swaps."""
+        """Draw the next period: its kind, length, noise, and the channels that it permutes."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
         brief = self._mode in ("random", "crossed")
@@ -139,12 +142,12 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
-    def record_sent_action(self, action: np.ndarray) -> None:
-        """Receive the action (A,) that was sent instead of the one that `act` returned."""
+    def set_previous_action(self, action: np.ndarray) -> None:
+        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
         self._policy.previous_action = self._confused.previous_action = action
 
 
-class MissingChannels:
+class MissingChannelsDriver:
     """Driver of an episode: the policy acts with its monitor, while some channels are missing.
 
     The set of missing channels changes now and then.
@@ -152,7 +155,8 @@ class MissingChannels:
     Args:
         model: The policy, with its monitor's networks.
         missing: Range of the share (0..1) of the channels that are missing.
-        noise: Twice the maximum standard deviation of the noise on the actions.
+        noise: Limit of the noise on the actions. An episode's standard deviation is drawn from 0 to
+            half of this limit; half of the episodes have no noise.
         rng: Source of all random numbers.
     """
 
@@ -163,11 +167,11 @@ class MissingChannels:
         self._ids = self._policy.nominal_ids
         self._share, self._noise, self._rng = missing, noise, rng
 
-    def start_episode(self, modes: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str]) -> None:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Not used; it is here because `Explorer.start_episode` takes this argument.
+            period_kinds: Not used; it is here because `Explorer.start_episode` takes this argument.
         """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
@@ -179,14 +183,14 @@ class MissingChannels:
         self._present = draw_present_mask(self._rng, len(self._ids), share, min_missing=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the policy's action (A,), which it chooses without the missing channels.
+        """Return the action (A,) that the policy chooses while some channels are missing.
 
-        Noise may be added to the action. Before the policy acts, other missing channels are drawn
-        with a small probability.
+        In some episodes noise is added to the action. With a small probability, a new set of
+        missing channels is drawn first.
 
         Args:
-            readings: The readings (N,) of all channels; those of missing channels are replaced by
-                NaN.
+            readings: The readings (N,) of all channels. The policy gets NaN for those channels that
+                this driver has drawn to be missing.
         """
         if self._rng.random() < 0.003:
             self._draw_missing_channels()
@@ -197,32 +201,35 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
-    def record_sent_action(self, action: np.ndarray) -> None:
-        """Receive the action (A,) that was sent instead of the one that `act` returned."""
+    def set_previous_action(self, action: np.ndarray) -> None:
+        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
         self._policy.previous_action = action
 
 
 def record_episodes(
     env: gymnasium.Env[Any, Any],
-    explorer: Explorer | MissingChannels,
+    explorer: Explorer | MissingChannelsDriver,
     min_steps: int,
     rng: np.random.Generator,
     faults: Mapping[Fault, float] = NO_FAULTS,
     limit_s: float = math.inf,
 ) -> list[EpisodeTrace]:
-    """Record whole episodes until there are enough steps or the time limit is over.
+    """Record whole episodes until there are `min_steps` steps or the time limit is over.
 
-    At least one episode of each kind is recorded, and one that is longer than `WINDOW`, the ticks
-    that the identity classifier sees. To get such a long one, up to ten times as many steps are
-    played. The recorded readings are those that arrive after the disturbances; a missing reading is
-    replaced by the newest one.
+    The time limit counts only once five episodes are recorded, one for each entry of `EPISODES`,
+    and one of them is longer than `WINDOW`, the number of ticks that the identity classifier reads.
+    While all episodes are shorter than that, recording goes on for up to ten times `min_steps`
+    steps.
+
+    The recorded readings are the disturbed ones; a missing reading is replaced by the channel's
+    newest one.
 
     Args:
         env: The environment.
-        explorer: Drives the episodes.
+        explorer: Chooses the actions.
         min_steps: Minimum number of steps to record.
         rng: Source of all random numbers.
-        faults: Probability of each disturbance, of which an episode has at most one.
+        faults: Probability of each disturbance; an episode has at most one disturbance.
         limit_s: Limit of the processor time in seconds.
 
     Returns:
@@ -263,11 +270,12 @@ def choose_piece_length_and_traces(
 
     Args:
         traces: Recorded episodes.
-        ticks: The wanted length in ticks.
+        ticks: The wanted length of a piece in ticks.
 
     Returns:
-        The length of the pieces, and the episodes that are at least as long. The length is `ticks`,
-        or the median length of the episodes if none is longer than `ticks`.
+        A pair: the length of a piece in ticks, and the episodes to cut pieces from. They are
+        `ticks` and the episodes that are longer; or, if no episode is longer, the median length of
+        the episodes and those that reach it.
     """
     if long := [trace for trace in traces if len(trace.actions) > ticks]:
         return ticks, long
@@ -283,9 +291,10 @@ def play_and_record_episode(
     Args:
         episode: The episode, at its start.
         actor: Chooses the actions.
-        disturber: The disturbances of the episode, by which this function also disturbs the
-            readings after the last step; None for none.
-        undisturbed: Whether the returned trace is marked as one with undisturbed actions.
+        disturber: The object that disturbs the readings of the episode; it is needed here for the
+            readings after the last step. None for no disturbance.
+        undisturbed: Whether the actor's actions are the policy's own; the field `disturbed` of the
+            returned trace becomes the opposite.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
@@ -298,7 +307,7 @@ def play_and_record_episode(
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.record_sent_action(episode.sent)
+            actor.set_previous_action(episode.sent)
     last = episode.observation
     if disturber is not None:
         last = disturber.disturb(last, make_placeholder_ids(len(last)))[0]

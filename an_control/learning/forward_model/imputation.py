@@ -43,9 +43,10 @@ LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "b
 
 
 class ImputationTraining(NetworkTraining):
-    """Training of the imputation network, on episodes in which changing channels are missing.
+    """Training of the imputation network, which estimates the readings of missing channels.
 
-    The network learns from its own estimates: an update runs the network over `imputation_ticks`
+    Channels of recorded episodes are treated as if they were missing. The network also reads its
+    own estimates of the tick before: an update runs it over `settings.imputation_ticks` successive
     ticks of each episode in the batch, and the next update continues after these ticks.
 
     Args:
@@ -130,17 +131,17 @@ class ImputationTraining(NetworkTraining):
         return arrays
 
     def _compute_input_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and standard deviation of each input of the first layer.
+        """Return mean and standard deviation of each input of the first layer, (3 N + A,) each.
 
-        The first 2 N inputs are normalised readings (estimates, then readings). For all others
-        these are 0 and 1, because they are not normalised.
+        The first 2 N inputs are readings (N estimates, then N readings), which are normalised. For
+        the other inputs mean and standard deviation are 0 and 1, because they are not normalised.
         """
         middle, spread, shared = self._middle, self._spread, self._shared
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
     def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load a network that `to_arrays` returned, and normalise its inputs and outputs."""
+        """Load weights from a model file, converted to the normalised readings of the training."""
         middles, spreads = self._compute_input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
@@ -153,7 +154,7 @@ class ImputationTraining(NetworkTraining):
         self._network.load_state_dict(tensors)
 
     def get_batch_state(self) -> dict[str, Any]:
-        """Return the state of the batches: random generator, rows and estimates."""
+        """Return the state from which `restore_batch_state` continues the batches."""
         return self._batch.make_checkpoint()
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
@@ -162,14 +163,15 @@ class ImputationTraining(NetworkTraining):
 
 
 class _ImputationBatch:
-    """Batch of B rows, each of which runs through an episode while some channels are missing.
+    """Batch of B rows: each runs through a recorded episode, in which some channels are missing.
 
     Readings and estimates are normalised by the channels' mean and standard deviation.
 
     Args:
         traces: Episodes to learn from.
         settings: Numbers of rows and ticks, and the share of missing channels.
-        start: Normalised estimates (N,) at the start of an episode.
+        start: Normalised reading (N,) with which an episode usually starts, the estimate of a
+            missing channel before the first tick.
         middle: Mean of each channel (N,).
         spread: Standard deviation of each channel (N,).
         rng: Source of all random numbers.
@@ -213,13 +215,14 @@ class _ImputationBatch:
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
     def draw_next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the next T ticks of all rows.
+        """Return the next T ticks of all rows, without advancing the rows.
 
-        A row that has fewer ticks left moves to another episode first, as some rows do at random.
+        Before that, a row with fewer than T ticks left moves to another episode; so do a few other
+        rows, at random.
 
         Returns:
-            Readings (B, T + 1, N), actions (B, T, A), a mask of missing channels (B, N), and the
-            estimates (B, N) of the tick before.
+            Four tensors: readings (B, T + 1, N), actions (B, T, A), whether each channel is missing
+            (B, N), and the network's estimates (B, N) at the first of the T + 1 readings.
         """
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
@@ -236,13 +239,15 @@ class _ImputationBatch:
     def fit_linear_estimates(self, max_ticks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Fit a linear estimate of each channel that varies, by ridge regression.
 
+        The regression uses random ticks of the episodes, with randomly drawn missing channels in
+        each tick.
+
         Args:
-            max_ticks: Maximum number of ticks for the regression. In each other channels are
-                missing.
+            max_ticks: Maximum number of ticks to use.
 
         Returns:
-            Indices of the M channels, weights (M, 3 N + A) of the network's inputs, and biases
-            (M,).
+            Three arrays: the indices (M,) of the channels that vary, the weights (M, 3 N + A) of
+            the network's inputs in their estimates, and the biases (M,) of the estimates.
         """
         rng, count = np.random.default_rng(0), self._missing.shape[1]
         before = np.concatenate([readings[: len(readings) - 1] for readings in self._readings])
@@ -264,11 +269,11 @@ class _ImputationBatch:
         return channels, weights[:, :-1], weights[:, -1]
 
     def advance_rows(self, last_estimates: np.ndarray) -> None:
-        """Move all rows to the T ticks that follow those which `draw_next_ticks` returned.
+        """Move all rows on by the T ticks that `draw_next_ticks` returned.
 
         Args:
-            last_estimates: The network's estimates (B, N) in the last of the returned ticks, from
-                which the next ones start.
+            last_estimates: The network's estimates (B, N) after these ticks, from which the next
+                ticks start.
         """
         self._estimate[:] = last_estimates
         self._tick += self._ticks
@@ -278,8 +283,10 @@ class _ImputationBatch:
 
         Args:
             row: Index of the row.
-            at_random_tick: Whether the row starts at a random tick, where the missing channels may
-                have been read before; otherwise it starts at the episode's first tick.
+            at_random_tick: Whether the row starts at a random tick, else at the episode's first
+                tick. At a random tick the missing channels start, in half of the cases, with their
+                last readings; in all other cases they start with their usual readings at the start
+                of an episode.
         """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
@@ -300,8 +307,9 @@ class _ImputationBatch:
 class _ImputationNetwork(nn.Module):
     """Network with two hidden layers, which imputes the missing readings of a tick.
 
-    Its inputs are N estimates of the tick before, N readings, the mask of the N channels that are
-    missing, and A numbers of the action.
+    Its inputs are the N estimates of the tick before, N readings (for missing channels the
+    estimates again), N numbers that are 1 for missing channels and 0 for others, and the A numbers
+    of the action.
 
     Args:
         widths: Number of inputs, units of both hidden layers, and number of outputs.
@@ -346,10 +354,11 @@ class _ImputationNetwork(nn.Module):
 
 
 class IdentityTraining(NetworkTraining):
-    """Training of the identity classifier on pieces of episodes of 1 to `WINDOW` ticks.
+    """Training of the identity classifier, which tells which channel's signal a slot carries.
 
-    Half of the pieces have noise on the readings. If all episodes are shorter than `WINDOW`, a
-    piece is at most as long as the median episode.
+    The classifier learns from pieces of episodes of 1 to `WINDOW` ticks. Half of the pieces have
+    noise on the readings. If all episodes are shorter than `WINDOW`, a piece is at most as long as
+    the median episode.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.
@@ -377,9 +386,9 @@ class IdentityTraining(NetworkTraining):
         actions = whole[0].actions.shape[1]
         self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._draw_classifier_inputs(whole[-held:], exact, self._longest, test)
+        self._test = self._cut_classifier_inputs(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._draw_classifier_inputs(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._cut_classifier_inputs(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -388,7 +397,7 @@ class IdentityTraining(NetworkTraining):
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
         return self._network.compute_loss(
-            *self._draw_classifier_inputs(self._traces, sd, ticks, rng)
+            *self._cut_classifier_inputs(self._traces, sd, ticks, rng)
         )
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
@@ -419,7 +428,7 @@ class IdentityTraining(NetworkTraining):
         """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _draw_classifier_inputs(
+    def _cut_classifier_inputs(
         self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cut random pieces out of episodes and return the classifier's inputs for them.
@@ -431,7 +440,8 @@ class IdentityTraining(NetworkTraining):
             rng: Source of all random numbers.
 
         Returns:
-            Inputs of each input slot (B, N, ...), and inputs that all slots share (B, ...).
+            Two tensors for `_IdentityNetwork.forward`: inputs of each input slot (B, N, ...), and
+            inputs that all slots share (B, ...).
         """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(sd)):
@@ -447,9 +457,10 @@ class IdentityTraining(NetworkTraining):
 
 
 class _IdentityNetwork(nn.Module):
-    """Network with two hidden layers, which estimates the channel of each input slot.
+    """Network with two hidden layers, which scores for each input slot every channel.
 
-    Some inputs belong to the slot alone, the others are the same for all slots.
+    A high score means that the slot probably carries that channel's signal. Some inputs of the
+    network belong to the slot alone, the others are the same for all slots.
 
     Args:
         actions: Number of actions.
@@ -464,7 +475,7 @@ class _IdentityNetwork(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
-        """Return the score of each channel for each slot (B, N, N).
+        """Return the scores (B, N, N): for each slot, how likely it carries each channel's signal.
 
         Args:
             slot_inputs: Inputs of each slot (B, N, ...).

@@ -24,7 +24,7 @@ import torch
 from an_control.learning.forward_model.episodes import (
     EpisodeTrace,
     Explorer,
-    MissingChannels,
+    MissingChannelsDriver,
     record_episodes,
 )
 from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
@@ -122,9 +122,10 @@ class ForwardModelLearner:
         }
 
     def _compute_episode_fingerprint(self) -> list[float]:
-        """Return three numbers that tell the given episodes from others.
+        """Return three numbers by which a continued run notices that it was given other episodes.
 
-        They are the number of episodes, their ticks, and the sum of all readings and actions.
+        They are the number of episodes, the number of ticks, and the sum of all readings and
+        actions.
         """
         sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
         return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]
@@ -145,7 +146,7 @@ class ForwardModelLearner:
         if training.is_over:
             self._add_trained_network(training)
             self._updates[self._stage] = training.done
-            self._store_time_limit_if_cut(training.done < training.updates)
+            self._store_time_limit_if_cut_short(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
@@ -167,9 +168,10 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint.
+        """Continue from a checkpoint that `make_checkpoint` returned.
 
-        If the time limit had cut the run short and is higher now, the run starts again instead.
+        If the time limit had cut the run short and is higher now, training starts from the
+        beginning.
         """
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
@@ -193,7 +195,7 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read_episodes(number)
         if state["training"] is not None:
-            self._training = self._make_current_training()
+            self._training = self._make_training_of_stage()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
@@ -214,11 +216,14 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _store_time_limit_if_cut(self, was_cut: bool) -> None:
-        """Store the time limit if it ended a step of the run early, so that a resumed run knows.
+    def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:
+        """Store the time limit if it has cut recording or training short.
+
+        A resumed run with a higher limit then starts again.
 
         Args:
-            was_cut: Whether the last step had fewer episodes or updates because of the limit.
+            was_cut: Whether fewer steps were recorded, or fewer updates made, than the settings ask
+                for.
         """
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
@@ -233,24 +238,27 @@ class ForwardModelLearner:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
                 steps = max(1, self.settings.steps // 2)
-                self._record_episodes(1, MissingChannels(self._known, *how, self._rng), steps)
+                self._record_episodes(1, MissingChannelsDriver(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
-        return self._make_current_training()
+        return self._make_training_of_stage()
 
-    def _make_current_training(self) -> NetworkTraining:
-        """Return a training of the network whose turn it is, with its share of the time limit."""
+    def _make_training_of_stage(self) -> NetworkTraining:
+        """Return a new training for the current stage, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
     def _record_episodes(
-        self, recording: int, explorer: Explorer | MissingChannels, steps: int
+        self, recording: int, explorer: Explorer | MissingChannelsDriver, steps: int
     ) -> None:
-        """Record episodes, or take the given ones, and add them to the episodes to learn from.
+        """Record episodes and add them to the episodes to learn from.
+
+        Without an environment nothing is recorded, and the episodes given to the constructor are
+        added. All added episodes are also written to the run's folder.
 
         Args:
-            recording: Number of the recording, 0 or 1, which names its file.
-            explorer: Drives the episodes.
+            recording: Number of the recording, 0 or 1, by which its file is found.
+            explorer: Chooses the actions.
             steps: Minimum number of steps to record.
         """
         limit_s = self.settings.compute_time_limit_s(TIME["record"][recording])
@@ -258,7 +266,7 @@ class ForwardModelLearner:
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._store_time_limit_if_cut(sum(len(trace.actions) for trace in traces) < steps)
+            self._store_time_limit_if_cut_short(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write_episodes(recording, traces)
         self._traces += traces
 
@@ -284,7 +292,10 @@ class ForwardModelLearner:
         return replace(known, arrays=arrays, forward=None)
 
     def _add_trained_network(self, training: NetworkTraining) -> None:
-        """Add the network of a finished training to the model."""
+        """Add the network of a finished training to the model.
+
+        The prediction network is kept aside and added together with the identity classifier.
+        """
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
@@ -307,7 +318,7 @@ class ForwardModelLearner:
 
 
 def _count_steps_for_updates(updates: Sequence[int]) -> int:
-    """Return the number of steps of the run that make some updates, up to 1,000 updates a step.
+    """Return how many steps of the run these updates need; a step makes up to 1,000 updates.
 
     Args:
         updates: Number of updates of each network.

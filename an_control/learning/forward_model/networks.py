@@ -178,17 +178,17 @@ class NetworkTraining(ABC):
         self.restore_batch_state(state["further"])
 
 
-def export_layers(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
-    """Return the weights of linear layers as arrays `name`.0.weight, `name`.0.bias and so on.
+def export_layers(prefix: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
+    """Return the weights of linear layers as arrays `prefix`.0.weight, `prefix`.0.bias and so on.
 
     Args:
-        name: Prefix of the arrays' names.
+        prefix: Prefix of the arrays' names.
         layers: The linear layers, the first one first.
     """
     arrays = {}
     for place, layer in enumerate(layers):
         weight, bias = (x.detach().numpy().copy() for x in layer.parameters())
-        arrays[f"{name}.{place}.weight"], arrays[f"{name}.{place}.bias"] = weight, bias
+        arrays[f"{prefix}.{place}.weight"], arrays[f"{prefix}.{place}.bias"] = weight, bias
     return arrays
 
 
@@ -225,10 +225,10 @@ CALM_STEPS = 4000
 
 
 class PredictionTraining(NetworkTraining):
-    """Training of the prediction network.
+    """Training of the prediction network, which predicts the next reading of each channel.
 
-    The network estimates each channel's change and the scale of its error, and for binary channels
-    the probability of reading 1.
+    The network estimates the channel's change until the next tick and the scale of the error of
+    that estimate; for a binary channel, the log-odds that it will read 1.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.
@@ -317,7 +317,8 @@ class _PredictionNetwork(nn.Module):
 
         Args:
             inputs: Normalised readings and actions (B, N + A).
-            changes: Change of each reading, divided by its usual size (B, N).
+            changes: Change of each reading during the step, divided by the channel's usual change
+                (B, N).
             next_readings: Readings after the step (B, N).
         """
         first, second = self(inputs).chunk(2, -1)
@@ -352,11 +353,11 @@ def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -
 def join_steps_of_traces(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Join the steps of all episodes into one table of S steps.
+    """Join the steps of all episodes into arrays of S steps.
 
     Returns:
-        Readings before each step (S, N), actions (S, A), readings after the step (S, N), and the
-        index of the step's episode (S,).
+        Four arrays: readings before each step (S, N), actions (S, A), readings after the step (S,
+        N), and the index of the step's episode (S,).
     """
     before = np.concatenate([trace.readings[:-1] for trace in traces]).astype(F32)
     after = np.concatenate([trace.readings[1:] for trace in traces]).astype(F32)

@@ -63,15 +63,17 @@ def validate_monitor(
 ) -> Model:
     """Test a model's identity monitor in new episodes, and return the model with the result.
 
-    The identity monitor detects signals that swap their input slots, by a forward model that
-    predicts the readings. The result is stored as that model's `validation`; no array is changed.
+    The identity monitor detects signals that swap their input slots; for this it uses the model's
+    forward model, which predicts the readings. The result is stored in `model.forward.validation`
+    of the returned copy.
 
     Args:
         env: The environment of the task, with readings in the units of the model.
         model: A policy with a forward model.
-        faults: The disturbances of its training.
+        faults: The disturbances with which the forward model was trained.
         seed: Seed of the episodes and the permutations.
-        ticks: Number of ticks that are played on each robot.
+        ticks: Number of ticks to play with each disturbance; some disturbances change the robot,
+            such as its mass.
 
     Raises:
         ValueError: The model has no forward model to validate.
@@ -157,13 +159,13 @@ class _UnmonitoredDriver:
         """Return the action (A,) for readings (N,)."""
         return self.policy.step_array(readings, self.ids)
 
-    def record_sent_action(self, action: np.ndarray) -> None:
-        """Receive the action (A,) that was sent instead of the one that `act` returned."""
+    def set_previous_action(self, action: np.ndarray) -> None:
+        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
         self.policy.previous_action = action
 
 
 def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
-    """Return a copy of a recorded episode in which some channels change only every second tick.
+    """Return a copy of a recorded episode with some channels updated every second tick only.
 
     Args:
         trace: The recorded episode.
@@ -199,11 +201,11 @@ def measure_identified_share(
     traces: Sequence[EpisodeTrace],
     rng: np.random.Generator,
 ) -> float:
-    """Permute the signals of recorded episodes and return the share (0..1) that the monitor finds.
+    """Permute signals of recorded episodes; return the share (0..1) that the monitor identifies.
 
     All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are short. A
-    signal counts as found if the monitor assigns it correctly when half of the ticks until the next
-    permutation have passed.
+    signal counts as identified if the monitor assigns it to the right channel when half of the
+    ticks until the next permutation have passed.
 
     Args:
         monitor: The monitor to try.
@@ -260,9 +262,9 @@ def measure_fit_limits(
     Args:
         model: A policy with a forward model.
         trained_traces: Episodes on the robot and with the disturbances of the training.
-        other_traces: Episodes on other robots. Those whose readings the forward model predicts
-            poorly are left out; the others show by how much a wrong move of signals may seem to
-            explain the readings.
+        other_traces: Episodes on changed robots, for example with another mass. Only those that the
+            forward model still predicts well are used. With them the limit is measured that keeps
+            the monitor from reporting moved signals on such a robot.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
@@ -284,12 +286,12 @@ def measure_fit_limits(
     ]
     gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, estimate_chance_gain_limit(gains))
-    slow = max(_count_slow_sensors(forward, one) for one in trained_traces)
+    slow = max(_find_largest_slow_sensor_count(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
-def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
-    """Return how many sensors at most seem to be slower than the ticks during an episode.
+def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) -> int:
+    """Return the largest number of sensors that seemed slower than the control rate at a time.
 
     Args:
         forward: The forward model.
@@ -305,13 +307,13 @@ def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
 
 
 def estimate_chance_gain_limit(gains: np.ndarray) -> float:
-    """Estimate the gain that is reached by chance only once in `1 / RARE` ticks.
+    """Estimate the gain in nats that a wrong assignment reaches by chance once in `1 / RARE` ticks.
 
-    The gain is that of the best wrong assignment over the right one. The estimate extrapolates an
-    exponential tail that is fitted to the largest gains.
+    A gain is the log-likelihood of the best wrong assignment of slots minus that of the right one.
+    The estimate extrapolates an exponential tail that is fitted to the largest gains.
 
     Args:
-        gains: Gain in nats of the best other assignment at each tick (T,).
+        gains: Gain at each tick (T,) of episodes in which no signal moved.
     """
     threshold = float(np.quantile(gains, 1.0 - TAIL))
     above = gains[gains > threshold]
@@ -320,9 +322,10 @@ def estimate_chance_gain_limit(gains: np.ndarray) -> float:
 
 
 def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
-    """Return by how much the cost of each tick (T,) exceeds its usual value, in nats.
+    """Return by how much the cost of each tick exceeds its usual value, (T,) in nats.
 
-    The cost is the negative log-likelihood of the readings.
+    The cost is the negative log-likelihood of the tick's readings, if each slot carries its own
+    channel's signal.
 
     Args:
         forward: The forward model.
@@ -337,7 +340,7 @@ def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrac
 
 
 def _compute_running_means(excess_costs: np.ndarray) -> np.ndarray:
-    """Return the running means of the excess cost, computed as in `RobotFit`.
+    """Return running means of the excess cost, over as many ticks as in the monitor's `RobotFit`.
 
     Args:
         excess_costs: Cost of each tick above its usual value (T,).
@@ -361,7 +364,7 @@ def _does_model_explain_trace(
         forward: The forward model.
         costs: Computes its costs.
         trace: The recorded episode.
-        max_excess: Largest allowed median of the excess cost in nats.
+        max_excess: Largest allowed median of the running means of the excess cost, in nats.
     """
     means = _compute_running_means(_compute_excess_cost(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess
@@ -370,7 +373,9 @@ def _does_model_explain_trace(
 def _compute_reassignment_gains(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace
 ) -> np.ndarray:
-    """Return how much better the best wrong assignment explains each tick than the right one.
+    """Return how much better, in nats, the best wrong assignment explains each tick.
+
+    It is compared with the right assignment, in which each slot carries its own channel's signal.
 
     Args:
         forward: The forward model.

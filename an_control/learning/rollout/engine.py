@@ -1,7 +1,7 @@
 """Interface of the engines that play rollouts, the episodes of candidate policies.
 
 An engine plays every candidate through the same episodes. An episode depends only on its
-`EpisodeStart` and the disturbance, so the returns are the same with every engine (up to float32
+`EpisodeSeeds` and the disturbance, so the returns are the same with every engine (up to float32
 rounding) and with any number of workers (to the last bit). A failed rollout has the return NaN.
 """
 
@@ -19,10 +19,10 @@ NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """Error for rollouts of which not a single one could be played; the message says why."""
+    """Error that not a single rollout (episode) could be played; the message says why."""
 
 
-class EpisodeStart(NamedTuple):
+class EpisodeSeeds(NamedTuple):
     """Seeds of one episode.
 
     Attributes:
@@ -56,10 +56,10 @@ class RolloutEngine(Protocol):
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[EpisodeStart],
+        starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play R episodes with each of P policies.
+        """Play R episodes with each of P policies, and return the results of all.
 
         Args:
             models: The P policies.
@@ -74,20 +74,20 @@ class RolloutEngine(Protocol):
         """Stop the worker processes or threads, if there are any."""
 
 
-def make_evaluation_starts(seed: int, episodes: int) -> list[EpisodeStart]:
+def make_evaluation_seeds(seed: int, episodes: int) -> list[EpisodeSeeds]:
     """Return the seeds of an evaluation's episodes.
 
-    They depend on nothing else, so that all models and disturbances are compared in the same
+    They depend only on the arguments, so that all models and disturbances are compared in the same
     episodes.
 
     Args:
         seed: Seed of the evaluation.
         episodes: Number of episodes.
     """
-    return [EpisodeStart(derive_episode_seed(seed, e), seed, e) for e in range(episodes)]
+    return [EpisodeSeeds(derive_episode_seed(seed, e), seed, e) for e in range(episodes)]
 
 
-def draw_training_starts(rng: np.random.Generator, rollouts: int) -> list[EpisodeStart]:
+def draw_training_seeds(rng: np.random.Generator, rollouts: int) -> list[EpisodeSeeds]:
     """Draw the seeds of the episodes that all candidates of a generation play.
 
     Playing the same episodes (common random numbers) makes the candidates comparable.
@@ -96,4 +96,4 @@ def draw_training_starts(rng: np.random.Generator, rollouts: int) -> list[Episod
         rng: Source of the seeds.
         rollouts: Number of episodes.
     """
-    return [EpisodeStart(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]
+    return [EpisodeSeeds(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]

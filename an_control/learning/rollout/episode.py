@@ -23,7 +23,7 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Stop
 from an_control.disturbance.patches import DisturbedPatches
-from an_control.learning.rollout.engine import EpisodeStart
+from an_control.learning.rollout.engine import EpisodeSeeds
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
@@ -66,9 +66,9 @@ class EpisodeDisturbance(typing.Protocol):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings of this episode, in which a drawn value replaces every range.
+        """Return the settings of this episode, with a number drawn from each range of the settings.
 
-        The settings that concern the robot itself apply from the start of the episode.
+        The settings that change the robot itself apply from the start of the episode.
         """
 
     @property
@@ -80,7 +80,7 @@ class EpisodeDisturbance(typing.Protocol):
         """Return whether the message with this tick's readings arrived; False if it was lost."""
 
     def draw_stop(self, step_s: float) -> Stop | None:
-        """Draw when the safe command stops the robot during the episode; None for never.
+        """Draw at which steps of the episode the safe command stops the robot; None for no stop.
 
         This is called once, before the first tick.
 
@@ -111,9 +111,9 @@ class Tick(NamedTuple):
         ids: Ids of the n input slots at which the disturbed readings arrive; () without a
             disturbance.
         moved: Whether signals were permuted among the input slots since the last tick.
-        arrived: Whether `values` come from a new message. If the message was lost, or has no
-            reading, a policy does not step and the last action is sent again (unless the policy was
-            trained to step on the last readings).
+        arrived: Whether `values` come from a new message. False if this tick's message was lost or
+            has no reading; then the last action is sent again, and the policy does not step unless
+            it was trained to step on old readings.
     """
 
     observation: np.ndarray
@@ -124,7 +124,7 @@ class Tick(NamedTuple):
 
 
 class LiveEpisode:
-    """Episode of an environment: iterating yields ticks, and the user calls `send_action` in each.
+    """Running episode of an environment: an iterable of ticks, with `send_action` to answer each.
 
     Args:
         env: The environment; this resets it.
@@ -300,7 +300,7 @@ class WorkerResult(NamedTuple):
 
     Attributes:
         returns: Return of each episode (R,), NaN if it failed.
-        steps: Number of steps of each (R,).
+        steps: Number of steps of each episode (R,).
         failure: Why an episode failed; None if none did.
         printed: Text that the environment printed.
     """
@@ -316,19 +316,21 @@ def play_episode(
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     disturber: Disturber,
-    start: EpisodeStart,
+    start: EpisodeSeeds,
     protocol: EvaluationProtocol | None = None,
     watch: Watch | None = None,
 ) -> PlayedEpisode:
     """Play one episode of a policy to its end.
 
     Args:
-        policy: The policy; this resets it.
+        policy: The policy; this function resets it.
         env: The environment.
         channels: Ids of the observation's entries, in their order.
-        disturber: Disturbs the episode; this resets it to `start.episode`.
+        disturber: Disturbs the episode; this function resets it to the episode with the number
+            `start.episode`.
         start: Seeds of the episode.
-        protocol: Says when to clear the state of the policy's sensory neurons; None for never.
+        protocol: Decides before which steps the state of the policy's sensory neurons is cleared;
+            None for never.
         watch: Function (policy, disturber) that is called in each step, after the policy has acted;
             None for none.
 
@@ -375,7 +377,7 @@ def play_pickled_model(
     environment: str,
     channels: tuple[str, ...],
     pickled_model: bytes,
-    starts: Sequence[EpisodeStart],
+    starts: Sequence[EpisodeSeeds],
     disturbance: DisturbanceSettings,
 ) -> WorkerResult:
     """Play one model through several episodes, in an environment of this process.

@@ -37,7 +37,7 @@ class EvaluationProtocol:
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
             model's.
-        without: Part of the policy that is removed; None for none.
+        without: Part of the policy that is removed for the evaluation; None for none.
         background: Name of the background of a camera's image, if the environment has several.
     """
 
@@ -49,7 +49,7 @@ class EvaluationProtocol:
     background: str = ""
 
     def __str__(self) -> str:
-        """Return the text from which `parse` makes this protocol."""
+        """Return the protocol as a text that `parse` reads."""
         names = ("until", "monitor", "without", "background")
         more = {name: getattr(self, name) for name in names}
         return ",".join(
@@ -62,12 +62,15 @@ class EvaluationProtocol:
 
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """Return the changes of the disturbance within an episode, each with its step."""
+        """Return the changes of the disturbance during an episode, each with its step number."""
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
     def parse(cls, text: str) -> EvaluationProtocol:
-        """Parse a protocol: when signals are permuted, followed by further words.
+        """Parse a protocol from words that are separated by commas.
+
+        The first word may say when signals are permuted, such as `reset` or `100` (every 100
+        steps); the others are settings.
 
         Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,without=attention`, `reset,background=marble`.
@@ -81,11 +84,11 @@ class EvaluationProtocol:
         shuffle, words = parse_shuffle_and_other_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._with_option_from_text(word)
+            protocol = protocol._copy_with_word(word)
         return protocol
 
-    def _with_option_from_text(self, word: str) -> EvaluationProtocol:
-        """Return a copy that is changed by one word of a protocol's text, such as `monitor=off`.
+    def _copy_with_word(self, word: str) -> EvaluationProtocol:
+        """Return a copy in which one option is set by a word such as `monitor=off`.
 
         Raises:
             ValueError: The word is not known.

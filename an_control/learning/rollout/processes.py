@@ -23,7 +23,7 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
-    EpisodeStart,
+    EpisodeSeeds,
     Outcomes,
     RolloutEngine,
     RolloutError,
@@ -42,13 +42,13 @@ class RolloutTask(NamedTuple):
 
     Attributes:
         row: Index of the candidate in its generation.
-        begin: Index of the first of these episodes among all that each candidate plays.
+        begin: Index of the task's first episode among all episodes of the candidate.
         arguments: Arguments of `play_pickled_model`.
     """
 
     row: int
     begin: int
-    arguments: tuple[str, tuple[str, ...], bytes, Sequence[EpisodeStart], DisturbanceSettings]
+    arguments: tuple[str, tuple[str, ...], bytes, Sequence[EpisodeSeeds], DisturbanceSettings]
 
 
 class ProcessEngine:
@@ -71,7 +71,7 @@ class ProcessEngine:
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[EpisodeStart],
+        starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
         """Play every model through every episode; `RolloutEngine.play` describes the arguments.
@@ -150,7 +150,7 @@ class DaskEngine:
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[EpisodeStart],
+        starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
         """Play every model through every episode; `RolloutEngine.play` describes the arguments.
@@ -175,7 +175,7 @@ def split_into_tasks(
     environment: str,
     channels: tuple[str, ...],
     models: Sequence[Model],
-    starts: Sequence[EpisodeStart],
+    starts: Sequence[EpisodeSeeds],
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
     workers: int = 1,
 ) -> list[RolloutTask]:
@@ -205,7 +205,7 @@ def split_into_tasks(
 def count_episodes_per_task(models: int, episodes: int, workers: int) -> int:
     """Return how many episodes of a candidate make one task.
 
-    There are four tasks per worker if possible, so that no worker waits long for another.
+    The number is chosen for four tasks per worker, so that no worker waits long for another.
 
     Args:
         models: Number of candidates.
@@ -241,7 +241,7 @@ def join_outcomes(
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread; processes that it starts inherit the block."""
+    """Block SIGINT in this thread, and in processes that it starts, while a `with` block runs."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -275,14 +275,14 @@ def make_rollout_engine(
         name: The engine; "auto" is compiled code if environment and policies support it, else
             processes.
         env: The environment.
-        environment: Its gymnasium id.
+        environment: The gymnasium id of `env`.
         channels: Ids of the observation's entries, in their order.
         sizes: Sizes of the policies.
         workers: Number of threads or processes; by default one per core.
         dask: Address of a Dask scheduler; it implies the engine "dask".
-        recovery: The policies' `task.recovery`. If a reading changes by less than this from tick to
-            tick, averaged over channels and time, the robot counts as standing still and is pushed
-            by random actions. 0 means that this is never done; compiled rollouts support only 0.
+        recovery: The policies' `task.recovery`: the change of a reading from tick to tick, averaged
+            over channels and time, below which the robot counts as standing still. Random actions
+            then move it. With 0 this is never done; compiled rollouts support only 0.
 
     Raises:
         ValueError: Environment or policies do not support the engine.
@@ -315,10 +315,10 @@ def make_rollout_engine(
 
 
 def find_compiled_physics(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
-    """Return the compiled physics of an environment, or None if it has none.
+    """Return the compiled physics of an environment, or None if there is none.
 
-    An environment may bring its own; for gymnasium's classic control tasks this package has some.
-    Environments with scaled readings have none.
+    It is the environment's own `batch`, or one that this package has for gymnasium's classic
+    control tasks. An environment whose readings are scaled has none.
     """
     if isinstance(env, AdaptedEnvironment) and env.units:
         return None

@@ -17,7 +17,7 @@ from an_control.policy import Model, write_model
 
 
 def select_finite_returns(returns: np.ndarray) -> np.ndarray:
-    """Return those returns that are finite as an array (K,), which leaves out failed episodes."""
+    """Return the K finite returns (K,), which leaves out failed episodes."""
     known = np.isfinite(returns)
     return returns.ravel() if known.all() else returns[known]
 

@@ -51,8 +51,8 @@ OnProgress = Callable[[RunProgress], bool | None]
 
 
 class RunStoppedError(Exception):
-    """Error for a training run that its caller stopped. The same call continues the run."""
+    """Error that a training run was stopped by its caller. Repeating the call continues the run."""
 
 
 def ignore_progress(progress: RunProgress) -> None:
-    """Do nothing with a progress report. This is the default for the argument `progress`."""
+    """Do nothing; this is the default of arguments `progress`, which receive progress reports."""

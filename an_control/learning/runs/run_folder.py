@@ -45,7 +45,7 @@ ARRAY = "array"
 
 
 class CheckpointError(ValueError):
-    """Error for bytes that are not a checkpoint; the message says why."""
+    """Error that some bytes are not a checkpoint; the message says why."""
 
 
 def pack_checkpoint(state: dict[str, Any]) -> bytes:
@@ -62,7 +62,7 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
     def replace_arrays_by_references(value: Any) -> Any:
         """Return a copy of a nested value in which references replace arrays.
 
-        The arrays are added to `arrays`, in which the references are the keys.
+        The arrays are added to the dict `arrays`; a reference contains the array's key.
         """
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
@@ -145,13 +145,14 @@ PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
 class RunError(RuntimeError):
-    """Error for a run that cannot start or continue; the message names folder and reason."""
+    """Error that a run cannot start or continue; the message names folder and reason."""
 
 
 def read_or_measure_units(folder: Path, environment: str) -> Units:
     """Return the offsets and scales by which a run normalises readings.
 
-    A new run measures them in episodes; they are read from the folder of a run that is continued.
+    For a new run they are measured in episodes of the environment. For a run that is continued they
+    are read from its folder.
 
     Args:
         folder: The run's folder.
@@ -197,17 +198,17 @@ class RunFolder:
             return
         if saved or "versions" not in self._known:
             raise RunError(
-                f"{path}: holds a run with other settings ({self._describe_differences()});"
+                f"{path}: holds a run with other settings ({self._describe_changed_settings()});"
                 " use another folder"
             )
         self._known = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes until the block of this context ends.
+        """Lock the folder against other processes while the block of the `with` statement runs.
 
-        The folder is created if needed. While it is locked, what environments print is written to a
-        file in it.
+        The folder is created if needed. While it is locked, text that environments print is written
+        to a file in it.
 
         Raises:
             RunError: Another process works in the folder, or it cannot be created.
@@ -279,10 +280,10 @@ class RunFolder:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
     def read_metrics(self, steps: int) -> list[dict[str, Any]]:
-        """Return the metrics of the first steps of the run.
+        """Return the metrics of the first `steps` steps of the run, from `metrics.jsonl`.
 
-        The file may hold lines of later steps, which were made after the checkpoint was saved. They
-        are not returned, because a resumed run makes these steps again.
+        The file may also hold metrics of later steps, which were made after the checkpoint was
+        saved. A resumed run makes these steps again.
 
         Args:
             steps: Number of steps whose metrics are returned.
@@ -301,8 +302,8 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
-    def _describe_differences(self) -> str:
-        """Return as text how this run's settings differ from those of the run in the folder."""
+    def _describe_changed_settings(self) -> str:
+        """Return a text that lists the differences from the settings of the run in the folder."""
         there, asked = (
             dict(_flatten_settings(remove_changeable_settings(one)))
             for one in (self._known or {}, self._config)
@@ -328,7 +329,7 @@ class RunFolder:
 
 
 def remove_changeable_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's settings without those that may have other values when it is continued.
+    """Return a run's settings without those that may be changed when the run is continued.
 
     Args:
         config: Content of `config.json`.
@@ -376,7 +377,7 @@ E = TypeVar("E", bound=Any)
 
 
 class EpisodeRecordings(Generic[E]):
-    """Store of recorded episodes in a run's folder, one npz file for each recording.
+    """Reader and writer of recorded episodes in a run's folder, with one npz file per recording.
 
     Args:
         folder: The run's folder.

@@ -54,7 +54,8 @@ class Learner(Protocol):
     def step(self) -> dict[str, Any]:
         """Make one step and return its metrics, by name.
 
-        If the metrics include "validation", the loop keeps the model with the largest validation.
+        If the metrics include "validation", the run's model file becomes the model of the step with
+        the largest validation.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -249,7 +250,7 @@ class RunLoop:
         return line
 
     def _write_model_if_best(self, metrics: Mapping[str, Any]) -> bool:
-        """Write the model if the validation of this step is the best so far.
+        """Write the model file if the validation of this step is the best so far.
 
         Args:
             metrics: Metrics of the step, by name.

@@ -39,9 +39,9 @@ class ClassicControlBatch(EnvironmentBatch):
 
 
 def find_physics_of_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
-    """Return our compiled physics of one of gymnasium's classic control tasks.
+    """Return this package's compiled physics of an environment, or None if there is none.
 
-    The result is None for all other environments, and if the environment was made with other than
+    There is one for CartPole, Pendulum and Acrobot of gymnasium, if the environment was made with
     the default arguments.
     """
     inner, limit = env.unwrapped.spec, env.get_wrapper_attr("spec")
@@ -64,7 +64,7 @@ def _draw_cartpole_state(seed: int) -> np.ndarray:
 
 @compiled_observe
 def _observe_cartpole(state, observation):
-    """Write the observations (4, B) of B episodes; they are equal to the states (4, B)."""
+    """Copy the states (4, B) to `observation` (4, B): CartPole's observations are its states."""
     for b in range(state.shape[1]):
         for i in range(4):
             observation[i, b] = state[i, b]
@@ -72,7 +72,14 @@ def _observe_cartpole(state, observation):
 
 @compiled_advance
 def _advance_cartpole(state, action, reward, ended):
-    """Advance B carts by 0.02 s in place and write the rewards (B,) and episode ends (B,)."""
+    """Advance B carts with poles by one step of 0.02 s.
+
+    Args:
+        state: States (4, B), which this changes.
+        action: Actions (2, B) of the policies.
+        reward: Output: the rewards (B,) of this step.
+        ended: Output: whether each episode has ended (B,).
+    """
     for b in range(state.shape[1]):
         force = 10.0 if action[1, b] > action[0, b] else -10.0
         x, velocity, angle, spin = state[0, b], state[1, b], state[2, b], state[3, b]
@@ -100,7 +107,12 @@ def _draw_pendulum_state(seed: int) -> np.ndarray:
 
 @compiled_observe
 def _observe_pendulum(state, observation):
-    """Write the observations (3, B) of states (2, B): cosine and sine of the angle, and rate."""
+    """Write the cosine and sine of the angle, and the rate, to `observation` (3, B).
+
+    Args:
+        state: Angle in rad and rate in rad/s of each pendulum (2, B).
+        observation: Output: the observations (3, B).
+    """
     for b in range(state.shape[1]):
         observation[0, b] = math.cos(state[0, b])
         observation[1, b] = math.sin(state[0, b])
@@ -109,7 +121,14 @@ def _observe_pendulum(state, observation):
 
 @compiled_advance
 def _advance_pendulum(state, action, reward, ended):
-    """Advance B pendulums by 0.05 s in place and write the rewards (B,) and episode ends (B,)."""
+    """Advance B pendulums by one step of 0.05 s.
+
+    Args:
+        state: States (2, B), which this changes.
+        action: Actions (1, B) of the policies.
+        reward: Output: the rewards (B,) of this step.
+        ended: Output: whether each episode has ended (B,).
+    """
     for b in range(state.shape[1]):
         angle, spin = state[0, b], state[1, b]
         torque = F32(2.0) * min(max(action[0, b], F32(-1.0)), F32(1.0))
@@ -135,7 +154,12 @@ def _draw_acrobot_state(seed: int) -> np.ndarray:
 
 @compiled_observe
 def _observe_acrobot(state, observation):
-    """Write the observations (6, B) of states (4, B): cosine and sine of two angles, two rates."""
+    """Write the cosine and sine of both angles, and both rates, to `observation` (6, B).
+
+    Args:
+        state: Two angles in rad and two rates in rad/s of each acrobot (4, B).
+        observation: Output: the observations (6, B).
+    """
     for b in range(state.shape[1]):
         observation[0, b] = math.cos(state[0, b])
         observation[1, b] = math.sin(state[0, b])
@@ -171,7 +195,7 @@ def _compute_acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
 
 @njit(inline="always", error_model="numpy")
 def _wrap_angle(angle):
-    """Return the angle in rad from -pi to pi that differs by whole turns from the given one."""
+    """Return the angle in rad, moved by whole turns into the range from -pi to pi."""
     while angle > math.pi:
         angle -= 2.0 * math.pi
     while angle < -math.pi:
@@ -181,9 +205,13 @@ def _wrap_angle(angle):
 
 @compiled_advance
 def _advance_acrobot(state, action, reward, ended):
-    """Advance B acrobots by 0.2 s, in one Runge-Kutta step of fourth order, in place.
+    """Advance B acrobots by one step of 0.2 s, by the Runge-Kutta method of fourth order.
 
-    This writes the rewards (B,) and episode ends (B,).
+    Args:
+        state: States (4, B), which this changes.
+        action: Actions (3, B) of the policies.
+        reward: Output: the rewards (B,) of this step.
+        ended: Output: whether each episode has ended (B,).
     """
     step = 0.2
     half, sixth = step / 2.0, step / 6.0

@@ -17,7 +17,7 @@ from an_control.learning.rollout.compiled.loop import (
     run_rollouts,
 )
 from an_control.learning.rollout.compiled.policies import BATCH
-from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeStart, Outcomes
+from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeSeeds, Outcomes
 from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.policy.packed_weights import KernelOptions, PackedWeights, pack_head, pack_weights
 from an_control_sim.gym.environments import EnvironmentBatch
@@ -39,7 +39,8 @@ class IdentityHints(NamedTuple):
     Attributes:
         codes: Vector of each channel that is added to its neuron's gates, in the gate order of
             `PackedWeights` (P, N, 4d) float32.
-        hinted: 1 if the channel's neuron gets its vector in the episode, else 0 (R, N) float32.
+        hinted: 1 if the channel's neuron gets its vector from `codes` in the episode, else 0 (R, N)
+            float32.
     """
 
     codes: np.ndarray
@@ -73,7 +74,7 @@ class FusedEngine:
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[EpisodeStart],
+        starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
         hints: IdentityHints | None = None,
     ) -> Outcomes:
@@ -83,8 +84,8 @@ class FusedEngine:
             models: P candidate policies; with `hints`, LSTM policies of the same sizes.
             starts: Seeds of each of R episodes.
             disturbance: Disturbance of the readings.
-            hints: Vectors that tell the channels' networks (sensory neurons) their channels; None
-                for none.
+            hints: Vectors that tell each sensory neuron (a channel's network) which channel it
+                reads; None for none.
 
         Raises:
             ValueError: The disturbance is not supported by compiled code, or an MLP has another
@@ -126,7 +127,7 @@ class FusedEngine:
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
-    def make_initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
+    def make_initial_states(self, starts: Sequence[EpisodeSeeds]) -> np.ndarray:
         """Return the states (R, S) of the simulated physics at the start of R episodes.
 
         Args:
@@ -135,7 +136,7 @@ class FusedEngine:
         return np.array([self.batch.start(start.environment) for start in starts])
 
     def draw_conditions(
-        self, starts: Sequence[EpisodeStart], disturbance: DisturbanceSettings
+        self, starts: Sequence[EpisodeSeeds], disturbance: DisturbanceSettings
     ) -> RolloutConditions:
         """Draw the disturbance of each episode, and return it as arrays for the compiled code.
 
@@ -236,7 +237,9 @@ class FusedEngine:
 
 
 def stack_weights(models: Sequence[Model]) -> PackedWeights:
-    """Stack the weights of models of the same sizes into the arrays for compiled rollouts.
+    """Stack the weights of models of the same sizes, as compiled rollouts need them.
+
+    The first index of each array of weights is that of the model.
 
     Raises:
         ValueError: The models have a part that compiled rollouts do not support.
@@ -264,7 +267,7 @@ def _stack_weights_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, P
     """Group models of the same kind and sizes, and stack the weights of each group.
 
     Returns:
-        (indices of the models, their stacked weights) of each group.
+        A pair for each group: the indices of its models in `models`, and their stacked weights.
     """
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):

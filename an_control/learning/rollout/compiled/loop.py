@@ -19,7 +19,6 @@ from an_control.learning.rollout.compiled.policies import (
     add_identity_hints,
     add_matrix_products,
     advance_lstm_cells,
-    apply_attention,
     apply_head,
     apply_tanh_to_gates,
     compute_attention_in_one_pass,
@@ -28,6 +27,7 @@ from an_control.learning.rollout.compiled.policies import (
     compute_gates_without_recurrence,
     compute_head_input,
     compute_sum_rounding_number,
+    convert_scores_to_weights,
     copy_candidate_weights,
     push_readings,
     run_stacked_neurons,
@@ -43,8 +43,8 @@ class RolloutConditions(NamedTuple):
     """Disturbance of E episodes with N channels, as arrays; an empty array has no effect.
 
     Attributes:
-        order: Index of the signal that arrives in each input slot (E, K, N) int64. It changes after
-            every block of `every` steps; an episode has K blocks.
+        order: Index of the signal that arrives in each input slot (E, K, N) int64. It is constant
+            during a block of `every` steps; an episode has K blocks.
         every: Number of steps in a block; 0 if an episode is one block.
         noise: Readings of extra channels that carry only noise (E, steps, channels) float32.
         present: 0 for a missing signal, else 1 (E, N) float64.
@@ -267,7 +267,7 @@ def run_rollouts(
             else:
                 set_scores_to_bias(bias, score)
                 add_matrix_products(score, weights, h)
-                apply_attention(softmax, score, work)
+                convert_scores_to_weights(softmax, score, work)
             sum_weighted_readings(form, score, shown, present, count, shift, sums, mass)
             compute_head_input(softmax, sums, mass, narrow, x)
         else:

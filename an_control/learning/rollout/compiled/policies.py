@@ -56,21 +56,22 @@ def copy_candidate_weights(candidates, candidate, column, rows, bias, weights, h
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_common_gates_and_input_weights(form, rows, action, common, input_weights):
-    """Compute what all channels' LSTMs share in a step: a part of the gates, and input weights.
+def compute_common_gates_and_input_weights(options, rows, action, common, input_weights):
+    """Compute the part of the gates, and the input weights, that all LSTMs share in a step.
 
-    Both depend on the previous action, but not on readings. There are F inputs of a neuron, d
-    LSTM units, A actions and B episodes (columns).
+    Every channel has an LSTM with the same weights. Both results depend on the previous action, but
+    not on readings. There are F inputs of an LSTM, d LSTM units, A actions and B episodes
+    (columns).
 
     Args:
-        form: Options of the policy, a `KernelOptions`.
+        options: Options of the policy, a `KernelOptions`.
         rows: Weights of the gates (., 4d, B), in the order of `PackedWeights`.
         action: Previous actions (A, B).
         common: Output: the part of the gates that all channels share (4d, B).
-        input_weights: Output: the weight of each of the F inputs that a neuron computes from its
-            channel's readings (F, 4d, B).
+        input_weights: Output: weights in the gates of the F inputs (F, 4d, B), which an LSTM gets
+            from its channel's readings.
     """
-    inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
+    inputs, actions, gates = options.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
         for b in range(BATCH):
             common[g, b] = rows[0, g, b]
@@ -81,9 +82,9 @@ def compute_common_gates_and_input_weights(form, rows, action, common, input_wei
         for g in range(gates):
             for b in range(BATCH):
                 input_weights[f, g, b] = rows[1 + f, g, b]
-        if form.products:
+        if options.products:
             for a in range(actions):
-                row = 1 + inputs + actions + form.recurrent + f * actions + a
+                row = 1 + inputs + actions + options.recurrent + f * actions + a
                 for g in range(gates):
                     for b in range(BATCH):
                         input_weights[f, g, b] += rows[row, g, b] * action[a, b]
@@ -149,7 +150,7 @@ def compute_gates_without_recurrence(readings, last_readings, z, common, input_w
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(z, hints):
-    """Add the vectors that tell neurons their channels to the gates, in place.
+    """Add to each neuron's gates the vector that tells it which channel it reads, in place.
 
     There are N input slots, d LSTM units and B episodes (columns).
 
@@ -171,7 +172,8 @@ def push_readings(readings, stacks):
 
     Args:
         readings: Newest readings (N, B).
-        stacks: Stacks of k readings, the newest first, NaN for none (N, k, B); this updates them.
+        stacks: Stacks of the k newest readings, the newest first (N, k, B), which this changes. At
+            the start of an episode they are NaN; the first reading then fills a whole stack.
     """
     for i in range(stacks.shape[0]):
         for f in range(stacks.shape[1] - 1, 0, -1):
@@ -207,11 +209,11 @@ def run_stacked_neurons(stacks, common, input_weights, outputs):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights, outputs, z):
-    """Compute the gates' values in one pass, for one input and K = 8.
+    """Compute the gates' values in one pass, for LSTMs with one input and K = 8.
 
-    It replaces `compute_gates_without_recurrence`, `add_matrix_products` and `apply_tanh_to_gates`.
-    There are N input slots, d LSTM units, K units of a neuron (padded) and B episodes
-    (columns).
+    In this case it is a faster substitute for `compute_gates_without_recurrence`,
+    `add_matrix_products` and `apply_tanh_to_gates`. There are N input slots, d LSTM units, K units
+    of a neuron (padded) and B episodes (columns).
 
     Args:
         readings: Readings of the input slots (N, B).
@@ -239,8 +241,9 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
 def compute_attention_in_one_pass(bias, weights, outputs, score):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
-    It replaces `set_scores_to_bias`, `add_matrix_products` and `apply_attention`. There are N
-    input slots, K units of a neuron (padded), M queries and B episodes (columns).
+    In this case it is a faster substitute for `set_scores_to_bias`, `add_matrix_products` and
+    `convert_scores_to_weights`. There are N input slots, K units of a neuron (padded), M queries
+    and B episodes (columns).
 
     Args:
         bias: Biases of the scores (M, B).
@@ -315,7 +318,7 @@ def set_scores_to_bias(bias, score):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_attention(softmax, score, scratch):
+def convert_scores_to_weights(softmax, score, scratch):
     """Replace attention scores by attention weights, in place.
 
     A softmax sums every eighth query first and then these eight sums, as the policy's compiled
@@ -362,19 +365,20 @@ def apply_attention(softmax, score, scratch):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def sum_weighted_readings(form, score, readings, present, count, shift, sums, mass):
+def sum_weighted_readings(options, score, readings, present, count, shift, sums, mass):
     """Sum the readings of all input slots, weighted by the attention of each query.
 
-    The sums do not depend on the order of the slots. They are normalised afterwards if the policy
-    does so. There are N input slots, M queries and B episodes (columns).
+    To the last bit, the sums do not depend on the order of the slots. They are normalised if the
+    policy's options say so. There are N input slots, M queries and B episodes (columns).
 
     Args:
-        form: Options of the policy, a `KernelOptions`.
+        options: Options of the policy, a `KernelOptions`.
         score: Attention weights (N, M, B).
         readings: Readings (N, B); they must be 0 where missing.
         present: 1 for slots with a reading, 0 for missing ones (N, B).
         count: Number of slots with a reading (B,).
-        shift: Rounding shift of each column (B,), see `compute_sum_rounding_number`.
+        shift: Number (B,) from `compute_sum_rounding_number` by which the terms of each column are
+            rounded.
         sums: Output: the sums (M, B).
         mass: Output: sums of the attention weights, for a softmax (M, B).
     """
@@ -386,21 +390,21 @@ def sum_weighted_readings(form, score, readings, present, count, shift, sums, ma
             for b in range(BATCH):
                 weight, reading = np.float64(score[i, q, b]), np.float64(readings[i, b])
                 sums[q, b] += (shift[b] + weight * reading) - shift[b]
-            if form.softmax:
+            if options.softmax:
                 for b in range(BATCH):
                     weight = np.float64(score[i, q, b]) * present[i, b]
                     mass[q, b] += (weight + MASS) - MASS
-        if form.normalise and form.softmax:
+        if options.normalise and options.softmax:
             for b in range(BATCH):
                 sums[q, b] /= max(mass[q, b], 1.0)
                 mass[q, b] = min(mass[q, b], 1.0)
-        elif form.normalise:
+        elif options.normalise:
             for b in range(BATCH):
-                sums[q, b] *= np.float64(form.normalise) / max(1.0, count[b])
+                sums[q, b] *= np.float64(options.normalise) / max(1.0, count[b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_head_input(softmax, sums, mass, scratch, message):
+def compute_head_input(softmax, sums, mass, scratch, head_input):
     """Compute the head's input from the sums over the input slots.
 
     There are M queries and B episodes (columns).
@@ -410,14 +414,14 @@ def compute_head_input(softmax, sums, mass, scratch, message):
         sums: Weighted sums of the readings (M, B).
         mass: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        message: Output: the head's input (., B) float64.
+        head_input: Output: the head's input (., B) float64.
     """
     queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
             for b in range(BATCH):
-                message[q, b] = sums[q, b]
-                message[queries - 1 + q, b] = mass[q, b] - 1.0
+                head_input[q, b] = sums[q, b]
+                head_input[queries - 1 + q, b] = mass[q, b] - 1.0
         return
     for q in range(queries):
         for b in range(BATCH):
@@ -427,21 +431,21 @@ def compute_head_input(softmax, sums, mass, scratch, message):
             scratch[q, b] = compute_tanh(scratch[q, b])
     for q in range(queries):
         for b in range(BATCH):
-            message[q, b] = np.float64(scratch[q, b])
+            head_input[q, b] = np.float64(scratch[q, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_head(form, head, widths, head_input, scratch, action):
+def apply_head(options, head, widths, head_input, scratch, action):
     """Run the head, a stack of dense layers, on its input and write the actions.
 
     There are A actions and B episodes (columns).
 
     Args:
-        form: Options of the policy, a `KernelOptions`.
+        options: Options of the policy, a `KernelOptions`.
         head: Weights and biases of all layers (., B).
         widths: Number of units of each layer.
         head_input: Input (W, B); this is overwritten.
-        scratch: Scratch space of the same shape.
+        scratch: Scratch space (W, B).
         action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
@@ -459,10 +463,10 @@ def apply_head(form, head, widths, head_input, scratch, action):
             at += width
         last = layer == layers - 1
         for j in range(width):
-            if last and form.clip:
+            if last and options.clip:
                 for b in range(BATCH):
                     head_input[j, b] = min(max(scratch[j, b], -1.0), 1.0)
-            elif last or not form.relu:
+            elif last or not options.relu:
                 for b in range(BATCH):
                     head_input[j, b] = compute_tanh(F32(scratch[j, b]))
             else:
@@ -491,8 +495,8 @@ def _count_weights_after_first_layer(widths):
 def compute_sum_rounding_number(max_sum):
     """Return a number that rounds terms when it is added to them and subtracted again.
 
-    Terms rounded like this sum exactly in any order. The policy's function of the same name does
-    the same.
+    The sum of terms that are rounded in this way is exact in any order. The function of this name
+    in the policy's engine returns the same number.
 
     Args:
         max_sum: Upper bound of the absolute sum of the terms.

@@ -1,9 +1,9 @@
 """The only list of the systems that an_control runs on: ROS 2 distribution, machine and CPython.
 
-    python scripts/support.py matrix      print the table of README.md
-    python scripts/support.py legs        print what .ci/run tests: CPython, ROS and kind of check
-    PYTHON scripts/support.py fits ROS    print why this interpreter is not supported (status 1)
-    PYTHON scripts/support.py pybullet    print where its PyBullet comes from: wheel or source
+    python scripts/supported_systems.py matrix    print the table of README.md
+    python scripts/supported_systems.py legs      print what .ci/run tests: CPython, ROS, kind
+    PYTHON scripts/supported_systems.py fits ROS  print why this interpreter is not supported
+    PYTHON scripts/supported_systems.py pybullet  print where its PyBullet comes from: wheel, source
 
 The tests compare README.md, setup.py and .ci/run with this list. `fits` may be asked of a very old
 interpreter: keep to what Python 3.6 can read.
@@ -80,12 +80,12 @@ def describe_why_unsupported(ros):
     return ""
 
 
-def list_pybullet_origin():
-    """Yield one word: whether PyBullet is installed for this interpreter as "wheel" or "source"."""
+def find_pybullet_origin():
+    """Yield one word: "wheel" if PyPI has a PyBullet wheel for this interpreter, else "source"."""
     yield "wheel" if "{}.{}".format(*sys.version_info) in PYBULLET else "source"
 
 
-def format_matrix():
+def format_table_of_systems():
     """Yield the lines of the README's table of supported systems."""
     yield "| ROS 2 | " + " | ".join("CPython " + one for one in PYTHONS) + " |"
     yield "|---" * (len(PYTHONS) + 1) + "|"
@@ -94,9 +94,10 @@ def format_matrix():
 
 
 def list_ci_systems():
-    """Yield a line for each system that CI tests, such as "3.12 jazzy" and the name of the check.
+    """Yield a line for each system that CI tests, such as "3.12 jazzy ros".
 
-    The words are the version of CPython, the value of the variable ROS= of `make`, and the check.
+    The words are the version of CPython, the value of the variable ROS= of `make`, and the kind of
+    check: "suite", "ros" or "import".
     """
     for ros in ("kilted", "jazzy"):
         for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
@@ -108,7 +109,7 @@ def main(arguments):
     """Print what the command line asks for, and return the exit status.
 
     Args:
-        arguments: The command line: "matrix", "legs" or "pybullet"; or "fits" and a value of ROS=.
+        arguments: The words of the command line, of which the module's docstring shows all forms.
     """
     if arguments[0] == "fits":
         reason = describe_why_unsupported(arguments[1])
@@ -116,9 +117,11 @@ def main(arguments):
         return int(bool(reason))
     print(
         "\n".join(
-            {"matrix": format_matrix, "legs": list_ci_systems, "pybullet": list_pybullet_origin}[
-                arguments[0]
-            ]()
+            {
+                "matrix": format_table_of_systems,
+                "legs": list_ci_systems,
+                "pybullet": find_pybullet_origin,
+            }[arguments[0]]()
         )
     )
     return 0
