@@ -93,7 +93,7 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
         )
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
-        for _ in range(learner.steps):
+        for _ in range(learner.total_steps):
             learner.step()
             students.append(learner.make_model())
         queries = [student.arrays["attention.queries"] for student in students]
@@ -112,7 +112,7 @@ def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clo
     settings = replace(make_smoke_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
     run = dagger(tmp_path, settings)
     run.run()
-    assert run.learner.progress == 1.0 and run.done == run.learner.steps > 3
+    assert run.learner.progress == 1.0 and run.done == run.learner.total_steps > 3
     assert 1800.0 <= run.learner.make_checkpoint()["cpu_s"][0] < 3000.0
 
 

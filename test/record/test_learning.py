@@ -77,7 +77,7 @@ def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
     cloning = CloningSettings(hidden=(16,), updates=20)
     learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
-    assert learner.steps == 2
+    assert learner.total_steps == 2
     lines = [learner.step(), learner.step()]
     assert lines[1]["action_loss"] < lines[0]["action_loss"]
     again = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)

@@ -103,7 +103,8 @@ class MonitorResult:
         model: The model file that was written. For an ONNX policy it is the file of the monitor.
         validation: How well the monitor detects rewiring. It is None if the monitor was copied from
             another model, or was trained on recordings.
-        why_off: Why the model file sets the monitor to off; "" if the model file sets it to on.
+        why_off: Text that says how the monitor failed its validation, after which it is off by
+            default; "" if it did not fail, or if the option `monitor` is off.
         metrics: The metrics of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """
@@ -192,6 +193,10 @@ def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorRe
     """Train the monitor's networks on recordings of a robot and write the model file.
 
     The monitor is not validated, because a validation needs an environment.
+
+    Args:
+        options: Options of the training, which name the recordings.
+        progress: Called after each step of the training.
     """
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.recordings import read_recorded_traces
@@ -291,9 +296,11 @@ def _make_forward_model_settings(
 
 
 def _remove_excitation_and_hand_over(model: Model) -> Model:
-    """Return an ONNX policy without what acts before it at the start: a student or an excitation.
+    """Return an ONNX policy that acts from the first tick, for the training of its monitor.
 
-    A monitor is trained and validated with the policy alone. Other models are returned unchanged.
+    On a robot, excitation (small test motions) or another model may act first, until the order of
+    the channels is known. Both are removed, because a monitor is trained and validated with the
+    policy alone. A model that is not an ONNX policy is returned unchanged.
     """
     if model.network is None:
         return model
@@ -302,12 +309,13 @@ def _remove_excitation_and_hand_over(model: Model) -> Model:
 
 
 def _copy_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
-    """Return a copy of a model that has the monitor's networks of another model.
+    """Return a copy of a model in which the monitor's networks come from another model.
 
     Args:
-        model: The model to copy, whose own monitor is replaced.
-        source: The model that has the networks; its channels and actuators must be the same.
-        options: Options of the call, for the texts of errors and for the setting of the monitor.
+        model: The model to copy. If it has networks of a monitor, they are replaced.
+        source: The other model, which must have the same channels, actuators and units.
+        options: Options of the call, which give the new model's setting of the monitor and the
+            texts of errors.
 
     Raises:
         ValueError: `source` has no such networks, or other channels, actuators or units.

@@ -59,7 +59,9 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def make_student_size_changes(self) -> dict[str, Any]:
-        """Return the values that the set options give to fields of `StudentSizes`, by field name.
+        """Return the options that are set as values of `StudentSizes`, by field name.
+
+        The caller replaces these fields in the sizes of a recipe.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -96,10 +98,10 @@ class PolicyParts:
         }
 
     def change_vision_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
-        """Return the sizes of a policy for image patches, changed by these options.
+        """Return the sizes of a policy for image patches, changed by the options that are set.
 
         Args:
-            sizes: The sizes to change.
+            sizes: The sizes before the options are applied.
 
         Raises:
             ValueError: A part is not available for image patches, or a number is out of bounds.
@@ -126,12 +128,13 @@ class PolicyParts:
         return sizes
 
     def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return a policy's sizes, changed if the option `pma` or `learned_queries` is set.
+        """Return the sizes of a policy, changed if the option `pma` or `learned_queries` is set.
 
-        PMA pools the channels by attention; learned queries replace the fixed ones of the paper.
+        With `pma`, an attention layer pools the outputs of all channels. With `learned_queries`,
+        learned queries replace the fixed ones of the paper.
 
         Args:
-            sizes: The sizes to change.
+            sizes: The sizes before the options are applied.
 
         Raises:
             ValueError: The two options are set together, or a number is out of bounds.
@@ -152,7 +155,9 @@ class PolicyParts:
         return sizes
 
     def _check_options_have_effect(self, *names: str) -> None:
-        """Raise ValueError if one of some options is set, but no part of the policy uses it.
+        """Raise ValueError if one of the named options is set although it has no effect.
+
+        For example, `inducing` has an effect only with the encoder isab.
 
         Args:
             names: Names of the options to check.
@@ -173,7 +178,7 @@ class PolicyParts:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
     def _get_checked_number(self, name: str) -> int:
-        """Return the value of an option that is a number, or its default if it is not set.
+        """Return the value of an option that is a number, or its default if the option is not set.
 
         Args:
             name: Name of the option.

@@ -154,11 +154,11 @@ class _RunState:
     Attributes:
         has_monitor: Whether the monitor is trained.
         rows: Rows of the table of scores whose episodes have been played.
-        made_from_steps: For teacher and student, the number of steps that the part had finished
-            when the later parts were made from it. If it has finished more since, they are out of
-            date.
-        time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
-            which the part was made.
+        made_from_steps: A mapping from the names "teacher" and "student" to the number of training
+            steps that this part had finished when the parts after it were made. If the part has
+            been trained further since then, those later parts are out of date.
+        time_limits_s: A mapping from the names "monitor" and "table" to the time limit in seconds
+            with which this part was made.
     """
 
     has_monitor: bool = False
@@ -237,7 +237,7 @@ class _Run:
         """Train the teacher, unless the user gave one or the task has one.
 
         Returns:
-            A note for the progress report.
+            A note for the progress report, "" for none.
         """
         options = self._options
         if self._given_teacher is not None:
@@ -299,10 +299,13 @@ class _Run:
         return f"{done} rounds{best}"
 
     def _train_monitor(self) -> str:
-        """Train the monitor if there is none, or if it may now train for longer.
+        """Train the monitor, unless a finished one exists.
+
+        A monitor whose training was cut short by its time limit is trained again if the limit is
+        longer now.
 
         Returns:
-            A note for the progress report.
+            A note for the progress report, "" for none.
         """
         options, seconds = self._options, 60.0 * self._monitor_minutes
         monitor = MonitorOptions(
@@ -339,15 +342,15 @@ class _Run:
 
     @property
     def _monitor_updates(self) -> int:
-        """Return the number of gradient updates with which the saved monitor was trained."""
+        """Return how many gradient updates the training of the saved monitor has made."""
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
     def _play_score_rows(self) -> str:
-        """Play the rows of the table of scores that are missing.
+        """Play the episodes of those rows that the table of scores still lacks.
 
         Returns:
-            A note for the progress report.
+            A note for the progress report, which is always "".
         """
         from an_control.learning.evaluation.scores import ScorePlayer
         from an_control.learning.teacher.teachers import read_teacher
@@ -362,7 +365,10 @@ class _Run:
         return ""
 
     def _fill_score_table(self, player: ScorePlayer) -> None:
-        """Play the missing rows of the table of scores, and add notes on what is unfinished.
+        """Play the episodes of the missing rows of the table of scores, and add the rows.
+
+        Notes for the user are added where a time limit was too short, or if the teacher is no
+        better than a random policy.
 
         Args:
             player: Player of the episodes.
@@ -397,7 +403,7 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a function that passes progress reports on, marked with the name of a part."""
+        """Return a function that passes progress reports on, marked with the given part's name."""
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_score_row(self, row: ScoreRow) -> None:
@@ -417,16 +423,17 @@ class _Run:
     def _delete_outdated_parts(
         self, part: str, steps_before: int, steps_done: int, *later_parts: str
     ) -> None:
-        """Delete later parts if the part from which they were made has been trained further.
+        """Delete the parts that were made from a part which has been trained further since.
 
-        The number of steps is saved, so that a run that was killed after the training, but before
-        the deletion, deletes them when it continues.
+        The number of finished steps is then saved. A run that was killed before the deletion
+        therefore still deletes the outdated parts when it is continued.
 
         Args:
             part: Name of the part that was just trained.
-            steps_before: Number of steps that this part had finished before this call of `learn`.
-            steps_done: Number of steps that it has finished now.
-            later_parts: Names of the later parts, which were made from this part.
+            steps_before: Number of training steps that this part had finished before this call of
+                `learn`.
+            steps_done: Number of training steps that it has finished now.
+            later_parts: Names of the parts that were made from this part.
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, steps_before) != steps_done:
@@ -436,7 +443,7 @@ class _Run:
             self._save_state()
 
     def _delete_parts(self, *parts: str) -> None:
-        """Delete the folders of some parts, and have the monitor and the table made again.
+        """Delete the folders of some parts, and mark monitor and table of scores as not made.
 
         Args:
             parts: Names of the parts whose folders are deleted.

@@ -143,9 +143,9 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the policy from which the actor of PPO starts; None for random weights.
+    """Return the policy with which PPO starts to train; None for random weights.
 
-    It is the one that the option `start_model` names. Without this option it is the task's own
+    It is the policy that the option `start_model` names. Without this option it is the task's own
     teacher, if there is one and the algorithm is PPO.
 
     Args:

@@ -68,7 +68,7 @@ def clone_commands(
     """Fit a relu network that computes the recorded action from the readings of the same tick.
 
     Args:
-        episodes: Recorded episodes.
+        episodes: Recorded episodes, whose labels are the actions to imitate.
         output: Function applied to the output of the last layer, "clip" or "tanh".
         settings: Sizes of the network, and numbers and rates of the training.
         seed: Seed of the initial weights and of the batches.
@@ -122,11 +122,11 @@ def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
 
 
 def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> torch.Tensor:
-    """Return the mean error of the network's actions, a scalar.
+    """Return the loss of the network's actions, the mean over all actions of a batch.
 
-    Small errors count by their square, large ones by their absolute value. Recorded actions near
-    the limits -1 and 1 have noise towards the inside only. Squares of large errors would therefore
-    pull the network's actions away from the limits.
+    The loss of an action grows with the square of its error up to `LARGE_ERROR`, and linearly from
+    there on. The reason is that recorded actions near the limits -1 and 1 have noise towards the
+    inside only. Squares of large errors would pull the network's actions away from the limits.
 
     Args:
         out: Outputs (B, A) of the last layer.
@@ -144,7 +144,7 @@ def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> t
 class CommandCloning:
     """Trainer of a plain network that imitates recorded commands.
 
-    The run loop calls `step` only once, which does the whole training.
+    The run loop calls `step` only once, because one call does the whole training.
 
     Args:
         task: Channels, actuators and time step of the recorded robot.
@@ -154,7 +154,7 @@ class CommandCloning:
     """
 
     unit = "round"
-    steps = 1
+    total_steps = 1
 
     def __init__(
         self, task: Task, episodes: Sequence[DaggerEpisode], settings: CloningSettings, seed: int
@@ -178,7 +178,7 @@ class CommandCloning:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network, and return its mean absolute error as "action_loss"."""
+        """Fit the network, and return its mean absolute error under the name "action_loss"."""
         self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = NetworkTeacher(self._layers, "tanh")
         errors = [

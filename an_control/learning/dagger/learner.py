@@ -144,8 +144,11 @@ class Dagger:
         """Mean validation returns: first the teacher's, then the student's after each round."""
 
     @property
-    def steps(self) -> int:
-        """Return the number of rounds of the run; an estimate if the run has a time limit."""
+    def total_steps(self) -> int:
+        """Return how many rounds, which are the steps of the run loop, the whole run has.
+
+        If the run has a time limit, the number is an estimate.
+        """
         if not self.settings.minutes:
             return 1 + self.settings.rounds
         progress = self.progress
@@ -168,12 +171,12 @@ class Dagger:
     @property
     def minutes_left(self) -> float:
         """Return the processor time left in minutes; infinity if the run has no time limit."""
-        left = self.settings.minutes - self.minutes
+        left = self.settings.minutes - self.minutes_used
         return max(0.0, left) if self.settings.minutes else math.inf
 
     @property
-    def minutes(self) -> float:
-        """Return the processor time in minutes that the finished rounds took."""
+    def minutes_used(self) -> float:
+        """Return the processor time in minutes that the finished rounds of the run have used."""
         return self._cpu_s / 60.0
 
     @property

@@ -75,13 +75,13 @@ class RecordedTeaching:
         self._round, self._cpu_s = 0, 0.0
 
     @property
-    def steps(self) -> int:
-        """Return the number of rounds of the run."""
+    def total_steps(self) -> int:
+        """Return how many rounds, which are the steps of the run loop, the whole run has."""
         return 1 + self.settings.rounds
 
     @property
-    def minutes(self) -> float:
-        """Return the processor time in minutes that the finished rounds took."""
+    def minutes_used(self) -> float:
+        """Return the processor time in minutes that the finished rounds of the run have used."""
         return self._cpu_s / 60.0
 
     @property

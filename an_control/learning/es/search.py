@@ -533,10 +533,11 @@ class Search:
         return self.generation / self.settings.generations
 
     @property
-    def steps(self) -> int:
-        """Return the number of generations of the run.
+    def total_steps(self) -> int:
+        """Return how many generations, which are the steps of the run loop, the whole run has.
 
-        If the run has a time limit, it is one more than the number of generations done so far.
+        If the run has a time limit, this is one more than the number of generations done so far,
+        until the run ends.
         """
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
@@ -655,7 +656,7 @@ class Search:
         Returns:
             Metrics of the validation, by name; empty if there was none.
         """
-        race, last = self._race, self.generation >= self.steps
+        race, last = self._race, self.generation >= self.total_steps
         if not race.is_over:
             if race.pass_turn_and_check_halving(self.progress) or last:
                 return self._halve_contenders()

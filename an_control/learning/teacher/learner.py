@@ -84,8 +84,8 @@ class Contender:
         self._first: float | None = None
 
     @property
-    def steps(self) -> int:
-        """Return the number of environment steps so far."""
+    def environment_steps(self) -> int:
+        """Return how many steps of the environments this contender has trained on so far."""
         return self.done * self.settings.iteration
 
     @property
@@ -101,7 +101,7 @@ class Contender:
         of the settings.
         """
         patience = max(self.settings.patience, self.marked_at)
-        return self.marked_at > 0 and self.steps - self.marked_at >= patience
+        return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience
 
     def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
@@ -140,7 +140,7 @@ class Contender:
             self._first = self._marked = validation
         gained = self._marked - self._first
         if not self.marked_at or validation > self._marked + IMPROVEMENT * gained:
-            self._marked, self.marked_at = validation, self.steps
+            self._marked, self.marked_at = validation, self.environment_steps
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues."""
@@ -245,8 +245,11 @@ class TeacherLearner:
         self._largest_logit = 1.0
 
     @property
-    def steps(self) -> int:
-        """Return the run's number of iterations, estimated from the share that is finished."""
+    def total_steps(self) -> int:
+        """Return how many iterations, which are the steps of the run loop, the whole run has.
+
+        The number is estimated from the finished share of the run.
+        """
         if self.end_reason:
             return self._done
         share = self.progress
@@ -347,7 +350,7 @@ class TeacherLearner:
             if not math.isnan(validation):
                 line["validation"] = validation
                 self._newest.record_validation(validation)
-            if self._newest.marked_at == self._newest.steps:
+            if self._newest.marked_at == self._newest.environment_steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
@@ -390,7 +393,7 @@ class TeacherLearner:
         """
         layers, squashed = self._newest.export_actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
-        trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
+        trained = {"how": how, "seed": self.seed, "steps": self._newest.environment_steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
     def _close_contenders_except(self, contenders: list[Contender]) -> None:

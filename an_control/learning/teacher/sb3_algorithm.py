@@ -301,8 +301,8 @@ class LibraryAlgorithm:
             self._copy_start_network_into_actor(start)
 
     @property
-    def steps(self) -> int:
-        """Return the number of environment steps so far."""
+    def environment_steps(self) -> int:
+        """Return how many steps of the environments the algorithm has trained on so far."""
         return int(self._algorithm.num_timesteps)
 
     def train_iteration(self) -> dict[str, Any]:
@@ -388,7 +388,7 @@ class LibraryAlgorithm:
             if (known := getattr(vectorised, name, None)) is not None:
                 state[name] = {"mean": known.mean, "var": known.var, "count": known.count}
         if self._replay is not None:
-            self._replay.append_new_transitions(self.steps)
+            self._replay.append_new_transitions(self.environment_steps)
             if (temperature := getattr(algorithm, "log_ent_coef", None)) is not None:
                 state["temperature"] = temperature
         return state
@@ -411,7 +411,7 @@ class LibraryAlgorithm:
         for one, episode in zip(self._episodes, state["episodes"], strict=True):
             one.restore(episode)
         if self._replay is not None:
-            self._replay.load_transitions_into_buffer(self.steps)
+            self._replay.load_transitions_into_buffer(self.environment_steps)
         if "temperature" in state:
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))

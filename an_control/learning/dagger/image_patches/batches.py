@@ -33,13 +33,14 @@ from an_control.policy.vision.patch_attention import WHITE
 class CompressedViews(NamedTuple):
     """Camera views of B steps, each compressed to K image patches.
 
-    Patch 0 stands for all patches that do not change between frames. The attention gives them equal
-    keys and weights, so their mean gives the same attention message and the same gradients as they
-    do. `compress_equal_patches` does not use patch 0.
+    The function `compress_still_patches` puts the mean of all patches that do not change between
+    frames into patch 0. The attention would give all these patches equal keys and equal weights, so
+    that their mean leads to the same attention message and the same gradients. The function
+    `compress_equal_patches` leaves patch 0 empty.
 
     Attributes:
-        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. Patch 0 has no
-            pixels of its own, see `still`.
+        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. The pixels of
+            patch 0 are zero and not used; its content is `still`.
         still: Mean (B, p * p) float32 of the patches that do not change, after layer normalisation.
         counts: How many patches of the view each patch stands for (B, K) float32; 0 for padding.
     """
@@ -58,10 +59,10 @@ class PatchBatch(NamedTuple):
         seen: The camera views of the B * T steps, all steps of the first row first.
         previous: The action before each step (B, T, A) float32.
         labels: The teacher's action for each step (B, T, A) float32.
-        counts: A mask (B, T), True for the steps to learn from. It is False for steps after the end
-            of the row's episode.
-        begins: A mask (B,), True for the rows in which the student's memory is reset, because the
-            row does not continue what it replayed in the previous batch.
+        counts: A mask (B, T), True for steps of the episode, and False for padding after its end,
+            from which nothing is learned.
+        begins: A mask (B,), True for the rows that start another episode than they replayed in the
+            previous batch, so that the student's memory is reset.
     """
 
     seen: CompressedViews
@@ -73,13 +74,14 @@ class PatchBatch(NamedTuple):
 
 @dataclass
 class PatchRow:
-    """A batch row that replays a recorded episode, with a disturbed view for the student.
+    """Batch row, which replays a recorded episode with a disturbed view for the student.
 
     Attributes:
         episode: The recorded episode.
-        step: Index into `acted` of the next step.
-        seen: (K, f) the frames of the episode that the student sees at each of the `acted` steps.
-        acted: (K,) the steps of the episode at which the student acts.
+        step: Index of the row's next step among the K steps at which the student acts.
+        seen: Indices (K, f) of the f frames of the episode that the student sees at each of these
+            steps.
+        acted: Indices (K,) in the episode of the steps at which the student acts.
         missing: True for the patches that the student does not see (N,).
         picture: Picture that replaces CarRacing's grass; None to leave the grass.
         mirrored: Whether left and right are exchanged.
@@ -97,10 +99,10 @@ class PatchRow:
 class PatchBatches:
     """Endless source of training batches from recorded episodes.
 
-    Half of the rows replay the newest episodes, the other half any episode. If the student has a
-    memory, a row replays an episode to its end before it starts another; its first episode starts
-    at a random step, so that the rows differ. If it has none, a row starts at a random step in each
-    batch.
+    Half of the rows of each batch replay the newest episodes, the other half any episode. For a
+    student with a memory, a row replays an episode to its end, over several batches, before it
+    starts another. The first episode of a row starts at a random step, so that the rows differ. For
+    a student without a memory, each row starts at a random step of a random episode in every batch.
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -118,7 +120,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def make_next_batch(self) -> PatchBatch:
-        """Return the batch with the next steps of all rows, each of which replays an episode."""
+        """Return the next batch: for each row the steps after those of the previous batch."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._needs_new_episode(row) for row in self._rows])
         rows = [
@@ -196,9 +198,9 @@ class PatchBatches:
         return views
 
     def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
-        """Return actions (T, A) that fit the row's views.
+        """Return actions (T, A) that fit the views of a row, which may be mirrored.
 
-        If the views are mirrored, the actions that steer left or right change their signs.
+        If they are, the actions that steer left or right are returned with the opposite sign.
         """
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
@@ -209,16 +211,20 @@ class PatchBatches:
 def compress_still_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress camera views by averaging all patches that do not change between frames.
+    """Compress camera views: average all patches that do not change between frames.
 
-    The patches that change are kept one by one.
+    The patches that change are copied one by one.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch: Side of a patch in pixels.
         missing: True for those of the N patches of a view that are left out (B, N).
-        max_patches: Maximum number of changing patches to keep of a view, drawn at random.
-        rng: Source of the random numbers that choose the patches to keep.
+        max_patches: Maximum number of changing patches of a view. If there are more, a random
+            choice of them is copied.
+        rng: Source of the random numbers for this choice.
+
+    Returns:
+        The compressed views, with the average in patch 0.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch, width // patch
@@ -241,14 +247,18 @@ def compress_still_patches(
 def compress_equal_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress camera views: list equal patches only once, with how often they occur.
+    """Compress camera views: list equal patches only once, with the number of times they occur.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch: Side of a patch in pixels.
         missing: True for those of the N patches of a view that are left out (B, N).
-        max_patches: Maximum number of different patches to keep of a view, drawn at random.
-        rng: Source of the random numbers that choose the patches to keep.
+        max_patches: Maximum number of different patches of a view. If there are more, a random
+            choice of them is listed.
+        rng: Source of the random numbers for this choice.
+
+    Returns:
+        The compressed views, without an average in patch 0.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)

@@ -28,7 +28,7 @@ NEVER = -1e9
 
 
 class LstmHeadState(NamedTuple):
-    """State from tick to tick of a head with an LSTM, for B episodes.
+    """State that a head with an LSTM passes from one tick to the next, for B episodes.
 
     Attributes:
         output: Outputs (B, hidden) of the LSTM.
@@ -46,10 +46,11 @@ class LstmHeadState(NamedTuple):
 class VisionStudent(nn.Module):
     """Torch module of a student that acts on image patches.
 
-    It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
-    actions (..., A) and, optionally, a mask of present patches (..., N). Its attention sums them to
-    a message (..., M, m) of m numbers for each of M queries. Initial weights are drawn uniformly
-    from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
+    Its inputs are N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, the
+    previous actions (..., A) and, optionally, a mask of the patches that are present (..., N). The
+    attention has M queries. For each of them it sums up the patches to m numbers; together they are
+    the attention message (..., M, m). Initial weights are drawn uniformly from -1 / sqrt(fan-in) to
+    1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.
@@ -106,13 +107,13 @@ class VisionStudent(nn.Module):
             part.load_arrays(model.arrays)
 
     def load_start_model(self, model: Model) -> None:
-        """Copy a model's weights, also if only the student has a memory.
+        """Copy the weights of a model from which the student starts to learn.
 
-        The weights of the memory then stay random, and the memory has no effect on actions at
-        first.
+        Unlike in `load_weights`, the model may lack the memory that the student has. The weights of
+        the memory then stay random, and have no effect on the actions at first.
 
         Raises:
-            ValueError: The model differs from the student in any other size.
+            ValueError: The sizes of model and student differ in more than the memory.
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
@@ -162,12 +163,12 @@ class VisionStudent(nn.Module):
         Args:
             patches: Patches (..., N, f, p, p) uint8.
             previous: Previous actions (..., A).
-            present: Mask (..., N), False for missing patches; None: all are present. If none is
+            present: Mask (..., N), False for missing patches; None if all are present. If none is
                 present, the message is that of an empty set.
-            counts: How many patches of the view each patch stands for (..., N); None: one.
-            still: Mean (..., p * p) of all patches that do not change, after layer normalisation.
-                It takes the place of the first patch. None: the first patch is one like the others.
-                Not used with pooling.
+            counts: How many patches of the view each patch stands for (..., N); None for one each.
+            still: Mean (..., p * p) of all patches that do not change, after layer normalisation,
+                which replaces the pixels of the first patch. None if the first patch has pixels of
+                its own. Not used with pooling.
 
         Returns:
             The message (..., M, m): m numbers for each of M queries.
@@ -233,11 +234,11 @@ class VisionStudent(nn.Module):
         Args:
             message: Attention messages (B, T, M, m).
             previous: Previous actions (B, T, A).
-            units: Memory units (B, H) before these ticks.
+            units: State (B, H) of the head's memory (a GRU) before these ticks.
 
         Returns:
-            Scores (B, T, A), and the memory units (B, H) after the ticks. The action is the one
-            with the largest score, or, if actions are continuous, the tanh of the scores.
+            Scores (B, T, A), and the state (B, H) of the memory after the ticks. The action is the
+            one with the largest score, or, if actions are continuous, the tanh of the scores.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
@@ -259,10 +260,10 @@ class VisionStudent(nn.Module):
 
         Args:
             inputs: Inputs (B, T, i) of the GRU.
-            units: GRU units (B, H) before the first tick.
+            units: State (B, H) of the GRU before the first tick.
 
         Returns:
-            The units (B, T, H) after each tick, and (B, H) after the last.
+            The state (B, T, H) after each tick, and the state (B, H) after the last tick.
         """
         staying = functional.pad(
             self.find_parameter("memory.hidden_bias"), (2 * units.shape[-1], 0)
