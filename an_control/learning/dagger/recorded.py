@@ -114,7 +114,7 @@ class RecordedTeaching:
     def _train_head_on_commands(self) -> None:
         """Train a network to imitate the commands from ordered channels, and make it the head.
 
-        A head that does not read one value for each channel stays as it is.
+        The head stays as it is if its inputs are not one value for each channel.
         """
         student = self._student
         if isinstance(student, Student) and _head_reads_value_per_channel(student.sizes):
@@ -149,9 +149,9 @@ class RecordedTeaching:
 
 
 def _head_reads_value_per_channel(sizes: StudentSizes) -> bool:
-    """Return whether a student's head reads one value for each channel.
+    """Return whether the head of a student of these sizes takes one value for each channel.
 
-    Only then a network that was trained on ordered channels can become the head.
+    Only then can a network that was trained on ordered channels become the head.
     """
     return not (sizes.paper or sizes.pma or sizes.recurrence)
 

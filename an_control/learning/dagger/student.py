@@ -97,14 +97,14 @@ class StudentParts(nn.Module):
         return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights of all these layers, by their array names in a model file."""
+        """Return the weights of all layers that exist, by their array names in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights from a model file's arrays.
+        """Copy the weights of these layers from a model file's arrays.
 
-        The weights of a layer that the file does not have stay as they are.
+        A layer for which the file has no arrays keeps its weights.
         """
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
@@ -368,10 +368,10 @@ class StudentState(NamedTuple):
     recurrence: tuple[Tensor, ...] = ()
 
     def reset_rows_except(self, keep: Tensor) -> StudentState:
-        """Return a state in which some episodes keep their state and all others are reset to zero.
+        """Return a copy of the state in which all episodes but some are set back to zero.
 
         Args:
-            keep: 1 for each episode that keeps its state, 0 for each that is reset (B,).
+            keep: 1 for each episode that keeps its state, 0 for each that is set back (B,).
         """
         return self._apply_to_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
@@ -478,7 +478,8 @@ class Student(nn.Module):
     def load_identification_weights(self, model: Model, head: bool = False) -> None:
         """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
 
-        The weights of the head's memory are copied too, if both model and student have a memory.
+        The weights of encoder, pooling and recurrence are copied too, and those of the head's
+        memory if both model and student have one.
 
         Args:
             model: The model to copy from.
@@ -511,10 +512,10 @@ class Student(nn.Module):
                 self._copy_memory_weights(sizes, tensors)
 
     def _load_head_weights(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
-        """Copy the weights of a model's head.
+        """Copy the weights of a model's head into the student's head.
 
-        If only one of model and student has a memory, the head's inputs differ; then the first
-        layer gets the weights of the readings only.
+        If only one of model and student has a memory, their heads have different inputs. Then only
+        the weights of the readings are copied in the first layer, and its other weights become 0.
 
         Args:
             sizes: Sizes of the model.
@@ -568,9 +569,12 @@ class Student(nn.Module):
 
     @staticmethod
     def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return a model's sizes on which the weights that identify channels depend.
+        """Return those of a model's sizes that the weights for identifying channels depend on.
 
-        They must be equal for the weights to be copied.
+        These weights can be copied between two models if these sizes are equal.
+
+        Args:
+            sizes: All sizes of a model.
         """
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
@@ -649,9 +653,10 @@ class Student(nn.Module):
     ) -> tuple[Tensor, Tensor, StudentState]:
         """Compute the attention and the attention message of a student whose head has no memory.
 
-        The attention message is the head's input of size M, in which attention has combined the
-        readings of all channels. With pooling (`pma`), another layer combines them; the attention
-        is then only a training target, which teaches the neurons to identify their channels.
+        The attention message, of size M, combines the readings of all channels. It is the input of
+        the head, or of the recurrent layer if there is one. With pooling (`pma`), the pooling layer
+        computes it from the outputs of the sensory neurons. The attention then has no effect on the
+        action; its loss still teaches the neurons to identify their channels.
 
         Args:
             batch: T steps of B episodes.
@@ -744,12 +749,12 @@ class Student(nn.Module):
         that no slot was assigned to gets the predicted reading alone.
 
         Args:
-            message: Readings by channel, and the attention mass of each channel (B, 2 n).
+            message: A reading for each channel, then the attention mass of each channel (B, 2 n).
             predicted: Predicted readings (B, n).
 
         Returns:
-            A blended reading for each channel, then the share (0..1) with which the observed
-            reading enters it (B, 2 n).
+            A blended reading for each channel, then for each channel the share (0..1) of the
+            message's reading in it (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
@@ -805,7 +810,7 @@ class Student(nn.Module):
 
     @staticmethod
     def _route_readings(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Compute the reading of each channel as the sum of all slots' readings times attention.
+        """Compute each channel's reading, the sum over all slots of reading times attention weight.
 
         Args:
             weights: Attention weights (..., N, n + 1); the last column, "no channel", is left out.
@@ -813,15 +818,19 @@ class Student(nn.Module):
             present: 1 where a slot has a reading, else 0 (..., N).
 
         Returns:
-            The message (..., 2 n): a reading for each channel, then the attention mass of each
-            channel.
+            The message (..., 2 n): a reading for each channel, then the attention mass (the sum of
+            the weights) of each channel.
         """
         weights = weights[..., :-1] * present.unsqueeze(-1)
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
     def run_head(self, message: Tensor) -> Tensor:
-        """Return the action (..., A) for the head's input (..., M), before it is clipped."""
+        """Return the actions (..., A) of the head before they are clipped to [-1, 1].
+
+        Args:
+            message: Input (..., M) of the head.
+        """
         *hidden, last = self._head_layers
         for layer in hidden:
             message = torch.relu(layer(message))

@@ -108,12 +108,13 @@ def train_round(
 
 
 def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
-    """Return how many episodes count as newest, which are drawn more often for batches.
+    """Return how many of the last episodes are drawn more often than older ones for batches.
 
     Args:
         episodes: All episodes, the newest last.
-        settings: The recipe. Its `newest` is the number of these episodes or, if it sets
-            `episode_steps`, the number of their steps in units of `episode_steps`.
+        settings: The recipe, whose `newest` is this number. If the recipe sets `episode_steps`,
+            `newest` times `episode_steps` is instead the number of steps that these episodes have
+            together.
     """
     unit = settings.collection.episode_steps
     if not unit:
@@ -130,9 +131,10 @@ def train_memory_and_head(
 ) -> None:
     """Train the head and its memory in place, before the student can identify its channels.
 
-    The memory learns to predict the channels' readings, and the head to imitate the teacher. They
-    get the attention message of a perfect attention. It lacks the channels that are missing, and at
-    times it is zero for some steps, as if no channel were identified after a reshuffle.
+    The memory learns to predict the channels' readings, and the head to imitate the teacher. Both
+    get the attention message that a perfect attention would compute, with the readings of all
+    channels that are not missing. For some steps in a row the message is set to zero, as if no
+    channel were identified after a reshuffle.
 
     Args:
         student: The student to train, whose head has a memory.
@@ -170,12 +172,16 @@ def train_memory_and_head(
 
 
 def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
-    """Draw at which steps the memory is shown the attention message, and at which it gets zeros.
+    """Draw a mask of the steps at which the memory gets the attention message instead of zeros.
 
-    Seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
+    About seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
+
+    Args:
+        batch: The batch of T steps of B rows.
+        rng: Source of all random numbers.
 
     Returns:
-        A mask (T, B) that is 1 at steps with the message, and 0 at steps with zeros.
+        The mask (T, B): 1 at steps with the message, and 0 at steps with zeros.
     """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
@@ -188,9 +194,11 @@ def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tenso
 def _make_teacher_forced_mask(batch: StreamBatch, share: float) -> Tensor:
     """Return a mask of the batch rows in which the memory gets a perfect attention's message.
 
+    These are the first rows of the batch.
+
     Args:
         batch: The batch.
-        share: Share of the rows, the first ones of the batch. None are masked if it is negative.
+        share: Share of the rows; none if it is negative.
 
     Returns:
         A mask (T, B) that is 1 in these rows, else 0.
@@ -275,9 +283,10 @@ def _compute_reading_prediction_loss(expected: Tensor, batch: StreamBatch) -> Te
 
 
 def _compute_action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the actions, with an upper bound for each single error.
+    """Return the mean squared error of the actions, a scalar.
 
-    If the teacher's action is saturated (at -1 or 1), an action beyond it has no error.
+    The squared error of each action has an upper bound, `LARGEST_LOSS`. If the teacher's action is
+    saturated (at -1 or 1), an action beyond it has no error.
 
     Args:
         action: The student's actions (T, B, A).
