@@ -73,9 +73,9 @@ CODE_SCALE = 0.5
 
 @dataclass(frozen=True)
 class Hinted(PolicyForm):
-    """Parametrisation of a policy together with hints, a code (vector) for each of its channels.
+    """Parametrisation of a policy together with hints, one vector (code) for each channel.
 
-    The code tells a channel's network which channel it reads.
+    The code tells a channel's sensory neuron (its small network) which channel it reads.
 
     Attributes:
         own: Parametrisation of the policy without the codes.
@@ -109,12 +109,13 @@ class Hinted(PolicyForm):
         return np.concatenate([self.own.vector_scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files from the free arrays, for P policies at once.
+        """Compute the arrays of P model files from the free arrays of P policies.
 
-        The codes are dropped, because a model file does not contain them.
+        The codes are left out, because a model file does not contain them.
 
         Args:
-            free: Free arrays (P, ...) by name. The method changes this dict.
+            free: Free arrays (P, ...) by name, whose numbers make up P vectors. The method changes
+                this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
@@ -130,7 +131,7 @@ class Hinted(PolicyForm):
     def draw_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Draw in which episodes each channel's network gets its code, and return codes and draws.
+        """Return the codes in P vectors, and draw in which episodes networks get them.
 
         Args:
             vectors: Vectors (P, size) that describe P policies and their codes.
@@ -228,8 +229,11 @@ class Race:
     def rescale_interval_ends(self, ratio: float) -> None:
         """Adapt the intervals of the race to a new length of the run.
 
+        The ends of the intervals are stored as finished shares of the run, which the new length
+        changes.
+
         Args:
-            ratio: Factor by which the finished share of the run changed with the run's length.
+            ratio: Finished share of the run by its new length, divided by that by its old length.
         """
         self._ends = [ratio * end for end in self._ends]
 
@@ -243,13 +247,13 @@ class Race:
 
 
 class EpisodeCount:
-    """Controller of the number of episodes that each candidate plays, `current`.
+    """Controller of the number of episodes that each candidate plays, the attribute `current`.
 
-    The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
-    has little effect on them. All candidates play the same episodes. What is left of the returns
-    (P, R) after the mean of each candidate and the mean of each episode are subtracted is noise.
-    The share of the variance between the candidates' mean returns that such noise does not explain
-    is the reliability of the ranks.
+    All candidates play the same episodes. What is left of the returns (P, R), after the mean of
+    each candidate and the mean of each episode are subtracted, is noise. It explains a part of the
+    variance between the candidates' mean returns. The share of the rest in this variance is the
+    reliability of the candidates' ranks. The number of episodes is doubled if the reliability is
+    low, and halved if it is high.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -262,10 +266,11 @@ class EpisodeCount:
         self.reliable: float | None = None
 
     def adapt_to_noise(self, returns: np.ndarray) -> None:
-        """Adapt the number of episodes to the noise in the returns of a generation.
+        """Double or halve the number of episodes, if the noise in the returns asks for it.
 
         Args:
-            returns: Returns (P, R) of P candidates in R episodes; candidates with NaN are left out.
+            returns: Returns (P, R) of a generation of P candidates in R episodes. Candidates with
+                NaN are left out.
         """
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
@@ -294,7 +299,7 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a stall, which means that a search makes no more progress.
+    """Detector of a stall, the state in which a search makes no more progress.
 
     Args:
         first_sigma: Initial standard deviation of the search distribution.
@@ -312,10 +317,12 @@ class StallDetector:
         self._equal = 0
 
     def update_equal_generation_count(self, returns: np.ndarray) -> None:
-        """Count a generation if all candidates had the same return, else set the count to 0.
+        """Count successive generations in which all candidates have the same mean return.
+
+        If the candidates' returns differ, the count starts again at 0.
 
         Args:
-            returns: Returns (P, R) of the newest generation.
+            returns: Returns (P, R) of P candidates in the R episodes of the newest generation.
         """
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
@@ -323,7 +330,7 @@ class StallDetector:
     def record_validation_and_explain_stall(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
-        """Store the result of a validation, and check whether the search has stalled.
+        """Store the result of a validation, and return why the search has stalled, if it has.
 
         Args:
             sigma: Mean standard deviation of the search distribution.
@@ -332,7 +339,7 @@ class StallDetector:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            Why the search has stalled, as text for a log line; None if it has not.
+            The reason as text for a log line; None if the search has not stalled.
         """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
@@ -348,10 +355,12 @@ class StallDetector:
         return None
 
     def rescale_validation_times(self, ratio: float) -> None:
-        """Adapt the stored times of validations to a new length of the run.
+        """Adapt the times of the stored validations to a new length of the run.
+
+        The times are stored as finished shares of the run, which the new length changes.
 
         Args:
-            ratio: Factor by which the finished share of the run changed with the run's length.
+            ratio: Finished share of the run by its new length, divided by that by its old length.
         """
         self._progress = [ratio * then for then in self._progress]
 
@@ -429,9 +438,8 @@ class SearchValidation(NamedTuple):
             metrics. "validation" is the mean return of the episodes that did not fail; it is left
             out if all failed. "validation_failed" is the number of episodes that failed; it is left
             out if none failed.
-        score: The mean return by which searches are compared while several of them compete; -inf if
-            all episodes failed. It is the return with hints while hints are given, and otherwise
-            the metric "validation".
+        score: The mean return by which competing searches are compared; -inf if all episodes
+            failed. While the search gives hints, it is the mean return with hints.
         error: Standard error of the metric "validation".
     """
 
@@ -495,11 +503,12 @@ class Search:
         self._start_race(first, 0.0)
 
     def _start_race(self, means: list[np.ndarray], progress: float) -> None:
-        """Start a race of searches, of which some start at given vectors and the others at random.
+        """Start a race between searches, of which some start at given vectors, the rest at random.
 
         Args:
-            means: Vectors (size,) at which the first searches start, in units of `vector_scales`.
-            progress: Finished share (0..1) of the run, at which the race starts.
+            means: Vectors (size,) at which the first searches start, each divided by
+                `vector_scales` of the parametrisation.
+            progress: Finished share (0..1) of the run at this moment.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
@@ -566,8 +575,8 @@ class Search:
         """Return the policy that the mean of the search distribution describes.
 
         Args:
-            run: Facts about the run, such as its number of steps, to store in the header of the
-                model file.
+            run: Facts about the run, such as its number of steps, to store in the model file's
+                header.
         """
         settings = self.settings
         trained = {
@@ -648,7 +657,8 @@ class Search:
     def _choose_next_search_and_validate(self, returns: np.ndarray) -> dict[str, Any]:
         """Choose the search that plays the next generation, and validate if that is due.
 
-        The next one is the next contender of the race, or new random starts if the search stalls.
+        In a race it is the turn of the next contender. After a race the only search goes on, or, if
+        it has stalled, competes with new random starts.
 
         Args:
             returns: Returns (P, R) of the generation that was just played.
@@ -731,12 +741,15 @@ class Search:
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Draw the hints of a generation; return None if the search gives no hints (any more).
+        """Draw the hints of a generation.
 
         Args:
             vectors: Vectors (P, size) of the candidates.
             starts: Seeds of the episodes.
             rng: Source of random numbers.
+
+        Returns:
+            The hints; None if the search gives none, or none any more at this stage of the run.
         """
         share = compute_share_of_hinted_episodes(self.progress)
         if self._hinted is None or share == 0.0:

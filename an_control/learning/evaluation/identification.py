@@ -40,8 +40,8 @@ that neuron's input slot to none of the channels.
 class IdentifiedShares:
     """Shares of the episodes in which a policy has identified each channel k steps after a shuffle.
 
-    They are measured in episodes with N channels, which are shuffled at the reset and again every K
-    steps. A share (0..1) is NaN where no step was counted.
+    The N channels are shuffled at the reset of each episode, and again every K steps. A share
+    (0..1) is NaN where no step was counted.
 
     Attributes:
         first: Share (K, N) for each number of steps since the reset, and each channel.
@@ -87,7 +87,7 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count the channels that the policy identifies at the present step.
+        """Count which channels the policy has identified at the present step of the episode.
 
         Args:
             policy: The policy, after its action of this step.
@@ -164,7 +164,7 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
         self._index, self._reading = index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Reset the environment and keep the first reading of the channel for the whole episode."""
+        """Reset the environment; the channel then keeps its first reading for the whole episode."""
         self._reading = np.nan
         return super().reset(**arguments)
 

@@ -95,10 +95,10 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether the newest clear improvement in a validation is too long ago.
+        """Return whether validations have not become clearly better for too many steps.
 
-        It is if at least as many steps have passed since as before it, and at least the `patience`
-        of the settings.
+        The steps since the newest clear improvement are too many if they are at least as many as
+        those before it, and at least the setting `patience`.
         """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience
@@ -111,7 +111,7 @@ class Contender:
         return line
 
     def export_actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """Return the layers of the actor, for observations without normalisation.
+        """Return the layers of the actor, which take observations that are not normalised.
 
         Args:
             choices: Number of options of each group of discrete actions; empty for continuous
@@ -128,9 +128,7 @@ class Contender:
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Update the best validation so far, and the newest one that was a clear improvement.
-
-        Training counts as stalled if the newest clear improvement is too many steps ago.
+        """Update the best validation so far, and the step of the newest clear improvement.
 
         Args:
             validation: Mean return of the validation's episodes.
@@ -275,13 +273,13 @@ class TeacherLearner:
         return self._compute_share_of_limits(self._done, self._seconds)
 
     def _compute_share_of_limits(self, iterations: int, seconds: float) -> float:
-        """Return the share (0..1) of the run's limit of time or steps that a part of it has used.
+        """Return which share (0..1) of the limit of time or steps some iterations use up.
 
         If the run has both limits, it is the larger share.
 
         Args:
             iterations: Number of iterations.
-            seconds: Processor time in seconds.
+            seconds: Processor time of these iterations, in seconds.
         """
         limits = self.limits
         shares = [iterations * self.settings.iteration / (limits.steps or math.inf)]
@@ -404,12 +402,12 @@ class TeacherLearner:
         self._contenders = contenders
 
     def _measure_validation_return(self) -> float:
-        """Return the mean return in the validation episodes of the policy as it would be saved.
+        """Return the mean return in validation episodes of the actor that was trained last.
 
-        The policy acts without exploration noise and without bursts of random actions. Every
-        validation has the same episodes with the same disturbances. If their mean return is the
-        best of this contender so far, the episodes of the confirmation are played too. Episodes
-        that fail are left out. If all fail, the result is NaN.
+        The actor acts as it would be saved, without exploration noise and without bursts of random
+        actions. Every validation has the same episodes with the same disturbances. If their mean
+        return is the best of this actor's contender so far, further episodes are played to confirm
+        it. Episodes that fail are left out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
         totals = self._play_validation_episodes(policy, self._validations)

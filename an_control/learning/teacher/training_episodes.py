@@ -30,7 +30,7 @@ NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """Return an episode with a disturbance, whose random numbers all follow from the seed.
+    """Return an episode with a disturbance, whose random numbers are all derived from the seed.
 
     Args:
         env: The environment.
@@ -45,15 +45,14 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    In a burst the environment receives random or zero actions for 3 to 19 steps, so that the policy
-    also learns to recover from states into which a student gets that is still learning. The library
-    does not learn from the actions of the burst. For the library the episode is truncated at the
-    start of the burst, so that it estimates the value of the rest, and another episode starts at
-    the end of the burst. A stop of the robot, which is one of the possible disturbances, is treated
-    in the same way.
+    At random steps a burst begins, in which the environment receives random or zero actions for 3
+    to 19 steps. From it the policy learns to recover from states into which a student gets that is
+    still learning. The library must not learn the actions of the burst themselves. For the library
+    the episode is therefore truncated at the start of the burst, and another episode starts at its
+    end. A stop of the robot, which is one of the possible disturbances, is treated in the same way.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
-    the newest reading that this channel had before. While messages are lost, the previous action is
+    the last reading that this channel had before. While messages are lost, the previous action is
     sent again, and the library's next step starts when a message arrives.
 
     Discrete action spaces are kept. `info` is left empty, because the library copies it in every
@@ -101,7 +100,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start the next episode, or continue the present one after a burst or a stop.
 
-        If `step` ended the episode for the library because of a burst or a stop, the burst or stop
+        If `step` truncated the episode at the start of a burst or a stop, the whole burst or stop
         is played here. In a burst the environment receives random or zero actions, in a stop the
         robot gets the safe command.
 
@@ -170,7 +169,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         The state of an environment cannot be stored. Therefore the episode of the checkpoint is
         started again from its seed, and all actions that were sent before the checkpoint are sent
-        again. `returns` is then empty.
+        again. The list `returns` of finished episodes is emptied.
         """
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
@@ -182,7 +181,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._rng.bit_generator.state = state["rng"]
 
     def _count_failure_and_mark_episode(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failed episode, and let the next reset start another episode."""
+        """Count a failed episode, and mark it so that the next `reset` starts another one."""
         self._failures.count_failure(failure)
         self._failed = True
 
