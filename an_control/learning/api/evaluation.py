@@ -141,7 +141,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
 
     options.check_options()
     if options.markdown is not None:
-        check_markers_of_markdown_tables(options.markdown, (options.title,))
+        check_markdown_table_marks(options.markdown, (options.title,))
     options = replace(options, model=Path(find_model_path(options.model)))
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
@@ -199,7 +199,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     )
 
 
-def check_markers_of_markdown_tables(path: Path, titles: tuple[str, ...]) -> None:
+def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     """Raise ValueError unless a Markdown file has the marks between which tables are written.
 
     The marks of a table are two comments, `<!-- table TITLE -->` and `<!-- end of table -->`.
@@ -400,7 +400,7 @@ def _save_evaluation_pictures(
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
         trace = plots.AttentionTrace(player.channels)
-        (result,) = player.play(protocol, 1, watch=trace.record)
+        (result,) = player.play(protocol, 1, watch=trace.record_attention_and_keys)
         word = plots.make_protocol_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)

@@ -152,9 +152,9 @@ class EvolveOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: must be 1 or more")
-        self._check_ignored_options()
+        self._refuse_ignored_options()
 
-    def _check_ignored_options(self) -> None:
+    def _refuse_ignored_options(self) -> None:
         """Raise ValueError if an option is set that the chosen form or optimiser does not use."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
@@ -256,9 +256,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
         task = replace(task, **known)
     channels = len(task.channels)
-    form, start = _make_parametrisation_and_start(options, channels, len(task.actuators), model)
+    form, start = _make_parametrisation_and_start_vector(
+        options, channels, len(task.actuators), model
+    )
     if options.hints:
-        form, start = _extend_by_identity_hints(form, start, channels)
+        form, start = _add_hints_to_parametrisation(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot_settings(env, disturbance)
@@ -276,7 +278,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         search = Search(task, form, engine, settings, options.seed, start)
         loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
         loop.run_with_progress(progress)
-        evaluations = _evaluate_and_write_card(options, loop, search, progress)
+        evaluations = _evaluate_and_write_model_card(options, loop, search, progress)
     finally:
         engine.close()
         env.close()
@@ -343,7 +345,7 @@ def parse_disturbances(
     return tuple(found)
 
 
-def _make_parametrisation_and_start(
+def _make_parametrisation_and_start_vector(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
     """Return a parametrisation, which maps vectors to policies, and the vector to start from.
@@ -397,13 +399,13 @@ def _make_parametrisation_and_start(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.make_paper_size_arguments(),
+        **options.parts.collect_paper_policy_sizes(),
     )
-    pooled = options.parts.change_pooling(form.sizes)
+    pooled = options.parts.apply_pooling_to_sizes(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _extend_by_identity_hints(
+def _add_hints_to_parametrisation(
     form: PolicyForm, start: Any, channels: int
 ) -> tuple[PolicyForm, Any]:
     """Add hints to a parametrisation: for each channel a vector that tells the channel's identity.
@@ -433,7 +435,7 @@ def _extend_by_identity_hints(
     return hinted, start
 
 
-def _evaluate_and_write_card(
+def _evaluate_and_write_model_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
     """Evaluate the best model of the run, write its model card and return the evaluations.

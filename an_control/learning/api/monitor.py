@@ -138,7 +138,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         RunStoppedError: `progress` returned False.
     """
     if options.bag:
-        return _train_from_bags(options, progress)
+        return _train_on_recordings(options, progress)
     from an_control.learning.runs.run_folder import RunError
     from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
@@ -149,7 +149,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
-    model = _remove_excitation_and_hand_over(model)
+    model = _remove_excitation_and_start_policy(model)
     written = path
     if model.network is not None:
         written = get_monitor_path(path)
@@ -189,7 +189,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
-def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
+def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
     """Train the monitor's networks on recordings of a robot and write the model file.
 
     The monitor is not validated, because a validation needs an environment.
@@ -295,7 +295,7 @@ def _make_forward_model_settings(
     )
 
 
-def _remove_excitation_and_hand_over(model: Model) -> Model:
+def _remove_excitation_and_start_policy(model: Model) -> Model:
     """Return an ONNX policy that acts from the first tick, for the training of its monitor.
 
     On a robot, excitation (small test motions) or another model may act first, until the order of

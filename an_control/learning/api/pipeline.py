@@ -203,7 +203,7 @@ class _Run:
 
     def run_unfinished_parts(self) -> LearnResult:
         """Make the parts that are not finished, write the model card and return the result."""
-        from an_control.learning.evaluation.scores import format_scores
+        from an_control.learning.evaluation.scores import format_score_table
         from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
         for part in PARTS:
@@ -223,7 +223,7 @@ class _Run:
         evaluations = [{"protocol": row.name, **of} for row, of in zip(rows, known, strict=True)]
         model = read_model(self._model)
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
-        title, table = f"{self._out.name}: {self._options.task}", format_scores(rows)
+        title, table = f"{self._out.name}: {self._options.task}", format_score_table(rows)
         how = format_command(self._options, "learn")
         write_model_and_card(self._folder, model, title, evaluations, how, table)
         random, teacher, *_ = rows
@@ -323,7 +323,7 @@ class _Run:
         made = self._state
         if (
             made.has_monitor
-            and self._monitor_updates < monitor.updates
+            and self._monitor_update_count < monitor.updates
             and self._has_longer_time_limit("monitor", seconds)
         ):
             self._delete_parts("monitor")
@@ -331,7 +331,7 @@ class _Run:
             train_monitor(monitor, self._make_part_reporter("monitor"))
             made.has_monitor, made.time_limits_s["monitor"] = True, seconds
             self._save_state()
-        if (updates := self._monitor_updates) < monitor.updates:
+        if (updates := self._monitor_update_count) < monitor.updates:
             self._notes.append(
                 f"monitor: {updates} of {monitor.updates} updates fitted into its time;"
                 " increase --minutes"
@@ -341,7 +341,7 @@ class _Run:
         return ""
 
     @property
-    def _monitor_updates(self) -> int:
+    def _monitor_update_count(self) -> int:
         """Return how many gradient updates the training of the saved monitor has made."""
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
@@ -361,10 +361,10 @@ class _Run:
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
             teacher = self._given_teacher or read_teacher(str(self._teacher_option), env)
-            self._fill_score_table(ScorePlayer(env, model.task.channels, teacher, model))
+            self._add_missing_score_rows(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
-    def _fill_score_table(self, player: ScorePlayer) -> None:
+    def _add_missing_score_rows(self, player: ScorePlayer) -> None:
         """Play the episodes of the missing rows of the table of scores, and add the rows.
 
         Notes for the user are added where a time limit was too short, or if the teacher is no

@@ -357,7 +357,7 @@ def _apply_size_options(options: DistillOptions, student: StudentSizes) -> Stude
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.make_student_size_changes())
+    student = replace(student, **chosen, **options.parts.collect_student_size_overrides())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -427,7 +427,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     )
     settings = replace(
         settings,
-        student=options.parts.change_vision_sizes(settings.student),
+        student=options.parts.apply_to_vision_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,

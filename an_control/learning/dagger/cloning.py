@@ -59,7 +59,7 @@ SMOKE_CLONING = CloningSettings(hidden=(8,), updates=3, batch=8)
 """Settings of a run of seconds, which only tests that it runs."""
 
 
-def clone_commands(
+def fit_network_to_commands(
     episodes: Sequence[DaggerEpisode],
     output: Output,
     settings: CloningSettings,
@@ -179,7 +179,7 @@ class CommandCloning:
 
     def step(self) -> dict[str, Any]:
         """Fit the network, and return its mean absolute error under the name "action_loss"."""
-        self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
+        self._layers = fit_network_to_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = NetworkTeacher(self._layers, "tanh")
         errors = [
             np.abs(clone(readings) - action).mean()

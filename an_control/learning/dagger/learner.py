@@ -437,7 +437,7 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_later_round(
+                for count, how in plan.plan_round_after_first(
                     self._measure_progress_after_first_round(self.settings.rounds - 1)
                 )
             ]
@@ -490,21 +490,21 @@ class Dagger:
 
     def _play_validation_episodes(
         self,
-        driver: Callable[[np.random.Generator], Driver],
+        make_driver: Callable[[np.random.Generator], Driver],
         rollout: RolloutSettings,
         episode_set: int = 0,
     ) -> np.ndarray:
         """Play validation episodes and return their returns (E,).
 
         Args:
-            driver: Function that makes the driver of an episode from a random generator. The driver
-                chooses the actions.
+            make_driver: Function that makes the driver of an episode from a random generator. The
+                driver chooses the actions.
             rollout: Disturbances of the episodes.
             episode_set: Number of the set of episodes; each set has seeds of its own.
         """
         rng = np.random.default_rng([self.seed, VALIDATION + episode_set])
         episodes = self._record_episodes(
-            self.settings.validation_episodes, partial(driver, rng), rollout, rng
+            self.settings.validation_episodes, partial(make_driver, rng), rollout, rng
         )
         return np.array([episode.total for episode in episodes])
 

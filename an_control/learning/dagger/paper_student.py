@@ -153,7 +153,7 @@ class PaperStudent(nn.Module):
         return torch.tanh(sums)
 
     def compute_loss(
-        self, batch: StreamBatch, state: StudentState, channel_loss: float, progress: float
+        self, batch: StreamBatch, state: StudentState, channel_loss_weight: float, progress: float
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
         """Compute the loss of the student on a batch, the sum of an action loss and a channel loss.
 
@@ -164,7 +164,7 @@ class PaperStudent(nn.Module):
         Args:
             batch: T steps of B episodes.
             state: State before the batch.
-            channel_loss: Weight of the channel loss at the start of the run.
+            channel_loss_weight: Weight of the channel loss at the start of the run.
             progress: Finished share (0..1) of the run.
 
         Returns:
@@ -180,7 +180,7 @@ class PaperStudent(nn.Module):
         true = nn.functional.one_hot(batch.channel, self.channels + 1)
         mistaken = 0.5 * ((scores - true) ** 2).sum(-1) * batch.present
         naming = (mistaken.sum(-1) * batch.counts).sum() / steps
-        share = channel_loss * max(0.0, 1.0 - progress / CHANNEL_UNTIL)
+        share = channel_loss_weight * max(0.0, 1.0 - progress / CHANNEL_UNTIL)
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 

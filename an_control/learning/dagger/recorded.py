@@ -21,8 +21,8 @@ import torch
 from an_control.learning.dagger.cloning import (
     CLONING,
     CloningSettings,
-    clone_commands,
     compute_episode_fingerprint,
+    fit_network_to_commands,
 )
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
@@ -119,7 +119,7 @@ class RecordedTeaching:
         student = self._student
         if isinstance(student, Student) and _head_reads_value_per_channel(student.sizes):
             output = student.sizes.output
-            layers = clone_commands(self._episodes, output, self._cloning, self.seed)
+            layers = fit_network_to_commands(self._episodes, output, self._cloning, self.seed)
             student.copy_teacher_into_head(layers)
 
     def make_checkpoint(self) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class Collection:
     """Share of the time that the teacher drives in the first mixed round; falls to a tenth of it.
     """
 
-    def plan_later_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+    def plan_round_after_first(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """Return how many episodes a round after the first one records, and how to disturb them.
 
         Args:

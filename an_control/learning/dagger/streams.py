@@ -449,7 +449,7 @@ class DaggerStreams:
     def make_next_batch(self) -> StreamBatch:
         """Return the batch with the next steps of every row's episode."""
         fresh = [self._start_new_episode_if_due(i) for i in range(len(self._rows))]
-        pieces = [self._advance_row_by_batch(row) for row in self._rows if row is not None]
+        pieces = [self._cut_next_steps_from_row(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
@@ -483,10 +483,10 @@ class DaggerStreams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[row_number] = self._make_replayed_row(episode)
+        self._rows[row_number] = self._make_row_from_episode(episode)
         return True
 
-    def _advance_row_by_batch(self, row: _StreamRow) -> dict[str, np.ndarray]:
+    def _cut_next_steps_from_row(self, row: _StreamRow) -> dict[str, np.ndarray]:
         """Return the arrays of a row for the next batch, by name, and advance the row behind them.
 
         The arrays hold as many steps as a batch has. Steps after the end of the episode are zeros;
@@ -503,7 +503,7 @@ class DaggerStreams:
         piece["counts"][: len(part)] = 1.0
         return piece
 
-    def _make_replayed_row(self, episode: DaggerEpisode) -> _StreamRow:
+    def _make_row_from_episode(self, episode: DaggerEpisode) -> _StreamRow:
         """Return a batch row that replays a recorded episode from its start.
 
         Its signals arrive in shuffled input slots, and its readings are disturbed.

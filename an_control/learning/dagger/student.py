@@ -303,7 +303,7 @@ def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> d
         of the model file.
     """
     own, shared, *products = np.split(
-        to_array(weight), _find_input_kind_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _find_neuron_input_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -312,7 +312,7 @@ def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> d
     return arrays
 
 
-def _find_input_kind_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
+def _find_neuron_input_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
     """Return the column indices that separate the kinds of input in a neuron's weight matrix.
 
     The columns stand first for the readings, then for the previous actions and then, if there are
@@ -367,7 +367,7 @@ class StudentState(NamedTuple):
     evidence: Tensor
     recurrence: tuple[Tensor, ...] = ()
 
-    def reset_rows_except(self, keep: Tensor) -> StudentState:
+    def reset_episodes_except(self, keep: Tensor) -> StudentState:
         """Return a copy of the state in which all episodes but some are set back to zero.
 
         Args:
@@ -475,7 +475,7 @@ class Student(nn.Module):
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
-    def load_identification_weights(self, model: Model, head: bool = False) -> None:
+    def load_identification_weights(self, model: Model, with_head: bool = False) -> None:
         """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
 
         The weights of encoder, pooling and recurrence are copied too, and those of the head's
@@ -483,15 +483,15 @@ class Student(nn.Module):
 
         Args:
             model: The model to copy from.
-            head: Whether to copy the head too.
+            with_head: Whether to copy the head too.
 
         Raises:
             ValueError: The sizes of the model and the student differ.
         """
         sizes = model.sizes
-        if not isinstance(sizes, AttentionSizes) or self._select_identification_sizes(
+        if not isinstance(sizes, AttentionSizes) or self._get_sizes_affecting_identification(
             self._policy_sizes
-        ) != (self._select_identification_sizes(sizes)):
+        ) != (self._get_sizes_affecting_identification(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
             )
@@ -499,7 +499,7 @@ class Student(nn.Module):
         self.neuron.load_arrays(arrays)
         self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
-        if head:
+        if with_head:
             self._load_head_weights(sizes, arrays)
         if self.sizes.pma:
             return
@@ -568,7 +568,7 @@ class Student(nn.Module):
             self.prediction.copy_(arrays["attention.prediction"])
 
     @staticmethod
-    def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
+    def _get_sizes_affecting_identification(sizes: AttentionSizes) -> tuple[object, ...]:
         """Return those of a model's sizes that the weights for identifying channels depend on.
 
         These weights can be copied between two models if these sizes are equal.
@@ -620,7 +620,7 @@ class Student(nn.Module):
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
-            message = self._route_readings(weights, batch.values[t], batch.present[t])
+            message = self._sum_readings_by_channel(weights, batch.values[t], batch.present[t])
             if truth is not None and teacher_forced is not None:
                 message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
             last_message = self.blend_with_prediction(message, mean)
@@ -670,7 +670,7 @@ class Student(nn.Module):
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
         if self.parts.pooling is not None:
             return attention, self.parts.pooling(encoded, batch.present).flatten(-2), state
-        message = self._route_readings(attention.exp(), batch.values, batch.present)
+        message = self._sum_readings_by_channel(attention.exp(), batch.values, batch.present)
         routed, mass = message.split(self.channels, -1)
         if self.sizes.normalise:
             routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
@@ -809,7 +809,7 @@ class Student(nn.Module):
         return torch.cat([batch.ordered * shown, shown], -1)
 
     @staticmethod
-    def _route_readings(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
+    def _sum_readings_by_channel(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
         """Compute each channel's reading, the sum over all slots of reading times attention weight.
 
         Args:
@@ -825,16 +825,16 @@ class Student(nn.Module):
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
-    def run_head(self, message: Tensor) -> Tensor:
+    def run_head(self, head_input: Tensor) -> Tensor:
         """Return the actions (..., A) of the head before they are clipped to [-1, 1].
 
         Args:
-            message: Input (..., M) of the head.
+            head_input: Input (..., M) of the head.
         """
         *hidden, last = self._head_layers
         for layer in hidden:
-            message = torch.relu(layer(message))
-        out: Tensor = last(message)
+            head_input = torch.relu(layer(head_input))
+        out: Tensor = last(head_input)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:

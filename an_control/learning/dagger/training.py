@@ -91,7 +91,7 @@ def train_round(
         batch = streams.make_next_batch().to_device(device)
         teacher_forced = None
         if round_number == 0 and settings.memory_updates:
-            teacher_forced = _make_teacher_forced_mask(batch, 0.8 - 1.2 * over)
+            teacher_forced = _make_perfect_attention_mask(batch, 0.8 - 1.2 * over)
         state = _get_state_at_batch_start(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
@@ -154,7 +154,7 @@ def train_memory_and_head(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.make_next_batch().to_device(next(student.parameters()).device)
-        message = student.compute_perfect_attention_message(batch) * _draw_shown_step_mask(
+        message = student.compute_perfect_attention_message(batch) * _draw_mask_of_shown_messages(
             batch, rng
         ).unsqueeze(-1)
         state = _get_state_at_batch_start(student, state, batch)
@@ -171,7 +171,7 @@ def train_memory_and_head(
         optimiser.step()
 
 
-def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+def _draw_mask_of_shown_messages(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
     """Draw a mask of the steps at which the memory gets the attention message instead of zeros.
 
     About seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
@@ -191,7 +191,7 @@ def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tenso
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _make_teacher_forced_mask(batch: StreamBatch, share: float) -> Tensor:
+def _make_perfect_attention_mask(batch: StreamBatch, share: float) -> Tensor:
     """Return a mask of the batch rows in which the memory gets a perfect attention's message.
 
     These are the first rows of the batch.
@@ -220,7 +220,7 @@ def _get_state_at_batch_start(
     """
     if state is None:
         state = student.make_initial_state(*batch.values.shape[1:])
-    return state.reset_rows_except((~batch.fresh).float())
+    return state.reset_episodes_except((~batch.fresh).float())
 
 
 def _compute_loss(

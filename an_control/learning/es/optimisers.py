@@ -37,7 +37,7 @@ SKIPPED = frozenset(
 """
 
 
-def collect_strategy_values(strategy: Any) -> dict[str, Any]:
+def collect_pycma_values(strategy: Any) -> dict[str, Any]:
     """Return the numbers, arrays and lists in an object of the package pycma.
 
     This must be called between two generations.
@@ -54,13 +54,13 @@ def collect_strategy_values(strategy: Any) -> dict[str, Any]:
     }
 
 
-def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
+def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
     """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
 
     Args:
         strategy: The strategy to change, made with the same settings as the strategy in the
             checkpoint.
-        values: The values by attribute path, as `collect_strategy_values` returned them.
+        values: The values by attribute path, as `collect_pycma_values` returned them.
 
     Raises:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
@@ -85,7 +85,7 @@ def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
 
-    def collect_values_below(value: Any, path: str) -> None:
+    def add_storable_values_of(value: Any, path: str) -> None:
         if id(value) in seen:
             return
         seen.add(id(value))
@@ -98,11 +98,11 @@ def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]
                 if _is_storable(entry):
                     found[place] = owner, key
                 elif isinstance(entry, dict) or _is_pycma_object(entry):
-                    collect_values_below(entry, place)
+                    add_storable_values_of(entry, place)
                 elif not (isinstance(entry, str) or callable(entry)):
                     raise TypeError(f"strategy{place}: a {type(entry).__name__} cannot be stored")
 
-    collect_values_below(strategy, "")
+    add_storable_values_of(strategy, "")
     return found
 
 
@@ -284,7 +284,7 @@ class Cma:
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
-        return {"strategy": collect_strategy_values(self._strategy)}
+        return {"strategy": collect_pycma_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the state to a checkpoint that `make_checkpoint` returned.
@@ -302,7 +302,7 @@ class Cma:
         self._start_new_strategy(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
             self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
-        restore_strategy_values(self._strategy, values)
+        restore_pycma_values(self._strategy, values)
 
 
 class _NoiseSource:

@@ -39,12 +39,12 @@ class PolicyForm(ABC):
         """Return the names and shapes of the free arrays, of whose numbers a vector consists."""
 
     @abstractmethod
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of P model files from the free arrays of P policies.
 
         Args:
-            free: Free arrays (P, ...) by name, whose numbers make up P vectors. The method may
-                change this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                may change this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
@@ -81,7 +81,7 @@ class PolicyForm(ABC):
             task: The task for the model file.
             trained: How the policies were made, for the model file.
         """
-        found = self.to_arrays(
+        found = self.compute_model_arrays(
             split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.free_array_shapes)
         )
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
@@ -116,9 +116,9 @@ class Whole(PolicyForm):
         """Return the names and shapes of all arrays of a model file, in their order in a vector."""
         return self.whole.list_array_shapes()
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the given arrays, because vectors hold all arrays of a model file."""
-        return free
+        return free_arrays
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy.
@@ -197,24 +197,24 @@ class Authors(PolicyForm):
         """
         return self._positional_table_svd[0]
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of P model files from the free arrays of P policies.
 
         Args:
-            free: Free arrays (P, ...) by name, whose numbers make up P vectors. The method changes
-                this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
         _, stretch, right = self._positional_table_svd
-        product = right.T @ (free.pop("scores") / stretch[:, None])
+        product = right.T @ (free_arrays.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
         some = min(self.key, self.neuron)  # the product's rank is no higher
         query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
         key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
-        return free | self._compose_attention_arrays(query, key)
+        return free_arrays | self._compose_attention_arrays(query, key)
 
     def _compose_attention_arrays(
         self, query: np.ndarray, key: np.ndarray
@@ -283,19 +283,23 @@ class AuthorsRaw(Authors):
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of P model files from the free arrays of P policies.
 
         Args:
-            free: Free arrays (P, ...) by name, whose numbers make up P vectors. The method changes
-                this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
         if not self.stack:
-            free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
-        return free | self._compose_attention_arrays(free.pop("query"), free.pop("key"))
+            free_arrays["neuron.bias"] = free_arrays["neuron.bias"] + free_arrays.pop(
+                "neuron.second_bias"
+            )
+        return free_arrays | self._compose_attention_arrays(
+            free_arrays.pop("query"), free_arrays.pop("key")
+        )
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy.

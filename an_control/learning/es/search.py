@@ -108,20 +108,20 @@ class Hinted(PolicyForm):
         codes = np.full(self.vector_size - self.own.vector_size, CODE_SCALE)
         return np.concatenate([self.own.vector_scales, codes])
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the arrays of P model files from the free arrays of P policies.
 
         The codes are left out, because a model file does not contain them.
 
         Args:
-            free: Free arrays (P, ...) by name, whose numbers make up P vectors. The method changes
-                this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
-        del free["codes"]
-        return self.own.to_arrays(free)
+        del free_arrays["codes"]
+        return self.own.compute_model_arrays(free_arrays)
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy and codes that are all zero."""
@@ -316,7 +316,7 @@ class StallDetector:
         """Finished share (0..1) of the run at each recorded validation."""
         self._equal = 0
 
-    def update_equal_generation_count(self, returns: np.ndarray) -> None:
+    def count_generation_if_returns_equal(self, returns: np.ndarray) -> None:
         """Count successive generations in which all candidates have the same mean return.
 
         If the candidates' returns differ, the count starts again at 0.
@@ -553,7 +553,7 @@ class Search:
         return self.settings.generations
 
     @property
-    def mean(self) -> np.ndarray:
+    def distribution_mean(self) -> np.ndarray:
         """Return the mean (size,) of the search distribution.
 
         During a race it is that of the search that was best in the last validation.
@@ -588,7 +588,7 @@ class Search:
             "steps": self._played,
             **run,
         }
-        return self._form.make_model(self.mean, self._task, trained)
+        return self._form.make_model(self.distribution_mean, self._task, trained)
 
     def play_evaluation_episodes(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
@@ -671,7 +671,7 @@ class Search:
             if race.pass_turn_and_check_halving(self.progress) or last:
                 return self._halve_contenders()
             return {}
-        self._stall.update_equal_generation_count(returns)
+        self._stall.count_generation_if_returns_equal(returns)
         if self.settings.max_rollouts:
             self._episodes.adapt_to_noise(returns)
         if self.generation % self.settings.validate_every and not last:
@@ -826,7 +826,7 @@ def play_episodes_under_mixture(
             hints. Only a `FusedEngine` supports them.
     """
 
-    def play_slice(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
+    def play_episode_range(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
         if hints is None:
             return engine.play(models, starts[begin:end], disturbance)
         assert isinstance(engine, FusedEngine)
@@ -835,7 +835,7 @@ def play_episodes_under_mixture(
 
     ends = [len(starts) * i // len(mixture) for i in range(len(mixture) + 1)]
     parts = [
-        play_slice(begin, end, disturbance)
+        play_episode_range(begin, end, disturbance)
         for (begin, end), disturbance in zip(pairwise(ends), mixture, strict=True)
     ]
     return Outcomes(

@@ -107,7 +107,7 @@ class _IdentificationCounter:
         self._step += 1
 
 
-def count_identified_channels(
+def measure_identified_shares(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
@@ -237,7 +237,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
-        shares_by_step: Shares that `count_identified_channels` returned.
+        shares_by_step: Shares that `measure_identified_shares` returned.
     """
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
@@ -255,7 +255,7 @@ def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Fi
     """Plot how soon each channel is identified, and which channels are confused with each other.
 
     Args:
-        shares: Shares and confusions that `count_identified_channels` returned.
+        shares: Shares and confusions that `measure_identified_shares` returned.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
@@ -321,7 +321,7 @@ def measure_identification(
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = count_identified_channels(policy, env, channels, episodes, seed, shuffle_interval)
+        found = measure_identified_shares(policy, env, channels, episodes, seed, shuffle_interval)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []

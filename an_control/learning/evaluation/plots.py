@@ -44,7 +44,7 @@ class AttentionTrace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def record(self, policy: Policy, disturber: Disturber) -> None:
+    def record_attention_and_keys(self, policy: Policy, disturber: Disturber) -> None:
         """Append the policy's attention (M, N) and keys (N, k) at the present step to the lists.
 
         Columns of the attention and rows of the keys are in the environment's order of the N

@@ -135,17 +135,17 @@ class ScorePlayer:
         self.failures = FailureCounter()
         """Counter of the episodes that failed, which are left out of the rows."""
 
-    def select_meaningful_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
+    def select_meaningful_cases(self, reference_rows: Sequence[ScoreRow]) -> list[ScoreCase]:
         """Return the rows that the table of scores gets after its first two rows.
 
         Rows with missing channels are left out if the task has few channels. Rows in which signals
         are permuted again and again are left out if the task's episodes are short.
 
         Args:
-            rows: The first two rows of the table, of the random policy and the teacher, already
-                played. The teacher's row says how long episodes are.
+            reference_rows: The first two rows of the table, of the random policy and the teacher,
+                already played. The teacher's row says how long episodes are.
         """
-        steps = rows[1].steps
+        steps = reference_rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
         return [
             case
@@ -255,7 +255,7 @@ class ScorePlayer:
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-def format_scores(rows: Sequence[ScoreRow]) -> str:
+def format_score_table(rows: Sequence[ScoreRow]) -> str:
     """Return the table of returns and scores in Markdown, with standard errors.
 
     Args:

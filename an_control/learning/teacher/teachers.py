@@ -263,7 +263,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     if algorithm == "python":
         return _import_teacher_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
-        return _load_from_stable_baselines(algorithm, Path(path), env)
+        return _load_stable_baselines_teacher(algorithm, Path(path), env)
     if is_onnx(text):
         return _load_onnx_teacher(text, env)
     if not text.endswith(".safetensors"):
@@ -346,7 +346,7 @@ def _import_teacher_function(
     return FunctionTeacher(function)
 
 
-def _load_from_stable_baselines(
+def _load_stable_baselines_teacher(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
     """Read a saved algorithm of stable-baselines3 as a teacher, without its exploration noise.
@@ -392,22 +392,22 @@ def _load_from_stable_baselines(
 def _check_teacher_fits(
     name: str,
     env: gymnasium.Env[Any, Any],
-    readings: tuple[int, ...],
-    actions: tuple[int, ...],
+    reading_shape: tuple[int, ...],
+    action_shape: tuple[int, ...],
 ) -> None:
     """Raise ValueError unless a teacher has the environment's numbers of readings and actions.
 
     Args:
         name: Text with which the user named the teacher, for the text of the error.
         env: The environment.
-        readings: Shape of the teacher's observations.
-        actions: Shape of the teacher's actions.
+        reading_shape: Shape of the teacher's observations.
+        action_shape: Shape of the teacher's actions.
     """
     wanted = env.observation_space.shape, env.action_space.shape
-    if (readings, actions) != wanted:
+    if (reading_shape, action_shape) != wanted:
         raise ValueError(
-            f"teacher {name}: takes {readings[0]} readings and returns {actions[0]} actions, but"
-            f" the environment has {wanted[0]} and {wanted[1]}"
+            f"teacher {name}: takes {reading_shape[0]} readings and returns {action_shape[0]}"
+            f" actions, but the environment has {wanted[0]} and {wanted[1]}"
         )
 
 

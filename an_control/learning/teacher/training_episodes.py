@@ -117,7 +117,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._stop_begins:
                 self._send_zeros_during_stop()
         except BrokenEnvironmentError as failure:
-            self._count_failure_and_mark_episode(failure)
+            self._mark_episode_as_failed(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
             self._start_random_episode()
@@ -142,7 +142,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 encode_choices_as_numbers(self._choices, action) if self._choices else action
             )
         except BrokenEnvironmentError as failure:
-            self._count_failure_and_mark_episode(failure)
+            self._mark_episode_as_failed(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
@@ -176,11 +176,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             for action in state["played"]:
                 self._send_action(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
-            self._count_failure_and_mark_episode(failure)
+            self._mark_episode_as_failed(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _count_failure_and_mark_episode(self, failure: BrokenEnvironmentError) -> None:
+    def _mark_episode_as_failed(self, failure: BrokenEnvironmentError) -> None:
         """Count a failed episode, and mark it so that the next `reset` starts another one."""
         self._failures.count_failure(failure)
         self._failed = True
@@ -199,7 +199,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             try:
                 self._start_episode(seed, draw_one_disturbance(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
-                self._count_failure_and_mark_episode(failure)
+                self._mark_episode_as_failed(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
         """Start an episode.

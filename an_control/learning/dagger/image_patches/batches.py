@@ -209,7 +209,11 @@ class PatchBatches:
 
 
 def compress_still_patches(
-    views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
+    views: np.ndarray,
+    patch_side: int,
+    missing: np.ndarray,
+    max_patches: int,
+    rng: np.random.Generator,
 ) -> CompressedViews:
     """Compress camera views: average all patches that do not change between frames.
 
@@ -217,7 +221,7 @@ def compress_still_patches(
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
-        patch: Side of a patch in pixels.
+        patch_side: Side of a patch in pixels.
         missing: True for those of the N patches of a view that are left out (B, N).
         max_patches: Maximum number of changing patches of a view. If there are more, a random
             choice of them is copied.
@@ -227,17 +231,19 @@ def compress_still_patches(
         The compressed views, with the average in patch 0.
     """
     batch, stack, height, width = views.shape
-    rows, columns = height // patch, width // patch
+    rows, columns = height // patch_side, width // patch_side
     changed = (views[:, 1:] != views[:, :1]).any(axis=1)
-    moving = changed.reshape(batch, rows, patch, columns, patch).any(axis=(2, 4))
+    moving = changed.reshape(batch, rows, patch_side, columns, patch_side).any(axis=(2, 4))
     moving = moving.reshape(batch, -1)
-    still, number = _average_normalised_patches(views[:, -1], patch, ~moving & ~missing)
+    still, number = _average_normalised_patches(views[:, -1], patch_side, ~moving & ~missing)
     moving &= ~missing
     max_patches = min(max_patches, int(moving.sum(axis=1).max()))
     order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_patches]
     there = np.arange(max_patches) < moving.sum(axis=1, keepdims=True)
-    cut = views.reshape(batch, stack, rows, patch, columns, patch).transpose(0, 2, 4, 1, 3, 5)
-    chosen = np.zeros((batch, 1 + max_patches, stack, patch, patch), np.uint8)
+    cut = views.reshape(batch, stack, rows, patch_side, columns, patch_side).transpose(
+        0, 2, 4, 1, 3, 5
+    )
+    chosen = np.zeros((batch, 1 + max_patches, stack, patch_side, patch_side), np.uint8)
     chosen[:, 1:] = cut[np.arange(batch)[:, None], order // columns, order % columns]
     chosen[:, 1:] *= there[:, :, None, None, None]
     counts = np.concatenate([number[:, None], there], axis=1).astype(np.float32)
@@ -245,13 +251,17 @@ def compress_still_patches(
 
 
 def compress_equal_patches(
-    views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
+    views: np.ndarray,
+    patch_side: int,
+    missing: np.ndarray,
+    max_patches: int,
+    rng: np.random.Generator,
 ) -> CompressedViews:
     """Compress camera views: list equal patches only once, with the number of times they occur.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
-        patch: Side of a patch in pixels.
+        patch_side: Side of a patch in pixels.
         missing: True for those of the N patches of a view that are left out (B, N).
         max_patches: Maximum number of different patches of a view. If there are more, a random
             choice of them is listed.
@@ -261,8 +271,12 @@ def compress_equal_patches(
         The compressed views, without an average in patch 0.
     """
     batch, stack, height, width = views.shape
-    cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)
-    cut = np.ascontiguousarray(cut.transpose(0, 2, 4, 1, 3, 5)).reshape(batch, -1, stack * patch**2)
+    cut = views.reshape(
+        batch, stack, height // patch_side, patch_side, width // patch_side, patch_side
+    )
+    cut = np.ascontiguousarray(cut.transpose(0, 2, 4, 1, 3, 5)).reshape(
+        batch, -1, stack * patch_side**2
+    )
     as_one = cut.view(np.dtype((np.void, cut.shape[2])))[..., 0]
     found = []
     for patches, gone in zip(as_one, missing, strict=True):
@@ -272,32 +286,34 @@ def compress_equal_patches(
         )
         found.append((np.flatnonzero(~gone)[places[chosen]], numbers[chosen]))
     longest = max(len(places) for places, _ in found)
-    chosen_patches = np.zeros((batch, 1 + longest, stack, patch, patch), np.uint8)
+    chosen_patches = np.zeros((batch, 1 + longest, stack, patch_side, patch_side), np.uint8)
     counts = np.zeros((batch, 1 + longest), np.float32)
     for row, (places, numbers) in enumerate(found):
-        chosen_patches[row, 1 : 1 + len(places)] = cut[row, places].reshape(-1, stack, patch, patch)
+        chosen_patches[row, 1 : 1 + len(places)] = cut[row, places].reshape(
+            -1, stack, patch_side, patch_side
+        )
         counts[row, 1 : 1 + len(places)] = numbers
-    return CompressedViews(chosen_patches, np.zeros((batch, patch**2), np.float32), counts)
+    return CompressedViews(chosen_patches, np.zeros((batch, patch_side**2), np.float32), counts)
 
 
 def _average_normalised_patches(
-    frames: np.ndarray, patch: int, chosen: np.ndarray
+    frames: np.ndarray, patch_side: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normalise the patches of each frame (layer normalisation), and average the chosen ones.
 
     Args:
         frames: Gray frames (B, H, W).
-        patch: Side of a patch in pixels.
+        patch_side: Side of a patch in pixels.
         chosen: True for patches to average (B, N).
 
     Returns:
         The mean patch (B, p * p), and the number (B,) of patches averaged.
     """
     batch, height, width = frames.shape
-    cut = frames.reshape(batch, height // patch, patch, width // patch, patch)
-    pixels = cut.transpose(0, 1, 3, 2, 4).reshape(batch, -1, patch**2) / np.float32(WHITE)
+    cut = frames.reshape(batch, height // patch_side, patch_side, width // patch_side, patch_side)
+    pixels = cut.transpose(0, 1, 3, 2, 4).reshape(batch, -1, patch_side**2) / np.float32(WHITE)
     pixels -= pixels.mean(axis=2, keepdims=True)
-    variance = np.einsum("bnp,bnp->bn", pixels, pixels) / patch**2
+    variance = np.einsum("bnp,bnp->bn", pixels, pixels) / patch_side**2
     number = chosen.sum(axis=1)
     weight = chosen / np.sqrt(variance + NORM_EPSILON) / np.maximum(number, 1)[:, None]
     return np.einsum("bn,bnp->bp", weight, pixels).astype(np.float32), number

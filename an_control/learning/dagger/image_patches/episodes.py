@@ -56,7 +56,7 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _draw_shade_grid(rng: np.random.Generator) -> np.ndarray:
+def _draw_coarse_shades(rng: np.random.Generator) -> np.ndarray:
     """Draw a coarse array (rows, columns) of shades, each from a standard normal distribution.
 
     The numbers of rows and of columns are random too, from 2 to 32 (log-uniform).
@@ -67,12 +67,12 @@ def _draw_shade_grid(rng: np.random.Generator) -> np.ndarray:
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random pattern (side, side) of smooth blots, as shades around 0."""
-    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random pattern (side, side) of rectangular blocks of one shade each, around 0."""
-    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:

@@ -73,7 +73,7 @@ def update_student(
     )
     units = units * ~begins[:, None]
     common = previous.new_zeros(len(patches), settings.student.actions)
-    message = student.compute_attention_message(patches, common, counts=numbers, still=still)
+    message = student.compute_attention_message(patches, common, patch_counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
     scores, units = student.run_convolving_head(message, previous, units)
     loss = _compute_loss(scores[counts], labels[counts], settings)

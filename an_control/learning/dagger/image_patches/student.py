@@ -155,7 +155,7 @@ class VisionStudent(nn.Module):
         patches: Tensor,
         previous: Tensor,
         present: Tensor | None = None,
-        counts: Tensor | None = None,
+        patch_counts: Tensor | None = None,
         still: Tensor | None = None,
     ) -> Tensor:
         """Compute the attention message, the weighted sum over all patches.
@@ -165,7 +165,8 @@ class VisionStudent(nn.Module):
             previous: Previous actions (..., A).
             present: Mask (..., N), False for missing patches; None if all are present. If none is
                 present, the message is that of an empty set.
-            counts: How many patches of the view each patch stands for (..., N); None for one each.
+            patch_counts: How many patches of the view each patch stands for (..., N); None for one
+                each.
             still: Mean (..., p * p) of all patches that do not change, after layer normalisation,
                 which replaces the pixels of the first patch. None if the first patch has pixels of
                 its own. Not used with pooling.
@@ -176,7 +177,7 @@ class VisionStudent(nn.Module):
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._apply_linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._apply_linear(previous, "key.action").unsqueeze(-2)
-        weight, bias = self._find_norm_weights("value_norm")
+        weight, bias = self._find_layer_norm_weights("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
         if still is not None:
             mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
@@ -185,7 +186,7 @@ class VisionStudent(nn.Module):
             normed = normed * weight + bias
         values = self._apply_linear(normed.flatten(-2), "value.weight", "value.bias")
         if self.encoder is not None or self.pooling is not None:
-            number = keys.new_ones(keys.shape[:-1]) if counts is None else counts
+            number = keys.new_ones(keys.shape[:-1]) if patch_counts is None else patch_counts
             number = number if present is None else number * present
             rows = keys if self.pooling is None else keys + values
             rows = rows if self.encoder is None else self.encoder(rows, number)
@@ -195,13 +196,13 @@ class VisionStudent(nn.Module):
             keys = rows
         queries = self._apply_linear(self.table, "query.weight", "query.bias")
         scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
-        if counts is not None:
-            scores = scores + counts.log().clamp(min=NEVER).unsqueeze(-2)
+        if patch_counts is not None:
+            scores = scores + patch_counts.log().clamp(min=NEVER).unsqueeze(-2)
         if present is not None:
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
         message = torch.relu(scores.softmax(-1) @ values)
-        weight, bias = self._find_norm_weights("message_norm")
+        weight, bias = self._find_layer_norm_weights("message_norm")
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
@@ -292,7 +293,7 @@ class VisionStudent(nn.Module):
         )
 
     def run_lstm_head_tick(
-        self, message: Tensor, memory: LstmHeadState
+        self, message: Tensor, state: LstmHeadState
     ) -> tuple[Tensor, LstmHeadState]:
         """Run the head with an LSTM for one tick.
 
@@ -301,13 +302,13 @@ class VisionStudent(nn.Module):
 
         Args:
             message: Attention messages (B, M, m).
-            memory: State before the tick.
+            state: State before the tick.
 
         Returns:
             Actions (B, A), and the state after the tick.
         """
         assert isinstance(self.sizes, TopPatchesSizes)
-        message = (1.0 - memory.stays) * message + memory.stays * memory.message
+        message = (1.0 - state.stays) * message + state.stays * state.message
         with torch.no_grad():
             queries = self._apply_linear(
                 message, "self_attention.query", "self_attention.query_bias"
@@ -318,9 +319,9 @@ class VisionStudent(nn.Module):
         gates = self._apply_linear(
             self.places[order[:, : self.sizes.top]].flatten(1), "memory.input", "memory.bias"
         )
-        gates = gates + self._apply_linear(memory.output, "memory.hidden")
+        gates = gates + self._apply_linear(state.output, "memory.hidden")
         enter, forget, candidate, leave = gates.chunk(4, -1)
-        cell = forget.sigmoid() * memory.cell + enter.sigmoid() * candidate.tanh()
+        cell = forget.sigmoid() * state.cell + enter.sigmoid() * candidate.tanh()
         output = leave.sigmoid() * cell.tanh()
         action = self._apply_linear(output, "action.weight", "action.bias").tanh()
         mixed = torch.cat([output, action], -1)
@@ -340,7 +341,7 @@ class VisionStudent(nn.Module):
             x, self.find_parameter(weight), None if bias is None else self.find_parameter(bias)
         )
 
-    def _find_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+    def _find_layer_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
         """Return weight and bias of the layer norm with this name.
 
         They are (None, None) if the layer norms of the policy have no weights.
