@@ -124,8 +124,8 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
 
     Args:
         options: The task, the run's folder and the time limits.
-        progress: Called with the reports of the run of each part, with `part` set, and at the
-            beginning and the end of each of `PARTS` (unit "part").
+        progress: Called with the progress reports of each part of the run, whose field `part` names
+            the part, and at the beginning and the end of each part (unit "part").
 
     Returns:
         The model file and its table of scores.
@@ -212,7 +212,7 @@ class _Run:
             self._train_teacher,
             self._train_student,
             self._train_monitor,
-            self._play_score_rows,
+            self._make_score_table,
         )
         for part, make in zip(PARTS, makers, strict=True):
             self._progress(RunProgress("begin", "part", part=part))
@@ -258,7 +258,7 @@ class _Run:
         return ""
 
     @property
-    def _teacher_option(self) -> str | None:
+    def _teacher_option_for_distill(self) -> str | None:
         """Return the option `teacher` for `distill`; None for the task's own teacher.
 
         It is the text that the user gave, or the path of the teacher that this run trained.
@@ -279,7 +279,7 @@ class _Run:
                 options.task,
                 self._out / "student",
                 seed=options.seed,
-                teacher=self._teacher_option,
+                teacher=self._teacher_option_for_distill,
                 recipe=options.recipe,
                 minutes=minutes,
                 smoke=options.smoke,
@@ -326,7 +326,7 @@ class _Run:
             and self._monitor_update_count < monitor.updates
             and self._has_longer_time_limit("monitor", seconds)
         ):
-            self._delete_parts("monitor")
+            self._delete_parts_and_scores("monitor")
         if not made.has_monitor:
             train_monitor(monitor, self._make_part_reporter("monitor"))
             made.has_monitor, made.time_limits_s["monitor"] = True, seconds
@@ -346,7 +346,7 @@ class _Run:
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
-    def _play_score_rows(self) -> str:
+    def _make_score_table(self) -> str:
         """Play the episodes of those rows that the table of scores still lacks.
 
         Returns:
@@ -360,7 +360,9 @@ class _Run:
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
-            teacher = self._given_teacher or read_teacher(str(self._teacher_option), env)
+            teacher = self._given_teacher or read_teacher(
+                str(self._teacher_option_for_distill), env
+            )
             self._add_missing_score_rows(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
@@ -437,12 +439,12 @@ class _Run:
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, steps_before) != steps_done:
-            self._delete_parts(*later_parts)
+            self._delete_parts_and_scores(*later_parts)
         if made_of.get(part) != steps_done:
             made_of[part] = steps_done
             self._save_state()
 
-    def _delete_parts(self, *parts: str) -> None:
+    def _delete_parts_and_scores(self, *parts: str) -> None:
         """Delete the folders of some parts, and mark monitor and table of scores as not made.
 
         Args:

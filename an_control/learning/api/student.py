@@ -125,7 +125,8 @@ class DistillResult:
     Attributes:
         model: The model file of the best validated student.
         metrics: The metrics of each round, by name.
-        rounds: Number of rounds of the whole run, with those before this call.
+        rounds: Number of rounds of the whole run in the settings. If the run has a time limit, it
+            may have fewer or more rounds.
         minutes: Processor time of the run, in minutes.
         done_before: Number of rounds that were finished before this call.
     """

@@ -121,7 +121,9 @@ def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
     return nn.Sequential(*[module for pair in pairs for module in pair][:-1])
 
 
-def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> torch.Tensor:
+def _compute_loss(
+    last_outputs: torch.Tensor, actions: torch.Tensor, output: Output
+) -> torch.Tensor:
     """Return the loss of the network's actions, the mean over all actions of a batch.
 
     The loss of an action grows with the square of its error up to `LARGE_ERROR`, and linearly from
@@ -129,15 +131,15 @@ def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> t
     inside only. Squares of large errors would pull the network's actions away from the limits.
 
     Args:
-        out: Outputs (B, A) of the last layer.
+        last_outputs: Outputs (B, A) of the last layer.
         actions: Recorded actions (B, A) from -1 to 1.
-        output: Function applied to `out`. If it is "clip" and the recorded action is at a limit,
-            outputs beyond the limit have no error.
+        output: Function applied to the outputs of the last layer. If it is "clip" and the recorded
+            action is at a limit, outputs beyond the limit have no error.
     """
     if output == "tanh":
-        return nn.functional.smooth_l1_loss(torch.tanh(out), actions, beta=LARGE_ERROR)
-    beyond = torch.relu(1.0 - actions * out)
-    error = torch.where(actions.abs() > SATURATED, beyond, out - actions)
+        return nn.functional.smooth_l1_loss(torch.tanh(last_outputs), actions, beta=LARGE_ERROR)
+    beyond = torch.relu(1.0 - actions * last_outputs)
+    error = torch.where(actions.abs() > SATURATED, beyond, last_outputs - actions)
     return nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=LARGE_ERROR)
 
 

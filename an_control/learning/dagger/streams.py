@@ -278,11 +278,11 @@ class RolloutSettings:
 
 
 class StudentDriver:
-    """Driver that takes the student's actions, or in some periods of steps the teacher's.
+    """Driver that returns the student's actions, or in some periods of steps the teacher's.
 
     Args:
         rng: Source of all random numbers.
-        policy: The student; this resets it.
+        policy: The student's policy, which is reset here.
         settings: How often the teacher takes over, and the noise on the actions.
     """
 
@@ -293,9 +293,12 @@ class StudentDriver:
         policy.reset()
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the student's action, or the teacher's `label` while the teacher drives.
+        """Return the student's action (A,), or in a period of the teacher `label`, with noise.
 
-        Noise is added to either.
+        Args:
+            tick: The readings of this step, on which the student acts.
+            label: The teacher's action (A,) for this step.
+            previous: Action (A,) that was sent at the step before.
         """
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
@@ -342,7 +345,7 @@ class StreamSettings:
     """Standard deviation of the noise on the previous actions that the student sees."""
 
     @property
-    def extra_slots(self) -> int:
+    def extra_slot_count(self) -> int:
         """Return how many input slots a batch has in addition to one for each channel.
 
         They are for the disturbances that add channels: copies of others, or pure noise.
@@ -447,7 +450,7 @@ class DaggerStreams:
         self._rows: list[_StreamRow | None] = [None] * rows
 
     def make_next_batch(self) -> StreamBatch:
-        """Return the batch with the next steps of every row's episode."""
+        """Return the next batch, in which each row continues its episode or starts a new one."""
         fresh = [self._start_new_episode_if_due(i) for i in range(len(self._rows))]
         pieces = [self._cut_next_steps_from_row(row) for row in self._rows if row is not None]
         arrays = {
@@ -533,7 +536,7 @@ class DaggerStreams:
             np.take_along_axis(part, slots, 1)
             for part in (fill_missing_readings(seen.values), seen.signals, np.isfinite(seen.values))
         )
-        unused = (0, 0), (0, channels + how.extra_slots - slots.shape[1])
+        unused = (0, 0), (0, channels + how.extra_slot_count - slots.shape[1])
         values = np.pad(values, unused)
         channel = np.pad(channel, unused, constant_values=channels)
         change = np.diff(values, axis=0, prepend=values[:1])

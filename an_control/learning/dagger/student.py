@@ -594,22 +594,26 @@ class Student(nn.Module):
         )
 
     def forward(
-        self, batch: StreamBatch, state: StudentState, teacher_forced: Tensor | None = None
+        self, batch: StreamBatch, state: StudentState, perfect_attention_mask: Tensor | None = None
     ) -> StudentOutput:
         """Run the student over a batch of T steps.
 
         Args:
             batch: Inputs and labels of the steps.
             state: State before the first step.
-            teacher_forced: Mask (T, B) for a student with a memory. Where it is 1, the memory gets
-                the message of a perfect attention instead of that of the student's own attention.
-                None stands for 0 everywhere.
+            perfect_attention_mask: Mask (T, B) for a student with a memory. Where it is 1, the
+                memory gets the message of a perfect attention instead of that of the student's own
+                attention. None stands for 0 everywhere.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
-        truth = None if teacher_forced is None else self.compute_perfect_attention_message(batch)
+        truth = (
+            None
+            if perfect_attention_mask is None
+            else self.compute_perfect_attention_message(batch)
+        )
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
@@ -621,8 +625,10 @@ class Student(nn.Module):
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
             message = self._sum_readings_by_channel(weights, batch.values[t], batch.present[t])
-            if truth is not None and teacher_forced is not None:
-                message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
+            if truth is not None and perfect_attention_mask is not None:
+                message = torch.where(
+                    perfect_attention_mask[t].unsqueeze(-1) > 0, truth[t], message
+                )
             last_message = self.blend_with_prediction(message, mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)

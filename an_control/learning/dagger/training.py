@@ -54,7 +54,7 @@ def train_round(
         settings: Numbers of updates, learning rates, and weights of the losses.
         round_number: The round; 0 is the first one.
         rng: Source of all random numbers.
-        progress: Finished share (0..1) of the later rounds when this round starts.
+        progress: Finished share (0..1) of the rounds after the first one, when this round starts.
 
     Returns:
         A mapping from the name of each figure, such as "action_loss", to its mean over the last 150
@@ -89,15 +89,17 @@ def train_round(
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(angle))
         batch = streams.make_next_batch().to_device(device)
-        teacher_forced = None
+        perfect_attention_mask = None
         if round_number == 0 and settings.memory_updates:
-            teacher_forced = _make_perfect_attention_mask(batch, 0.8 - 1.2 * over)
+            perfect_attention_mask = _make_perfect_attention_mask(batch, 0.8 - 1.2 * over)
         state = _get_state_at_batch_start(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
             loss, state, figures = student.compute_loss(batch, state, settings.channel_loss, so_far)
         else:
-            loss, state, figures = _compute_loss(student, batch, state, settings, teacher_forced)
+            loss, state, figures = _compute_loss(
+                student, batch, state, settings, perfect_attention_mask
+            )
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -110,11 +112,12 @@ def train_round(
 def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
     """Return how many of the last episodes are drawn more often than older ones for batches.
 
+    It is the setting `newest`. If the recipe sets `episode_steps`, it is instead the number of last
+    episodes that have `newest * episode_steps` steps together.
+
     Args:
         episodes: All episodes, the newest last.
-        settings: The recipe, whose `newest` is this number. If the recipe sets `episode_steps`,
-            `newest` times `episode_steps` is instead the number of steps that these episodes have
-            together.
+        settings: The recipe.
     """
     unit = settings.collection.episode_steps
     if not unit:
@@ -228,22 +231,25 @@ def _compute_loss(
     batch: StreamBatch,
     state: StudentState,
     settings: DaggerSettings,
-    teacher_forced: Tensor | None,
+    perfect_attention_mask: Tensor | None,
 ) -> tuple[Tensor, StudentState, dict[str, float]]:
-    """Compute the loss of a student on a batch.
+    """Compute the loss of a student on a batch, a weighted sum of several losses.
+
+    They are the losses of the identified channels, of the actions and, if the student has a memory,
+    of the predicted readings.
 
     Args:
         student: The student.
         batch: T steps of B episodes.
         state: State of the student before the batch.
         settings: Weights of the losses.
-        teacher_forced: Mask (T, B), 1 where the memory gets the message of a perfect attention;
-            None for nowhere.
+        perfect_attention_mask: Mask (T, B), 1 where the memory gets the message of a perfect
+            attention; None for nowhere.
 
     Returns:
         The loss, the state after the batch without gradients, and figures for the metrics by name.
     """
-    outcome = student(batch, state, teacher_forced)
+    outcome = student(batch, state, perfect_attention_mask)
     weight = batch.present * batch.counts.unsqueeze(-1)
     wrong = nn.functional.nll_loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"

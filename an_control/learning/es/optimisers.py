@@ -400,11 +400,12 @@ class ClipUp:
 
 
 class Pgpe:
-    """Optimiser PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
+    """Optimiser PGPE (Sehnke et al. 2010), for which only the ranks of the fitness values count.
 
-    Adam or ClipUp moves the mean. The learning rate falls to a tenth of its first value until the
-    end of the run. Each element of the vector has its own standard deviation (sigma), which changes
-    by at most a tenth in one generation.
+    Candidates are drawn in pairs that mirror each other at the mean. Adam or ClipUp moves the mean.
+    The learning rate falls to a tenth of its first value until the end of the run. Each element of
+    the vector has its own standard deviation (sigma), which changes by at most a tenth in one
+    generation.
 
     Args:
         start: Initial mean (n,).

@@ -693,7 +693,7 @@ class Search:
         """Validate all searches of the race, and drop the worse half of them.
 
         Returns:
-            Metrics of the validation of the best search, by name.
+            Metrics, by name, of the validation of the search that was best.
         """
         found = [self._validate_contender(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])

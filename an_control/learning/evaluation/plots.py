@@ -159,9 +159,9 @@ def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure
 def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     """Plot the signals' keys over a whole episode, in two dimensions by t-SNE.
 
-    A key is the vector by which the attention identifies a signal. If it identifies a signal, the
-    keys of that signal lie close together, whichever input slot it arrives in (van der Maaten &
-    Hinton 2008).
+    t-SNE (van der Maaten & Hinton 2008) places similar keys close together. A key is the vector by
+    which the attention identifies a signal. If it does, the keys of a signal lie close together,
+    whichever input slot the signal arrives in.
 
     Args:
         trace: Recorded keys of one episode.

@@ -383,7 +383,7 @@ class TeacherLearner:
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the newest actor as a model, without exploration noise.
 
-        The model takes observations without normalisation.
+        The model takes observations that are not normalised.
 
         Args:
             run: Facts about the run, such as its number of steps, to store in the header of the

@@ -217,7 +217,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance_tick()
 
     def _advance_tick(self) -> None:
-        """Move to the next tick, and store its readings as the library's next observation.
+        """Advance the episode to its next tick, and store the tick's readings for the library.
 
         At the end of the episode, the environment's final observation is stored.
         """
@@ -266,7 +266,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _make_discrete_action_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
-    """Return the gymnasium space of discrete actions, in one of the forms of stable-baselines3.
+    """Return the gymnasium space of discrete actions, in a form that stable-baselines3 supports.
 
     Args:
         choices: Number of options of each group, one of which is chosen in each step. A group of

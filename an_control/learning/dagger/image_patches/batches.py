@@ -82,7 +82,7 @@ class PatchRow:
         seen: Indices (K, f) of the f frames of the episode that the student sees at each of these
             steps.
         acted: Indices (K,) in the episode of the steps at which the student acts.
-        missing: True for the patches that the student does not see (N,).
+        missing: Mask (N,), True for the patches that the student does not see.
         picture: Picture that replaces CarRacing's grass; None to leave the grass.
         mirrored: Whether left and right are exchanged.
     """
@@ -120,7 +120,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def make_next_batch(self) -> PatchBatch:
-        """Return the next batch: for each row the steps after those of the previous batch."""
+        """Return the next batch, in which each row continues its episode or replays a new one."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._needs_new_episode(row) for row in self._rows])
         rows = [
@@ -222,7 +222,7 @@ def compress_still_patches(
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch_side: Side of a patch in pixels.
-        missing: True for those of the N patches of a view that are left out (B, N).
+        missing: Mask (B, N), True for those of the N patches of a view that are left out.
         max_patches: Maximum number of changing patches of a view. If there are more, a random
             choice of them is copied.
         rng: Source of the random numbers for this choice.
@@ -262,7 +262,7 @@ def compress_equal_patches(
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch_side: Side of a patch in pixels.
-        missing: True for those of the N patches of a view that are left out (B, N).
+        missing: Mask (B, N), True for those of the N patches of a view that are left out.
         max_patches: Maximum number of different patches of a view. If there are more, a random
             choice of them is listed.
         rng: Source of the random numbers for this choice.
@@ -299,12 +299,12 @@ def compress_equal_patches(
 def _average_normalised_patches(
     frames: np.ndarray, patch_side: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Normalise the patches of each frame (layer normalisation), and average the chosen ones.
+    """Return for each frame the mean of the chosen patches, after layer normalisation of each.
 
     Args:
         frames: Gray frames (B, H, W).
         patch_side: Side of a patch in pixels.
-        chosen: True for patches to average (B, N).
+        chosen: Mask (B, N), True for those of the N patches of a frame that are averaged.
 
     Returns:
         The mean patch (B, p * p), and the number (B,) of patches averaged.

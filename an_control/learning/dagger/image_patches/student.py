@@ -211,7 +211,7 @@ class VisionStudent(nn.Module):
         Args:
             patches: Patches (B, T, N, f, p, p) uint8.
             previous: Previous actions (B, T, A).
-            present: False for missing patches (B, T, N); None: all are present.
+            present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
             Actions (B, T, A). With the convolving head they are scores: the action is the one with
@@ -342,9 +342,9 @@ class VisionStudent(nn.Module):
         )
 
     def _find_layer_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
-        """Return weight and bias of the layer norm with this name.
+        """Return weight and bias of the layer norm with this name in a model file.
 
-        They are (None, None) if the layer norms of the policy have no weights.
+        Both are None if the layer norms of the policy have no weights.
         """
         if not self.sizes.norm_weights:
             return None, None
