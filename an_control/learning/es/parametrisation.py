@@ -36,7 +36,7 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, of whose numbers a vector consists."""
+        """Return names and shapes of the free arrays, in the order in which they form a vector."""
 
     @abstractmethod
     def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -176,7 +176,7 @@ class Authors(PolicyForm):
 
     @cached_property
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, of whose numbers a vector consists.
+        """Return names and shapes of the free arrays, in the order in which they form a vector.
 
         They are the arrays of the model file, except that one array `scores` (rank, d) replaces the
         arrays of the attention.
@@ -277,7 +277,7 @@ class AuthorsRaw(Authors):
 
     @cached_property
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, of whose numbers a vector consists."""
+        """Return names and shapes of the free arrays, in the order in which they form a vector."""
         shapes = dict(super().free_array_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
