@@ -94,7 +94,7 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
         by_all = student.compute_attention_message(
             torch.from_numpy(np.stack(everything)),
             previous,
-            counts=torch.from_numpy(np.stack(one_each)),
+            patch_counts=torch.from_numpy(np.stack(one_each)),
         )
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
 
