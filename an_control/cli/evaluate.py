@@ -22,7 +22,7 @@ from an_control.learning.api.evaluation import (
     SHARED_OPTIONS,
     EvaluateOptions,
     EvaluateResult,
-    check_markers_of_markdown_tables,
+    check_markdown_table_marks,
     evaluate,
 )
 from an_control.policy import Monitor
@@ -205,7 +205,7 @@ class EvaluateCommand:
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
         if self.markdown is not None:
-            check_markers_of_markdown_tables(self.markdown, TABLES)
+            check_markdown_table_marks(self.markdown, TABLES)
         disturbance = self.disturbance.to_settings()
         given = [one.name for one in disturbance.changed_settings if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}

@@ -82,14 +82,14 @@ def test_options_override_a_recipe_also_by_what_is_usual(tmp_path, teacher):
 
 def test_image_patches_keep_what_the_recipe_has_where_no_option_says_otherwise():
     sizes = replace(PONG_SIZES, encoder="isab", inducing=3, heads=2)
-    assert PolicyParts().change_vision_sizes(sizes) == sizes
-    assert PolicyParts(inducing=16, heads=1).change_vision_sizes(sizes) == replace(
+    assert PolicyParts().apply_to_vision_sizes(sizes) == sizes
+    assert PolicyParts(inducing=16, heads=1).apply_to_vision_sizes(sizes) == replace(
         sizes, inducing=16, heads=1
     )
-    pooled = PolicyParts(pma=64).change_vision_sizes(sizes)
-    assert PolicyParts().change_vision_sizes(pooled) == pooled
+    pooled = PolicyParts(pma=64).apply_to_vision_sizes(sizes)
+    assert PolicyParts().apply_to_vision_sizes(pooled) == pooled
     with pytest.raises(ValueError, match="--pma 0: the recipe's head needs PMA seeds"):
-        PolicyParts(pma=0).change_vision_sizes(pooled)
+        PolicyParts(pma=0).apply_to_vision_sizes(pooled)
 
 
 @pytest.mark.parametrize("words", [["--units", "8"], ["--recurrence", "gru", "--window", "32"]])

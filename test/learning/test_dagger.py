@@ -93,7 +93,7 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
         )
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
-        for _ in range(learner.steps):
+        for _ in range(learner.total_steps):
             learner.step()
             students.append(learner.make_model())
         queries = [student.arrays["attention.queries"] for student in students]
@@ -112,7 +112,7 @@ def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clo
     settings = replace(make_smoke_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
     run = dagger(tmp_path, settings)
     run.run()
-    assert run.learner.progress == 1.0 and run.done == run.learner.steps > 3
+    assert run.learner.progress == 1.0 and run.done == run.learner.total_steps > 3
     assert 1800.0 <= run.learner.make_checkpoint()["cpu_s"][0] < 3000.0
 
 
@@ -315,12 +315,14 @@ def test_a_student_keeps_a_models_head_where_that_is_asked_for():
     sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
     first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, sizes)
-    again.load_identification_weights(first, head=True)
+    again.load_identification_weights(first, with_head=True)
     for name, array in again.make_model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     for other in ((7,), (7, 6, 5), (7, 5)):
         with pytest.raises(ValueError, match="start"):
-            Student(28, 8, replace(sizes, head=other)).load_identification_weights(first, head=True)
+            Student(28, 8, replace(sizes, head=other)).load_identification_weights(
+                first, with_head=True
+            )
 
 
 def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_does_to_readings():
@@ -329,8 +331,8 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
     remembering = replace(sizes, memory=4)
     first = Student(28, 8, sizes)
     again, back = Student(28, 8, remembering), Student(28, 8, sizes)
-    again.load_identification_weights(first.make_model(Task(), {}), head=True)
-    back.load_identification_weights(again.make_model(Task(), {}), head=True)
+    again.load_identification_weights(first.make_model(Task(), {}), with_head=True)
+    back.load_identification_weights(again.make_model(Task(), {}), with_head=True)
     readings = torch.randn(3, 28)
     with torch.no_grad():
         action = first.run_head(torch.cat([readings, torch.zeros(3, 28)], -1))
@@ -342,7 +344,7 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
         )
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(remembering, head=(5, 6))).load_identification_weights(
-            first.make_model(Task(), {}), head=True
+            first.make_model(Task(), {}), with_head=True
         )
 
 
@@ -353,7 +355,7 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     )
     first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, replace(sizes, reset_on_jump=True))
-    again.load_identification_weights(first, head=True)
+    again.load_identification_weights(first, with_head=True)
     for name, array in again.make_model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
@@ -398,7 +400,7 @@ def test_a_missing_slot_adds_nothing_to_the_message():
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
     assert (batch.present == 0).any()
     tame, wilder = (
-        Student._route_readings(weights, x, batch.present) for x in (batch.values, wild)
+        Student._sum_readings_by_channel(weights, x, batch.present) for x in (batch.values, wild)
     )
     assert torch.allclose(tame, wilder, atol=1e-3)
 

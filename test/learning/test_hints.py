@@ -108,7 +108,7 @@ def test_a_search_with_hints_resumes_to_the_same_bits(tmp_path, fused):
     for stop in (3, 8, 15, None):
         part = search(tmp_path / "part", fused)
         part.run(stop_after=stop)
-    assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
+    assert part.learner.distribution_mean.tobytes() == whole.learner.distribution_mean.tobytes()
     shares = [line["hints"] for line in whole.metrics]
     assert shares[0] == 1.0 and shares[-1] == 0.0
     hinted = [line for line in whole.metrics if "hinted" in line]

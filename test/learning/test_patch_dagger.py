@@ -88,11 +88,13 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     previous = torch.zeros(len(views), settings.student.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.compute_attention_message(patches, previous, counts=counts, still=still)
+        by_count = student.compute_attention_message(
+            patches, previous, patch_counts=counts, still=still
+        )
         by_all = student.compute_attention_message(
             torch.from_numpy(np.stack(everything)),
             previous,
-            counts=torch.from_numpy(np.stack(one_each)),
+            patch_counts=torch.from_numpy(np.stack(one_each)),
         )
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
 
@@ -113,7 +115,9 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     previous = torch.zeros(len(views), sizes.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
-        by_count = student.compute_attention_message(patches, previous, counts=counts, still=still)
+        by_count = student.compute_attention_message(
+            patches, previous, patch_counts=counts, still=still
+        )
         by_all = student.compute_attention_message(everything, previous, torch.from_numpy(~missing))
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
     few = compress_equal_patches(views, 6, missing, 5, rng)

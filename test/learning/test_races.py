@@ -76,7 +76,7 @@ def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
     stall, found = StallDetector(0.1), None
     for count, validation in enumerate(validations):
         for _ in range(10):
-            stall.update_equal_generation_count(np.array(returns)[:, None] + np.zeros(3))
+            stall.count_generation_if_returns_equal(np.array(returns)[:, None] + np.zeros(3))
         found = stall.record_validation_and_explain_stall(
             sigma, validation, 0.1, count / len(validations)
         )
@@ -158,7 +158,7 @@ def test_a_race_that_was_stopped_continues_to_the_same_bits(tmp_path, stop):
     search(tmp_path / "part", starts=4, generations=150).run(stop_after=stop)
     part = search(tmp_path / "part", starts=4, generations=150)
     part.run()
-    assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
+    assert part.learner.distribution_mean.tobytes() == whole.learner.distribution_mean.tobytes()
 
 
 @pytest.mark.parametrize("first", [1, 5, 13])

@@ -53,7 +53,7 @@ def test_a_resumed_search_continues_to_the_same_bits(tmp_path, fused, optimiser)
         part = search(tmp_path / "part", fused, optimiser, resume=stop > 1)
         part.run(stop_after=stop)
     assert part.is_finished
-    assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
+    assert part.learner.distribution_mean.tobytes() == whole.learner.distribution_mean.tobytes()
     ours, theirs = (read_model(run.model_path).arrays for run in (part, whole))
     assert all(array.tobytes() == theirs[name].tobytes() for name, array in ours.items())
     assert timeless(part.metrics) == timeless(whole.metrics)
@@ -224,7 +224,7 @@ def test_a_failed_candidate_takes_the_worst_rank_and_is_never_nan(tmp_path, fuse
     engine = Failing(fused, lambda n: [0] if n > 1 else [])
     run = search(tmp_path, engine, optimiser)
     run.run()
-    assert np.isfinite(run.learner.mean).all() and run.metrics[-1]["failed"] == 2
+    assert np.isfinite(run.learner.distribution_mean).all() and run.metrics[-1]["failed"] == 2
     assert all(np.isfinite(line["mean"]) for line in run.metrics)
 
 

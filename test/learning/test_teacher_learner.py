@@ -285,7 +285,7 @@ def test_limits_end_a_run_and_may_be_raised(tmp_path):
     loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(steps=200))
     assert (loop.done, loop.learner.end_reason) == (4, "reached 200 steps")
     loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(minutes=1e-6))
-    assert (loop.done, loop.learner.steps, loop.learner.progress) == (4, 4, 1.0)
+    assert (loop.done, loop.learner.total_steps, loop.learner.progress) == (4, 4, 1.0)
     assert "minutes" in loop.learner.end_reason
     with pytest.raises(RunError, match="other settings"):
         run(tmp_path, "Pendulum-v1", "sac")
@@ -296,7 +296,7 @@ def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(), **how)) as learner:
         learner._measure_validation_return = lambda: 1.0
         learner.step()
-        assert not learner.end_reason and 0 < learner.steps > 1
+        assert not learner.end_reason and 0 < learner.total_steps > 1
         learner.step()
         learner.step()
         assert learner.end_reason == "no better validation since step 64"

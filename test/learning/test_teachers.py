@@ -79,7 +79,7 @@ def test_a_function_teaches(tmp_path):
     learner = Dagger(
         tmp_path, PENDULUM, PENDULUM, teacher, make_smoke_settings(DaggerSettings()), 1
     )
-    losses = [learner.step()["action_loss"] for _ in range(learner.steps)]
+    losses = [learner.step()["action_loss"] for _ in range(learner.total_steps)]
     learner.close()
     assert np.isfinite(losses).all()
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.dagger.cloning import CloningSettings, clone_commands
+from an_control.learning.dagger.cloning import CloningSettings, fit_network_to_commands
 from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
 from an_control.learning.dagger.settings import make_smoke_settings, read_recipe
 from an_control.learning.dagger.streams import DaggerEpisode
@@ -77,7 +77,7 @@ def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
     cloning = CloningSettings(hidden=(16,), updates=20)
     learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
-    assert learner.steps == 2
+    assert learner.total_steps == 2
     lines = [learner.step(), learner.step()]
     assert lines[1]["action_loss"] < lines[0]["action_loss"]
     again = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
@@ -162,7 +162,7 @@ def test_recorded_commands_are_cloned_from_single_ticks() -> None:
     actions = np.tanh(readings[:, :2] - 5.0)
     episode = DaggerEpisode(readings, 0.0 * actions, actions)
     settings = CloningSettings(hidden=(32,), updates=800, rate=1e-2, averaging=0.9)
-    layers = clone_commands([episode], "tanh", settings, seed=1)
+    layers = fit_network_to_commands([episode], "tanh", settings, seed=1)
     assert not layers[0][0][:, 2].any()
     clone = NetworkTeacher(layers, "tanh")
     errors = [clone(one) - action for one, action in zip(readings, actions, strict=True)]
@@ -176,6 +176,9 @@ def test_the_head_starts_as_the_clone_of_the_recorded_commands(walked: Path) -> 
     cloning = CloningSettings(hidden=(12, 6), updates=5)
     learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
     learner.step()
-    (first, *_), model = clone_commands(episodes, "clip", cloning, seed=1), learner.make_model()
+    (first, *_), model = (
+        fit_network_to_commands(episodes, "clip", cloning, seed=1),
+        learner.make_model(),
+    )
     assert model.sizes.head == [12, 6]
     np.testing.assert_allclose(model.arrays["head.0.weight"][:, :4], first[0], rtol=1e-3)

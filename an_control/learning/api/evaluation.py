@@ -141,7 +141,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
 
     options.check_options()
     if options.markdown is not None:
-        check_markers_of_markdown_tables(options.markdown, (options.title,))
+        check_markdown_table_marks(options.markdown, (options.title,))
     options = replace(options, model=Path(find_model_path(options.model)))
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
@@ -199,14 +199,14 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     )
 
 
-def check_markers_of_markdown_tables(path: Path, titles: tuple[str, ...]) -> None:
+def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
     """Raise ValueError unless a Markdown file has the marks between which tables are written.
 
-    The marks are two comments around each table, see `write_markdown_tables`.
+    The marks of a table are two comments, `<!-- table TITLE -->` and `<!-- end of table -->`.
 
     Args:
-        path: The file. If it does not exist, nothing is raised, because it can be created.
-        titles: Titles of the tables, which their marks contain.
+        path: The Markdown file. A file that does not exist is no error, because it can be created.
+        titles: Titles of the tables that are going to be written.
 
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
@@ -252,15 +252,15 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
 def _collect_warnings(
     options: EvaluateOptions, model: Model, protocols: dict[str, EvaluationProtocol]
 ) -> list[str]:
-    """Return texts that warn the user before the episodes are played.
+    """Return warnings to show to the user before the episodes are played.
 
-    They say that signals move although the model needs its channels in order, or that the model
-    file sets the monitor to off.
+    There is a warning for protocols that permute the signals although the model needs its channels
+    in order and no monitor is on, and one if the model file sets the monitor to off.
 
     Args:
         options: Options of the evaluation.
         model: The model.
-        protocols: The protocols by their text.
+        protocols: A mapping from the text of each protocol to the protocol.
     """
     warnings = []
     moved = [
@@ -282,15 +282,15 @@ def _collect_warnings(
 
 
 def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a task and check that a model has as many channels and actions.
+    """Make the environment of a task, and check that a model fits it.
 
     Args:
-        options: Options of the evaluation, from which the texts of errors take the model's path.
+        options: Options of the evaluation, whose path of the model is named in errors.
         task: A task known by name, or a gymnasium id.
         model: The model.
 
     Raises:
-        ValueError: The model has another number of channels or actions.
+        ValueError: The model has another number of channels or of actions than the environment.
     """
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -387,10 +387,10 @@ def _save_evaluation_pictures(
 
     Args:
         folder: Folder for the pictures.
-        protocols: A mapping from text, such as "reset,noise=5", to the protocol that it stands for.
-            A protocol says how episodes are disturbed.
-        runs: A mapping from the same texts to the results of the protocol's episodes.
-        player: Plays one more episode of a protocol to record the attention for a picture.
+        protocols: A mapping from the text of each protocol, such as "reset,noise=5", to the
+            protocol, which says how its episodes are disturbed.
+        runs: A mapping from the text of each protocol to the results of its episodes.
+        player: Plays one more episode of a protocol, to record the attention for a picture.
     """
     from an_control.learning.evaluation import plots
 
@@ -400,7 +400,7 @@ def _save_evaluation_pictures(
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
         trace = plots.AttentionTrace(player.channels)
-        (result,) = player.play(protocol, 1, watch=trace.record)
+        (result,) = player.play(protocol, 1, watch=trace.record_attention_and_keys)
         word = plots.make_protocol_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)

@@ -152,10 +152,10 @@ class EvolveOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: must be 1 or more")
-        self._check_ignored_options()
+        self._refuse_ignored_options()
 
-    def _check_ignored_options(self) -> None:
-        """Raise ValueError if an option is set that the chosen form or optimiser would ignore."""
+    def _refuse_ignored_options(self) -> None:
+        """Raise ValueError if an option is set that the chosen form or optimiser does not use."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
             self._refuse_options(
@@ -193,11 +193,11 @@ class EvolveOptions:
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:
-        """Raise ValueError if there are options to refuse.
+        """Raise a ValueError that names the given options, unless no option is given.
 
         Args:
-            names: Names of the options to refuse. If there are none, nothing happens.
-            why: Why the options are refused, for the text of the error.
+            names: Names of the options to refuse.
+            why: Reason for the refusal, for the text of the error.
         """
         if names:
             raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
@@ -256,9 +256,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
         task = replace(task, **known)
     channels = len(task.channels)
-    form, start = _make_parametrisation_and_start(options, channels, len(task.actuators), model)
+    form, start = _make_parametrisation_and_start_vector(
+        options, channels, len(task.actuators), model
+    )
     if options.hints:
-        form, start = _extend_by_identity_hints(form, start, channels)
+        form, start = _add_hints_to_parametrisation(form, start, channels)
     settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot_settings(env, disturbance)
@@ -276,7 +278,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
         search = Search(task, form, engine, settings, options.seed, start)
         loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
         loop.run_with_progress(progress)
-        evaluations = _evaluate_and_write_card(options, loop, search, progress)
+        evaluations = _evaluate_and_write_model_card(options, loop, search, progress)
     finally:
         engine.close()
         env.close()
@@ -323,14 +325,14 @@ def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettin
 def parse_disturbances(
     texts: Sequence[str], channels: int | None = None
 ) -> tuple[DisturbanceSettings, ...]:
-    """Parse disturbances, and check that the task has enough channels for them.
+    """Parse the texts of disturbances, and check that the task has enough channels for them.
 
     Args:
-        texts: Disturbances as texts, in the words of `evaluate --table`.
+        texts: Disturbances as the command `evaluate --table` takes them, such as "reset,noise=5".
         channels: Number of channels of the task; None if it is not known yet.
 
     Raises:
-        ValueError: A text is not valid, or asks for more channels than there are.
+        ValueError: A text is not valid, or moves more channels than the task has.
     """
     found = []
     for text in texts:
@@ -343,19 +345,20 @@ def parse_disturbances(
     return tuple(found)
 
 
-def _make_parametrisation_and_start(
+def _make_parametrisation_and_start_vector(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
-    """Return the parametrisation (which maps vectors to policies) and the vector to start from.
+    """Return a parametrisation, which maps vectors to policies, and the vector to start from.
 
     Args:
         options: Options of the search.
         channels: Number of channels of the task.
         actions: Number of actions of the task.
-        model: Model to start from; None for none.
+        model: Model to start from; None for a random start.
 
     Returns:
-        The parametrisation, and the start vector (size,), which is None for a random start.
+        The parametrisation, and the vector (size,) that describes `model`, or None for a random
+        start.
 
     Raises:
         ValueError: The model does not fit the task, or options do not fit each other.
@@ -396,16 +399,19 @@ def _make_parametrisation_and_start(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.make_paper_size_arguments(),
+        **options.parts.collect_paper_policy_sizes(),
     )
-    pooled = options.parts.change_pooling(form.sizes)
+    pooled = options.parts.apply_pooling_to_sizes(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _extend_by_identity_hints(
+def _add_hints_to_parametrisation(
     form: PolicyForm, start: Any, channels: int
 ) -> tuple[PolicyForm, Any]:
-    """Extend a parametrisation by hints, vectors that tell each sensory neuron its channel.
+    """Add hints to a parametrisation: for each channel a vector that tells the channel's identity.
+
+    During the first part of the search each channel's sensory neuron (its small network) gets the
+    hint of its channel as an additional input.
 
     Args:
         form: The parametrisation, which maps vectors to policies.
@@ -413,7 +419,7 @@ def _extend_by_identity_hints(
         channels: Number of channels of the task.
 
     Returns:
-        The parametrisation with hints, and the start vector with zeros appended for the hints.
+        The parametrisation with hints, and the start vector, extended by zeros for the hints.
 
     Raises:
         ValueError: The policy is not in the paper's attention form.
@@ -429,7 +435,7 @@ def _extend_by_identity_hints(
     return hinted, start
 
 
-def _evaluate_and_write_card(
+def _evaluate_and_write_model_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
     """Evaluate the best model of the run, write its model card and return the evaluations.

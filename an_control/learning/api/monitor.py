@@ -103,7 +103,8 @@ class MonitorResult:
         model: The model file that was written. For an ONNX policy it is the file of the monitor.
         validation: How well the monitor detects rewiring. It is None if the monitor was copied from
             another model, or was trained on recordings.
-        why_off: Why the model file sets the monitor to off; "" if the model file sets it to on.
+        why_off: Text that says how the monitor failed its validation, after which it is off by
+            default; "" if it did not fail, or if the option `monitor` is off.
         metrics: The metrics of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """
@@ -137,7 +138,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         RunStoppedError: `progress` returned False.
     """
     if options.bag:
-        return _train_from_bags(options, progress)
+        return _train_on_recordings(options, progress)
     from an_control.learning.runs.run_folder import RunError
     from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
@@ -148,7 +149,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     # One beside an ONNX file may belong to another version: then it is replaced.
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
-    model = _remove_excitation_and_hand_over(model)
+    model = _remove_excitation_and_start_policy(model)
     written = path
     if model.network is not None:
         written = get_monitor_path(path)
@@ -188,10 +189,14 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
-def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
+def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
     """Train the monitor's networks on recordings of a robot and write the model file.
 
     The monitor is not validated, because a validation needs an environment.
+
+    Args:
+        options: Options of the training, which name the recordings.
+        progress: Called after each step of the training.
     """
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.recordings import read_recorded_traces
@@ -290,10 +295,12 @@ def _make_forward_model_settings(
     )
 
 
-def _remove_excitation_and_hand_over(model: Model) -> Model:
-    """Return an ONNX policy without what acts before it at the start: a student or an excitation.
+def _remove_excitation_and_start_policy(model: Model) -> Model:
+    """Return an ONNX policy that acts from the first tick, for the training of its monitor.
 
-    A monitor is trained and validated with the policy alone. Other models are returned unchanged.
+    On a robot, excitation (small test motions) or another model may act first, until the order of
+    the channels is known. Both are removed, because a monitor is trained and validated with the
+    policy alone. A model that is not an ONNX policy is returned unchanged.
     """
     if model.network is None:
         return model
@@ -302,12 +309,13 @@ def _remove_excitation_and_hand_over(model: Model) -> Model:
 
 
 def _copy_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
-    """Return a copy of a model that has the monitor's networks of another model.
+    """Return a copy of a model in which the monitor's networks come from another model.
 
     Args:
-        model: The model to copy, whose own monitor is replaced.
-        source: The model that has the networks; its channels and actuators must be the same.
-        options: Options of the call, for the texts of errors and for the setting of the monitor.
+        model: The model to copy. If it has networks of a monitor, they are replaced.
+        source: The other model, which must have the same channels, actuators and units.
+        options: Options of the call, which give the new model's setting of the monitor and the
+            texts of errors.
 
     Raises:
         ValueError: `source` has no such networks, or other channels, actuators or units.

@@ -58,8 +58,10 @@ class PolicyParts:
     window: int | None = None
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
-    def make_student_size_changes(self) -> dict[str, Any]:
-        """Return the values that the set options give to fields of `StudentSizes`, by field name.
+    def collect_student_size_overrides(self) -> dict[str, Any]:
+        """Return the options that are set as values of `StudentSizes`, by field name.
+
+        The caller replaces these fields in the sizes of a recipe.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -67,7 +69,7 @@ class PolicyParts:
         self._check_options_have_effect("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
         given = [name for name in numbers if name in self.chosen_options]
-        changes: dict[str, Any] = {name: self._get_checked_number(name) for name in given}
+        changes: dict[str, Any] = {name: self._get_number_option(name) for name in given}
         if self.encoder is not None:
             changes["encoder"] = self.encoder
         if self.recurrence is not None:
@@ -79,7 +81,7 @@ class PolicyParts:
         """Return the names of the options that are set, that is, not None."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
-    def make_paper_size_arguments(self) -> dict[str, Any]:
+    def collect_paper_policy_sizes(self) -> dict[str, Any]:
         """Return these options as keyword arguments of `make_paper_sizes`, for the paper's policy.
 
         Raises:
@@ -87,24 +89,24 @@ class PolicyParts:
         """
         self._check_options_have_effect(*self.chosen_options)
         encoder = self.encoder or "none"
-        compares = encoder != "none" or self._get_checked_number("pma")
+        compares = encoder != "none" or self._get_number_option("pma")
         return {
             "encoder": encoder,
-            "inducing": self._get_checked_number("inducing") if encoder == "isab" else 0,
-            "heads": self._get_checked_number("heads") if compares else 1,
+            "inducing": self._get_number_option("inducing") if encoder == "isab" else 0,
+            "heads": self._get_number_option("heads") if compares else 1,
             "recurrence": self._make_recurrence_sizes(),
         }
 
-    def change_vision_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
-        """Return the sizes of a policy for image patches, changed by these options.
+    def apply_to_vision_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+        """Return the sizes of a policy for image patches, changed by the options that are set.
 
         Args:
-            sizes: The sizes to change.
+            sizes: The sizes before the options are applied.
 
         Raises:
             ValueError: A part is not available for image patches, or a number is out of bounds.
         """
-        changes = self.make_student_size_changes()
+        changes = self.collect_student_size_overrides()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
                 raise ValueError(f"{format_flag(name)}: not for image patches")
@@ -120,25 +122,26 @@ class PolicyParts:
                 )
             changes |= {"attention": "pma", "grid": grid}
         encoder = changes.get("encoder", sizes.encoder)
-        points = changes.get("inducing") or sizes.inducing or self._get_checked_number("inducing")
+        points = changes.get("inducing") or sizes.inducing or self._get_number_option("inducing")
         sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
         sizes.check_consistency()
         return sizes
 
-    def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return a policy's sizes, changed if the option `pma` or `learned_queries` is set.
+    def apply_pooling_to_sizes(self, sizes: AttentionSizes) -> AttentionSizes:
+        """Return the sizes of a policy, changed if the option `pma` or `learned_queries` is set.
 
-        PMA pools the channels by attention; learned queries replace the fixed ones of the paper.
+        With `pma`, an attention layer pools the outputs of all channels. With `learned_queries`,
+        learned queries replace the fixed ones of the paper.
 
         Args:
-            sizes: The sizes to change.
+            sizes: The sizes before the options are applied.
 
         Raises:
             ValueError: The two options are set together, or a number is out of bounds.
         """
         seeds, queries = (
-            self._get_checked_number("pma"),
-            self._get_checked_number("learned_queries"),
+            self._get_number_option("pma"),
+            self._get_number_option("learned_queries"),
         )
         if seeds:
             if queries:
@@ -152,7 +155,9 @@ class PolicyParts:
         return sizes
 
     def _check_options_have_effect(self, *names: str) -> None:
-        """Raise ValueError if one of some options is set, but no part of the policy uses it.
+        """Raise ValueError if one of the named options is set although it has no effect.
+
+        For example, `inducing` has an effect only with the encoder isab.
 
         Args:
             names: Names of the options to check.
@@ -172,8 +177,8 @@ class PolicyParts:
             if name in self.chosen_options and not there:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
-    def _get_checked_number(self, name: str) -> int:
-        """Return the value of an option that is a number, or its default if it is not set.
+    def _get_number_option(self, name: str) -> int:
+        """Return the value of an option that is a number, or its default if the option is not set.
 
         Args:
             name: Name of the option.
@@ -193,9 +198,9 @@ class PolicyParts:
             return None
         header: dict[str, Any] = {
             "kind": self.recurrence,
-            "units": self._get_checked_number("units"),
+            "units": self._get_number_option("units"),
         }
         if self.recurrence in TRANSFORMERS:
-            header |= {name: self._get_checked_number(name) for name in ("layers", "window")}
-            header["heads"] = self._get_checked_number("recurrent_heads")
+            header |= {name: self._get_number_option(name) for name in ("layers", "window")}
+            header["heads"] = self._get_number_option("recurrent_heads")
         return RecurrenceSizes.from_header(header)

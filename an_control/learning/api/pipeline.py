@@ -124,8 +124,8 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
 
     Args:
         options: The task, the run's folder and the time limits.
-        progress: Called with the reports of the run of each part, with `part` set, and at the
-            beginning and the end of each of `PARTS` (unit "part").
+        progress: Called with the progress reports of each part of the run, whose field `part` names
+            the part, and at the beginning and the end of each part (unit "part").
 
     Returns:
         The model file and its table of scores.
@@ -154,11 +154,11 @@ class _RunState:
     Attributes:
         has_monitor: Whether the monitor is trained.
         rows: Rows of the table of scores whose episodes have been played.
-        made_from_steps: For teacher and student, the number of steps that the part had finished
-            when the later parts were made from it. If it has finished more since, they are out of
-            date.
-        time_limits_s: A mapping from the parts monitor and table to the time limit in seconds with
-            which the part was made.
+        made_from_steps: A mapping from the names "teacher" and "student" to the number of training
+            steps that this part had finished when the parts after it were made. If the part has
+            been trained further since then, those later parts are out of date.
+        time_limits_s: A mapping from the names "monitor" and "table" to the time limit in seconds
+            with which this part was made.
     """
 
     has_monitor: bool = False
@@ -203,7 +203,7 @@ class _Run:
 
     def run_unfinished_parts(self) -> LearnResult:
         """Make the parts that are not finished, write the model card and return the result."""
-        from an_control.learning.evaluation.scores import format_scores
+        from an_control.learning.evaluation.scores import format_score_table
         from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
         for part in PARTS:
@@ -212,7 +212,7 @@ class _Run:
             self._train_teacher,
             self._train_student,
             self._train_monitor,
-            self._play_score_rows,
+            self._make_score_table,
         )
         for part, make in zip(PARTS, makers, strict=True):
             self._progress(RunProgress("begin", "part", part=part))
@@ -223,7 +223,7 @@ class _Run:
         evaluations = [{"protocol": row.name, **of} for row, of in zip(rows, known, strict=True)]
         model = read_model(self._model)
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
-        title, table = f"{self._out.name}: {self._options.task}", format_scores(rows)
+        title, table = f"{self._out.name}: {self._options.task}", format_score_table(rows)
         how = format_command(self._options, "learn")
         write_model_and_card(self._folder, model, title, evaluations, how, table)
         random, teacher, *_ = rows
@@ -237,7 +237,7 @@ class _Run:
         """Train the teacher, unless the user gave one or the task has one.
 
         Returns:
-            A note for the progress report.
+            A note for the progress report, "" for none.
         """
         options = self._options
         if self._given_teacher is not None:
@@ -258,7 +258,7 @@ class _Run:
         return ""
 
     @property
-    def _teacher_option(self) -> str | None:
+    def _teacher_option_for_distill(self) -> str | None:
         """Return the option `teacher` for `distill`; None for the task's own teacher.
 
         It is the text that the user gave, or the path of the teacher that this run trained.
@@ -279,7 +279,7 @@ class _Run:
                 options.task,
                 self._out / "student",
                 seed=options.seed,
-                teacher=self._teacher_option,
+                teacher=self._teacher_option_for_distill,
                 recipe=options.recipe,
                 minutes=minutes,
                 smoke=options.smoke,
@@ -299,10 +299,13 @@ class _Run:
         return f"{done} rounds{best}"
 
     def _train_monitor(self) -> str:
-        """Train the monitor if there is none, or if it may now train for longer.
+        """Train the monitor, unless a finished one exists.
+
+        A monitor whose training was cut short by its time limit is trained again if the limit is
+        longer now.
 
         Returns:
-            A note for the progress report.
+            A note for the progress report, "" for none.
         """
         options, seconds = self._options, 60.0 * self._monitor_minutes
         monitor = MonitorOptions(
@@ -320,15 +323,15 @@ class _Run:
         made = self._state
         if (
             made.has_monitor
-            and self._monitor_updates < monitor.updates
+            and self._monitor_update_count < monitor.updates
             and self._has_longer_time_limit("monitor", seconds)
         ):
-            self._delete_parts("monitor")
+            self._delete_parts_and_scores("monitor")
         if not made.has_monitor:
             train_monitor(monitor, self._make_part_reporter("monitor"))
             made.has_monitor, made.time_limits_s["monitor"] = True, seconds
             self._save_state()
-        if (updates := self._monitor_updates) < monitor.updates:
+        if (updates := self._monitor_update_count) < monitor.updates:
             self._notes.append(
                 f"monitor: {updates} of {monitor.updates} updates fitted into its time;"
                 " increase --minutes"
@@ -338,16 +341,16 @@ class _Run:
         return ""
 
     @property
-    def _monitor_updates(self) -> int:
-        """Return the number of gradient updates with which the saved monitor was trained."""
+    def _monitor_update_count(self) -> int:
+        """Return how many gradient updates the training of the saved monitor has made."""
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
-    def _play_score_rows(self) -> str:
-        """Play the rows of the table of scores that are missing.
+    def _make_score_table(self) -> str:
+        """Play the episodes of those rows that the table of scores still lacks.
 
         Returns:
-            A note for the progress report.
+            A note for the progress report, which is always "".
         """
         from an_control.learning.evaluation.scores import ScorePlayer
         from an_control.learning.teacher.teachers import read_teacher
@@ -357,12 +360,17 @@ class _Run:
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.from_task(model.task))) as env:
-            teacher = self._given_teacher or read_teacher(str(self._teacher_option), env)
-            self._fill_score_table(ScorePlayer(env, model.task.channels, teacher, model))
+            teacher = self._given_teacher or read_teacher(
+                str(self._teacher_option_for_distill), env
+            )
+            self._add_missing_score_rows(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
 
-    def _fill_score_table(self, player: ScorePlayer) -> None:
-        """Play the missing rows of the table of scores, and add notes on what is unfinished.
+    def _add_missing_score_rows(self, player: ScorePlayer) -> None:
+        """Play the episodes of the missing rows of the table of scores, and add the rows.
+
+        Notes for the user are added where a time limit was too short, or if the teacher is no
+        better than a random policy.
 
         Args:
             player: Player of the episodes.
@@ -397,7 +405,7 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a function that passes progress reports on, marked with the name of a part."""
+        """Return a function that passes progress reports on, marked with the given part's name."""
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_score_row(self, row: ScoreRow) -> None:
@@ -417,26 +425,27 @@ class _Run:
     def _delete_outdated_parts(
         self, part: str, steps_before: int, steps_done: int, *later_parts: str
     ) -> None:
-        """Delete later parts if the part from which they were made has been trained further.
+        """Delete the parts that were made from a part which has been trained further since.
 
-        The number of steps is saved, so that a run that was killed after the training, but before
-        the deletion, deletes them when it continues.
+        The number of finished steps is then saved. A run that was killed before the deletion
+        therefore still deletes the outdated parts when it is continued.
 
         Args:
             part: Name of the part that was just trained.
-            steps_before: Number of steps that this part had finished before this call of `learn`.
-            steps_done: Number of steps that it has finished now.
-            later_parts: Names of the later parts, which were made from this part.
+            steps_before: Number of training steps that this part had finished before this call of
+                `learn`.
+            steps_done: Number of training steps that it has finished now.
+            later_parts: Names of the parts that were made from this part.
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, steps_before) != steps_done:
-            self._delete_parts(*later_parts)
+            self._delete_parts_and_scores(*later_parts)
         if made_of.get(part) != steps_done:
             made_of[part] = steps_done
             self._save_state()
 
-    def _delete_parts(self, *parts: str) -> None:
-        """Delete the folders of some parts, and have the monitor and the table made again.
+    def _delete_parts_and_scores(self, *parts: str) -> None:
+        """Delete the folders of some parts, and mark monitor and table of scores as not made.
 
         Args:
             parts: Names of the parts whose folders are deleted.

@@ -31,7 +31,7 @@ D = TypeVar("D", bound="TrainingDisturbance")
 class DistillOptions:
     """Options of `distill`, the training of a student.
 
-    If an option is None, the recipe (a file of settings) decides its value.
+    Many options are None by default. Then the recipe, a file of settings, decides.
     """
 
     task: str
@@ -125,7 +125,8 @@ class DistillResult:
     Attributes:
         model: The model file of the best validated student.
         metrics: The metrics of each round, by name.
-        rounds: Number of rounds of the whole run, with those before this call.
+        rounds: Number of rounds of the whole run in the settings. If the run has a time limit, it
+            may have fewer or more rounds.
         minutes: Processor time of the run, in minutes.
         done_before: Number of rounds that were finished before this call.
     """
@@ -168,7 +169,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
             raise ValueError(str(error)) from error
         done_before = loop.done
         loop.run_with_progress(progress)
-        minutes = getattr(learner, "minutes", 0.0)
+        minutes = getattr(learner, "minutes_used", 0.0)
         rounds = 1 + getattr(learner.settings, "rounds", 0)
         return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
 
@@ -197,7 +198,10 @@ def _make_trainer(
 
 
 def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | CommandCloning:
-    """Return the trainer that imitates recorded commands, of a student or of a plain network.
+    """Return a trainer that imitates recorded commands, without a simulator.
+
+    It trains a plain network with the option --ordered, and otherwise a permutation-invariant
+    student.
 
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
@@ -240,7 +244,7 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
 
 
 def _check_plain_network_options(options: DistillOptions) -> None:
-    """Raise ValueError if an option is set that does not apply with --ordered.
+    """Raise ValueError if an option is set that has no meaning with --ordered.
 
     With --ordered a plain network is trained instead of a student.
     """
@@ -331,9 +335,9 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 def _make_portable_teacher_name(options: DistillOptions) -> str | None:
     """Return the option `teacher` in the form in which the run's settings store it.
 
-    If it is a file in the folder that also holds the run's folder, or further below, its path
-    relative to that folder is returned. Both can then be moved together. Otherwise the option is
-    returned unchanged.
+    A teacher's file that lies in the parent folder of the run's folder, or further below, is stored
+    by its path relative to this parent. The parent folder can then be moved as a whole. Any other
+    value of the option is returned unchanged.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -354,7 +358,7 @@ def _apply_size_options(options: DistillOptions, student: StudentSizes) -> Stude
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.make_student_size_changes())
+    student = replace(student, **chosen, **options.parts.collect_student_size_overrides())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -363,9 +367,9 @@ def _apply_size_options(options: DistillOptions, student: StudentSizes) -> Stude
 
 
 def _apply_disturbance_options(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the settings, with the disturbances of the recipe replaced by those of the options.
+    """Return the settings with the disturbances that the options choose.
 
-    What the options do not set stays as in the recipe.
+    Disturbances for which no option is set stay as in the recipe.
 
     Args:
         options: Options of the training.
@@ -424,7 +428,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     )
     settings = replace(
         settings,
-        student=options.parts.change_vision_sizes(settings.student),
+        student=options.parts.apply_to_vision_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,

@@ -136,16 +136,16 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
             loop = RunLoop(RunFolder(options.out, learner.config), learner)
             done_before = loop.done
             loop.run_with_progress(progress)
-            evaluations = _evaluate_and_write_card(options, loop.folder)
+            evaluations = _evaluate_and_write_model_card(options, loop.folder)
             return TeacherResult(
                 loop.model_path, learner.end_reason, evaluations, loop.metrics, done_before
             )
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the policy from which the actor of PPO starts; None for random weights.
+    """Return the policy with which PPO starts to train; None for random weights.
 
-    It is the one that the option `start_model` names. Without this option it is the task's own
+    It is the policy that the option `start_model` names. Without this option it is the task's own
     teacher, if there is one and the algorithm is PPO.
 
     Args:
@@ -165,7 +165,9 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
     return teacher
 
 
-def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
+def _evaluate_and_write_model_card(
+    options: TeacherOptions, folder: RunFolder
+) -> list[dict[str, Any]]:
     """Evaluate the best model of the run and write its model card, unless this is done already.
 
     Args:

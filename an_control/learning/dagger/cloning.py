@@ -59,7 +59,7 @@ SMOKE_CLONING = CloningSettings(hidden=(8,), updates=3, batch=8)
 """Settings of a run of seconds, which only tests that it runs."""
 
 
-def clone_commands(
+def fit_network_to_commands(
     episodes: Sequence[DaggerEpisode],
     output: Output,
     settings: CloningSettings,
@@ -68,7 +68,7 @@ def clone_commands(
     """Fit a relu network that computes the recorded action from the readings of the same tick.
 
     Args:
-        episodes: Recorded episodes.
+        episodes: Recorded episodes, whose labels are the actions to imitate.
         output: Function applied to the output of the last layer, "clip" or "tanh".
         settings: Sizes of the network, and numbers and rates of the training.
         seed: Seed of the initial weights and of the batches.
@@ -121,30 +121,32 @@ def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
     return nn.Sequential(*[module for pair in pairs for module in pair][:-1])
 
 
-def _compute_loss(out: torch.Tensor, actions: torch.Tensor, output: Output) -> torch.Tensor:
-    """Return the mean error of the network's actions, a scalar.
+def _compute_loss(
+    last_outputs: torch.Tensor, actions: torch.Tensor, output: Output
+) -> torch.Tensor:
+    """Return the loss of the network's actions, the mean over all actions of a batch.
 
-    Small errors count by their square, large ones by their absolute value. Recorded actions near
-    the limits -1 and 1 have noise towards the inside only. Squares of large errors would therefore
-    pull the network's actions away from the limits.
+    The loss of an action grows with the square of its error up to `LARGE_ERROR`, and linearly from
+    there on. The reason is that recorded actions near the limits -1 and 1 have noise towards the
+    inside only. Squares of large errors would pull the network's actions away from the limits.
 
     Args:
-        out: Outputs (B, A) of the last layer.
+        last_outputs: Outputs (B, A) of the last layer.
         actions: Recorded actions (B, A) from -1 to 1.
-        output: Function applied to `out`. If it is "clip" and the recorded action is at a limit,
-            outputs beyond the limit have no error.
+        output: Function applied to the outputs of the last layer. If it is "clip" and the recorded
+            action is at a limit, outputs beyond the limit have no error.
     """
     if output == "tanh":
-        return nn.functional.smooth_l1_loss(torch.tanh(out), actions, beta=LARGE_ERROR)
-    beyond = torch.relu(1.0 - actions * out)
-    error = torch.where(actions.abs() > SATURATED, beyond, out - actions)
+        return nn.functional.smooth_l1_loss(torch.tanh(last_outputs), actions, beta=LARGE_ERROR)
+    beyond = torch.relu(1.0 - actions * last_outputs)
+    error = torch.where(actions.abs() > SATURATED, beyond, last_outputs - actions)
     return nn.functional.smooth_l1_loss(error, torch.zeros_like(error), beta=LARGE_ERROR)
 
 
 class CommandCloning:
     """Trainer of a plain network that imitates recorded commands.
 
-    The run loop calls `step` only once, which does the whole training.
+    The run loop calls `step` only once, because one call does the whole training.
 
     Args:
         task: Channels, actuators and time step of the recorded robot.
@@ -154,7 +156,7 @@ class CommandCloning:
     """
 
     unit = "round"
-    steps = 1
+    total_steps = 1
 
     def __init__(
         self, task: Task, episodes: Sequence[DaggerEpisode], settings: CloningSettings, seed: int
@@ -178,8 +180,8 @@ class CommandCloning:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network, and return its mean absolute error as "action_loss"."""
-        self._layers = clone_commands(self._episodes, "tanh", self.settings, self.seed)
+        """Fit the network, and return its mean absolute error under the name "action_loss"."""
+        self._layers = fit_network_to_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = NetworkTeacher(self._layers, "tanh")
         errors = [
             np.abs(clone(readings) - action).mean()

@@ -144,8 +144,11 @@ class Dagger:
         """Mean validation returns: first the teacher's, then the student's after each round."""
 
     @property
-    def steps(self) -> int:
-        """Return the number of rounds of the run; an estimate if the run has a time limit."""
+    def total_steps(self) -> int:
+        """Return how many rounds, which are the steps of the run loop, the whole run has.
+
+        If the run has a time limit, the number is an estimate.
+        """
         if not self.settings.minutes:
             return 1 + self.settings.rounds
         progress = self.progress
@@ -168,12 +171,12 @@ class Dagger:
     @property
     def minutes_left(self) -> float:
         """Return the processor time left in minutes; infinity if the run has no time limit."""
-        left = self.settings.minutes - self.minutes
+        left = self.settings.minutes - self.minutes_used
         return max(0.0, left) if self.settings.minutes else math.inf
 
     @property
-    def minutes(self) -> float:
-        """Return the processor time in minutes that the finished rounds took."""
+    def minutes_used(self) -> float:
+        """Return the processor time in minutes that the finished rounds of the run have used."""
         return self._cpu_s / 60.0
 
     @property
@@ -232,10 +235,10 @@ class Dagger:
 
     @property
     def _can_undo_rounds(self) -> bool:
-        """Return whether a late round that makes the student worse is undone.
+        """Return whether the run may undo a round that makes the student worse.
 
-        This applies to recipes that set `episode_steps` and do not average the students of all
-        rounds, because with these a late round may make the student worse.
+        It may if the recipe sets `episode_steps` and the model is not an average over the students
+        of all rounds, because then a late round can make the student worse.
         """
         return bool(self.settings.collection.episode_steps) and self._average is None
 
@@ -246,10 +249,12 @@ class Dagger:
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
 
     def _keep_or_undo_round(self, returns: np.ndarray) -> dict[str, float]:
-        """Keep a copy of the student if it is the best so far, or undo the round.
+        """Compare the student with the best one so far, and keep a copy of it or undo the round.
 
-        The round is undone if the student is clearly worse than the best one. This restores the
-        weights and the optimiser of the best student. The recorded episodes are kept.
+        A copy of the student and of its optimiser is kept if it is the best so far. The round is
+        undone if the student is clearly worse than the best one: weights and optimiser of the best
+        student are then restored, while the recorded episodes are kept. Otherwise the student stays
+        as it is.
 
         Args:
             returns: Returns of the student's validation episodes after this round.
@@ -286,15 +291,16 @@ class Dagger:
         return {"undone": validation}
 
     def _set_best_student_if_confirmed(self, contender: dict[str, Any]) -> None:
-        """Store a student as the best one so far.
+        """Store a student as the best one so far, late in a run only after a second comparison.
 
-        Late in a run it is stored only if it is also as good as the best one so far in further
-        validation episodes.
+        In this comparison, the student's mean return in further validation episodes must be at
+        least that of the best student so far.
 
         Args:
-            contender: The student, its optimiser, and its mean return in the validation episodes,
-                in the form of `_best`. Its mean return in the further episodes is None, and is
-                filled in here.
+            contender: The student's weights, its optimiser's state, its mean return in the
+                validation episodes with the standard error, and, under the name "confirmed", its
+                mean return in the further episodes. The last is None at first and is filled in
+                here.
         """
         if self._best is not None and self._can_undo_rounds and self.progress >= UNDONE_FROM:
             for one in (self._best, contender):
@@ -305,7 +311,7 @@ class Dagger:
         self._best = contender
 
     def _measure_confirmation_return(self, weights: Mapping[str, Any]) -> float:
-        """Return the mean return of a student in further sets of validation episodes.
+        """Return the mean return of a student in validation episodes that the rounds do not use.
 
         Args:
             weights: The student's `state_dict`.
@@ -369,11 +375,12 @@ class Dagger:
         return self._average.module
 
     def _make_student(self) -> Student | PaperStudent:
-        """Return a new student with its initial weights.
+        """Return a new student, some parts of which get the weights of another network.
 
-        They are random, except those that are copied. The head gets the weights of a teacher of the
-        same form, a relu network. The other parts get the weights of the model `start`, if there is
-        one, and with the recipe's `keep_head` so does the head.
+        If the teacher is a relu network, the head gets its weights, except in the paper's form. If
+        the run starts from a model, the parts that identify channels get the weights of that model.
+        So does the head in the paper's form, or if the recipe sets `keep_head`. All other weights
+        are random.
         """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)
@@ -397,9 +404,10 @@ class Dagger:
     def _measure_progress_after_first_round(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
+        It is measured in processor time if the run has a time limit, else in rounds.
+
         Args:
-            rounds: Number of rounds that this part has. Not used if the run has a time limit: then
-                the share is that of its processor time.
+            rounds: Number of rounds of this part; not used if the run has a time limit.
         """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, rounds)
@@ -429,7 +437,7 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_later_round(
+                for count, how in plan.plan_round_after_first(
                     self._measure_progress_after_first_round(self.settings.rounds - 1)
                 )
             ]
@@ -448,7 +456,7 @@ class Dagger:
             count: Number of episodes. If the recipe sets `episode_steps`, episodes are recorded
                 until they have `count * episode_steps` steps together.
             make_driver: Makes the driver that chooses the actions of one episode.
-            rollout: Disturbances of the episodes.
+            rollout: Disturbances of the episodes, and their maximum number of steps.
             rng: Source of all random numbers.
         """
         unit, left = self.settings.collection.episode_steps, count
@@ -472,8 +480,8 @@ class Dagger:
 
         Args:
             student: The student.
-            episode_set: Index of the set of episodes. Every round plays set 0. The other sets
-                confirm the best students.
+            episode_set: Number of the set of episodes. Every round plays set 0; the other sets are
+                for students that may be the best of the run.
         """
         policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
         return self._play_validation_episodes(
@@ -482,41 +490,51 @@ class Dagger:
 
     def _play_validation_episodes(
         self,
-        driver: Callable[[np.random.Generator], Driver],
+        make_driver: Callable[[np.random.Generator], Driver],
         rollout: RolloutSettings,
         episode_set: int = 0,
     ) -> np.ndarray:
         """Play validation episodes and return their returns (E,).
 
         Args:
-            driver: Makes the driver of an episode from a random generator.
+            make_driver: Function that makes the driver of an episode from a random generator. The
+                driver chooses the actions.
             rollout: Disturbances of the episodes.
-            episode_set: Index of the set of episodes, each of which has seeds of its own.
+            episode_set: Number of the set of episodes; each set has seeds of its own.
         """
         rng = np.random.default_rng([self.seed, VALIDATION + episode_set])
         episodes = self._record_episodes(
-            self.settings.validation_episodes, partial(driver, rng), rollout, rng
+            self.settings.validation_episodes, partial(make_driver, rng), rollout, rng
         )
         return np.array([episode.total for episode in episodes])
 
     def _is_student_as_good_as_teacher(self) -> bool:
         """Return whether the student's mean validation return reaches that of the teacher.
 
-        The mean is taken over the newest rounds; it is False before there are enough of them.
+        The mean is taken over the newest rounds. Before there are enough rounds for the mean, the
+        result is False.
         """
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
     def _select_newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the newest of the episodes, as many as the recipe's `kept` allows."""
+        """Return the newest of some episodes, as many as the recipe's `kept` allows.
+
+        Args:
+            episodes: The episodes, the newest last.
+        """
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_low_return_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the student's episodes whose return is at least the recipe's `min_return`.
+        """Return those of a round's episodes whose return is not below the recipe's `min_return`.
 
         Bad episodes teach little, because a robot at rest shows no difference between channels. If
-        all are below the minimum, the best one is returned. Episodes of the first round, which the
-        teacher drives, are all returned.
+        all returns are below the minimum, only the best episode is returned. Episodes of the first
+        round, which the teacher drives, and episodes of which only the first steps were recorded
+        are always returned.
+
+        Args:
+            recorded: The episodes of the round.
         """
         min_return = self.settings.min_return
         if not self._round or min_return is None:

@@ -134,16 +134,14 @@ class PaperStudent(nn.Module):
         return action, self.channel(outputs), state
 
     def _compute_attention_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
-        """Compute the attention message, the weighted sums over all slots that the head gets.
-
-        If the student has a recurrent layer, that gets the message first.
+        """Compute the attention message, the weighted sums over the readings of all slots.
 
         Args:
             batch: T steps of B episodes.
             encoded: Outputs (T, B, N, d) of the sensory neurons after the encoder.
 
         Returns:
-            The messages (T, B, M).
+            The messages (T, B, M), for the recurrent layer if there is one, else for the head.
         """
         if self.parts.pooling is not None:
             pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
@@ -155,23 +153,23 @@ class PaperStudent(nn.Module):
         return torch.tanh(sums)
 
     def compute_loss(
-        self, batch: StreamBatch, state: StudentState, channel_loss: float, progress: float
+        self, batch: StreamBatch, state: StudentState, channel_loss_weight: float, progress: float
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
-        """Compute the loss of the student on a batch.
+        """Compute the loss of the student on a batch, the sum of an action loss and a channel loss.
 
-        It is the sum of the action loss and the weighted channel loss. The action loss is the
-        cross-entropy of a choice between -1 and 1 for each action. The channel loss teaches which
-        channel each slot carries; its weight falls to 0 during the run.
+        The action loss is the cross-entropy of a choice between -1 and 1 for each action. The
+        channel loss teaches the sensory neurons which channel each slot carries; its weight falls
+        to 0 during the run.
 
         Args:
             batch: T steps of B episodes.
             state: State before the batch.
-            channel_loss: Initial weight of the channel loss.
+            channel_loss_weight: Weight of the channel loss at the start of the run.
             progress: Finished share (0..1) of the run.
 
         Returns:
-            The loss, the state after the batch without gradients, and figures for the metrics by
-            name.
+            The loss; the state after the batch, without gradients; and the two losses by name, for
+            the metrics.
         """
         action, scores, state = self(batch, state)
         chance, steps = (1.0 + batch.labels) / 2.0, batch.counts.sum()
@@ -182,7 +180,7 @@ class PaperStudent(nn.Module):
         true = nn.functional.one_hot(batch.channel, self.channels + 1)
         mistaken = 0.5 * ((scores - true) ** 2).sum(-1) * batch.present
         naming = (mistaken.sum(-1) * batch.counts).sum() / steps
-        share = channel_loss * max(0.0, 1.0 - progress / CHANNEL_UNTIL)
+        share = channel_loss_weight * max(0.0, 1.0 - progress / CHANNEL_UNTIL)
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 

@@ -21,8 +21,8 @@ import torch
 from an_control.learning.dagger.cloning import (
     CLONING,
     CloningSettings,
-    clone_commands,
     compute_episode_fingerprint,
+    fit_network_to_commands,
 )
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
@@ -75,13 +75,13 @@ class RecordedTeaching:
         self._round, self._cpu_s = 0, 0.0
 
     @property
-    def steps(self) -> int:
-        """Return the number of rounds of the run."""
+    def total_steps(self) -> int:
+        """Return how many rounds, which are the steps of the run loop, the whole run has."""
         return 1 + self.settings.rounds
 
     @property
-    def minutes(self) -> float:
-        """Return the processor time in minutes that the finished rounds took."""
+    def minutes_used(self) -> float:
+        """Return the processor time in minutes that the finished rounds of the run have used."""
         return self._cpu_s / 60.0
 
     @property
@@ -114,12 +114,12 @@ class RecordedTeaching:
     def _train_head_on_commands(self) -> None:
         """Train a network to imitate the commands from ordered channels, and make it the head.
 
-        A head that does not read one value for each channel stays as it is.
+        The head stays as it is if its inputs are not one value for each channel.
         """
         student = self._student
         if isinstance(student, Student) and _head_reads_value_per_channel(student.sizes):
             output = student.sizes.output
-            layers = clone_commands(self._episodes, output, self._cloning, self.seed)
+            layers = fit_network_to_commands(self._episodes, output, self._cloning, self.seed)
             student.copy_teacher_into_head(layers)
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -149,9 +149,9 @@ class RecordedTeaching:
 
 
 def _head_reads_value_per_channel(sizes: StudentSizes) -> bool:
-    """Return whether a student's head reads one value for each channel.
+    """Return whether the head of a student of these sizes takes one value for each channel.
 
-    Only then a network that was trained on ordered channels can become the head.
+    Only then can a network that was trained on ordered channels become the head.
     """
     return not (sizes.paper or sizes.pma or sizes.recurrence)
 

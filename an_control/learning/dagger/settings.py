@@ -35,9 +35,10 @@ from an_control.wiring.checked_yaml import read_yaml
 class StudentSizes:
     """Sizes and optional parts of a student's network.
 
-    The sensory neurons are small networks, one for each channel, with common weights. If `paper` is
-    set, the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one linear layer.
-    It then uses only `neuron`, `stack`, `normalise` and the fields below `output`.
+    The sensory neurons are small networks, one for each channel, with common weights. If the field
+    `paper` is set, the student is built as in Tang & Ha 2021, with fixed queries, tanh attention
+    and one linear layer. Of the other fields it then uses only `neuron`, `stack`, `normalise` and
+    those of the optional parts (encoder, learned queries, pooling and recurrence).
     """
 
     neuron: Positive = 32
@@ -119,8 +120,8 @@ class Collection:
     """Numbers of episodes to record in each round, and how they are disturbed.
 
     In the first round the teacher drives `clean`, `noisy` and `perturbed` episodes. In each later
-    round the student drives `mixed`, `rewired` and `on_policy` episodes, and `starts` that are
-    recorded only at their beginning.
+    round the student drives `mixed`, `rewired` and `on_policy` episodes. It also drives `starts`,
+    episodes of which only the first steps are recorded.
     """
 
     episode_steps: int = 0
@@ -161,12 +162,12 @@ class Collection:
     """Share of the time that the teacher drives in the first mixed round; falls to a tenth of it.
     """
 
-    def plan_later_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+    def plan_round_after_first(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """Return how many episodes a round after the first one records, and how to disturb them.
 
         Args:
-            progress: Finished share (0..1) of the rounds after the first one, with which the
-                teacher drives less.
+            progress: Finished share (0..1) of the rounds after the first one. The further the run,
+                the smaller the share of the time in which the teacher drives.
 
         Returns:
             Pairs of a number of episodes and the settings of these episodes, in the order mixed,
@@ -261,11 +262,12 @@ class DaggerSettings:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
     def compute_learning_rates(self, round_number: int, progress: float) -> tuple[float, float]:
-        """Return the learning rate at the start of a round and that at its end.
+        """Return the learning rates at the start and at the end of a round, in this order.
 
         Args:
             round_number: The round; 0 is the first one.
-            progress: Finished share (0..1) of the later rounds when this round starts.
+            progress: Finished share (0..1) of the rounds after the first one, when this round
+                starts.
         """
         if round_number == 0:
             return self.identify_rate, 0.1 * self.identify_rate
@@ -273,12 +275,12 @@ class DaggerSettings:
         return begin, 0.5 * begin
 
     def compute_time_limit_s(self, round_number: int) -> float:
-        """Return the limit of processor time for a round's updates, in seconds.
+        """Return how much processor time, in seconds, the gradient updates of a round may take.
 
         It is infinity if the run has no time limit.
 
         Args:
-            round_number: The round; 0 is the first one, which gets a larger share.
+            round_number: The round. Round 0, the first one, gets a larger share of the run's time.
         """
         if not self.minutes:
             return math.inf
@@ -351,9 +353,13 @@ def choose_recipe_name(task: str) -> str:
 
 
 def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
-    """Return settings for scalar channels with which a run takes only seconds, for a smoke test.
+    """Return settings like the given ones, but with a small network and few short rounds.
 
-    The run still has all its stages, but the student learns next to nothing.
+    A run with them takes only seconds and goes through all stages, for a smoke test. The student
+    learns next to nothing.
+
+    Args:
+        settings: Settings for scalar channels.
     """
     return replace(
         settings,
@@ -369,9 +375,13 @@ def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
 
 
 def make_patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
-    """Return settings for image patches with which a run takes only seconds, for a smoke test.
+    """Return settings like the given ones, but with few short rounds.
 
-    The run still has all its stages, but the student learns next to nothing.
+    A run with them takes only seconds and goes through all stages, for a smoke test. The student
+    learns next to nothing.
+
+    Args:
+        settings: Settings for image patches.
     """
     return replace(
         settings,

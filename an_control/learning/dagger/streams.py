@@ -60,7 +60,7 @@ class DaggerEpisode(NamedTuple):
 
 
 class Driver(Protocol):
-    """Interface of an object that chooses the action at each step of one recorded episode."""
+    """Interface of an object that chooses the actions while an episode is recorded."""
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the action (A,) for one step.
@@ -152,16 +152,17 @@ class NoisyTeacher:
         return self.add_noise(label)
 
     def add_noise(self, label: np.ndarray) -> np.ndarray:
-        """Return an action (A,) with noise added."""
+        """Return an action (A,) with noise added to it."""
         return label + self._sd * self._rng.standard_normal(label.shape)
 
 
 class PerturbedTeacher:
-    """Driver that alternates periods of the teacher's actions with zero, random or wrong actions.
+    """Driver that alternates between periods of right and of wrong or missing actions.
 
-    Wrong actions are those of the teacher on readings in a wrong order. Such episodes contain
-    states that a student gets into before it has identified its channels, and show how the teacher
-    recovers from them.
+    In some periods it returns the teacher's actions, in others zero, random or wrong ones. Wrong
+    actions are those of the teacher on readings in a wrong order. Such episodes contain states that
+    a student gets into before it has identified its channels, and show how the teacher recovers
+    from them.
 
     Args:
         rng: Source of all random numbers.
@@ -180,9 +181,12 @@ class PerturbedTeacher:
         self._walk: np.ndarray | None = None
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action of the current period, with noise.
+        """Return the action (A,) of the current period, with noise.
 
-        In a period of the teacher it is `label`; in others it is a zero, random or wrong action.
+        Args:
+            tick: The readings of this step.
+            label: The teacher's action (A,), which is the action in a period of the teacher.
+            previous: Action (A,) of the step before, which is not used.
         """
         if self._left <= 0:
             self._draw_next_period()
@@ -263,8 +267,9 @@ class RolloutSettings:
         """Draw the disturbances of one episode.
 
         Args:
-            faults: Probability of each of the run's `faults`. They are disturbances of which at
-                most one is drawn, and only if `faulty` is set.
+            faults: A mapping from disturbances to probabilities. At most one of these is drawn, and
+                only if the setting `faulty` is True. The disturbances of the setting `disturb` come
+                in addition.
             rng: Source of all random numbers.
         """
         drawn = draw_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
@@ -273,11 +278,11 @@ class RolloutSettings:
 
 
 class StudentDriver:
-    """Driver that takes the student's actions, or in some periods of steps the teacher's.
+    """Driver that returns the student's actions, or in some periods of steps the teacher's.
 
     Args:
         rng: Source of all random numbers.
-        policy: The student; this resets it.
+        policy: The student's policy, which is reset here.
         settings: How often the teacher takes over, and the noise on the actions.
     """
 
@@ -288,9 +293,12 @@ class StudentDriver:
         policy.reset()
 
     def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the student's action, or the teacher's `label` while the teacher drives.
+        """Return the student's action (A,), or in a period of the teacher `label`, with noise.
 
-        Noise is added to either.
+        Args:
+            tick: The readings of this step, on which the student acts.
+            label: The teacher's action (A,) for this step.
+            previous: Action (A,) that was sent at the step before.
         """
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
@@ -322,9 +330,9 @@ DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Settings of the disturbances of the episodes that the rows of a training batch replay.
+    """Settings that say how batch rows disturb the recorded episodes that they replay.
 
-    The run's `faults` come in addition.
+    The disturbances in `faults`, a setting of the whole run, come in addition.
     """
 
     disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
@@ -337,10 +345,10 @@ class StreamSettings:
     """Standard deviation of the noise on the previous actions that the student sees."""
 
     @property
-    def extra_slots(self) -> int:
+    def extra_slot_count(self) -> int:
         """Return how many input slots a batch has in addition to one for each channel.
 
-        They are for disturbances that add channels, copies of others or pure noise.
+        They are for the disturbances that add channels: copies of others, or pure noise.
         """
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
@@ -353,13 +361,13 @@ class StreamBatch:
 
     Attributes:
         values: Readings (K, B, S) of the input slots.
-        change: Change (K, B, S) of each reading since the slot's last reading.
+        change: Change (K, B, S) of each slot's reading since the step before.
         previous: Previous actions (K, B, A).
         ordered: Readings (K, B, N) in the environment's order.
         labels: The teacher's actions (K, B, A).
         channel: Index (K, B, S) of the channel whose signal a slot carries; N for none.
         present: 1 where a slot has a reading, 0 where it is missing (K, B, S).
-        counts: 1 for steps of the episode, 0 after its end (K, B).
+        counts: 1 for steps of the episode, 0 for padding after its end (K, B).
         moved: 1 where the student's sensory neurons are reset before the step (K, B), because its
             signals were moved.
         fresh: Whether each row starts a new episode in this batch (B,).
@@ -385,8 +393,8 @@ class StreamBatch:
 class _StreamRow:
     """Episode of T steps as one batch row replays it, with its own slot order and disturbances.
 
-    The arrays have the meanings of `StreamBatch`. Their first dimension is T, without a dimension
-    for the rows. `next_step` is the first step that no batch has contained yet.
+    The arrays have the same meanings as in `StreamBatch`, but their first dimension is T, and they
+    have no dimension for the rows. `next_step` is the first step that no batch has contained yet.
     """
 
     values: np.ndarray
@@ -406,19 +414,20 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, in which each row replays episodes one after the other.
 
-    A reshuffle permutes the signals of a row among its input slots. If it also resets the student's
-    sensory neurons, these are run separately before and after it. To keep the number of such runs
-    low, all rows of a batch are then reshuffled at the same few steps.
+    A reshuffle permutes the signals of a row among its input slots. It may also reset the student's
+    sensory neurons. They then have to be run in pieces, which begin at the resets. To keep the
+    number of pieces low, all rows of a batch are in this case reshuffled at the same few steps.
 
     Args:
         episodes: Episodes to draw from, the newest last.
         rows: Number of rows of each batch.
         steps: Number of steps of each batch.
         settings: Disturbances of the rows.
-        newest: How many of the last episodes are drawn more often than the rest.
+        newest: Number of episodes, counted from the newest one, that are drawn more often than the
+            rest.
         rng: Source of all random numbers.
         reset_on_jump: Whether a reshuffle resets the student's sensory neurons.
-        faults: Probability of each fault, of which a row has at most one.
+        faults: Probability of each fault, a disturbance of which a row has at most one.
     """
 
     def __init__(
@@ -441,9 +450,9 @@ class DaggerStreams:
         self._rows: list[_StreamRow | None] = [None] * rows
 
     def make_next_batch(self) -> StreamBatch:
-        """Return the batch with the next steps of every row's episode."""
+        """Return the next batch, in which each row continues its episode or starts a new one."""
         fresh = [self._start_new_episode_if_due(i) for i in range(len(self._rows))]
-        pieces = [self._advance_row_by_batch(row) for row in self._rows if row is not None]
+        pieces = [self._cut_next_steps_from_row(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
@@ -456,7 +465,9 @@ class DaggerStreams:
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
     def _start_new_episode_if_due(self, row_number: int) -> bool:
-        """Start a new episode in a row if its episode has ended or, after many steps, at random.
+        """Let a row replay a new episode if its present one has ended.
+
+        After many steps of an episode this may also happen at random, before the end.
 
         Args:
             row_number: Index of the row in the batch.
@@ -475,14 +486,14 @@ class DaggerStreams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[row_number] = self._make_replayed_row(episode)
+        self._rows[row_number] = self._make_row_from_episode(episode)
         return True
 
-    def _advance_row_by_batch(self, row: _StreamRow) -> dict[str, np.ndarray]:
-        """Return the arrays of a row's next steps, and advance the row by these steps.
+    def _cut_next_steps_from_row(self, row: _StreamRow) -> dict[str, np.ndarray]:
+        """Return the arrays of a row for the next batch, by name, and advance the row behind them.
 
-        After the end of the episode they are filled up with zeros. The array "counts" is 1 for
-        steps of the episode, 0 after its end.
+        The arrays hold as many steps as a batch has. Steps after the end of the episode are zeros;
+        the array "counts" is 1 for steps of the episode, and 0 for these.
         """
         span = slice(row.next_step, row.next_step + self._steps)
         row.next_step += self._steps
@@ -495,10 +506,10 @@ class DaggerStreams:
         piece["counts"][: len(part)] = 1.0
         return piece
 
-    def _make_replayed_row(self, episode: DaggerEpisode) -> _StreamRow:
-        """Return a batch row that replays a recorded episode.
+    def _make_row_from_episode(self, episode: DaggerEpisode) -> _StreamRow:
+        """Return a batch row that replays a recorded episode from its start.
 
-        In the row its signals arrive in shuffled input slots, and its readings are disturbed.
+        Its signals arrive in shuffled input slots, and its readings are disturbed.
         """
         rng, how = self._rng, self._settings
         seen = self._disturb_readings(episode.observations)
@@ -525,7 +536,7 @@ class DaggerStreams:
             np.take_along_axis(part, slots, 1)
             for part in (fill_missing_readings(seen.values), seen.signals, np.isfinite(seen.values))
         )
-        unused = (0, 0), (0, channels + how.extra_slots - slots.shape[1])
+        unused = (0, 0), (0, channels + how.extra_slot_count - slots.shape[1])
         values = np.pad(values, unused)
         channel = np.pad(channel, unused, constant_values=channels)
         change = np.diff(values, axis=0, prepend=values[:1])
@@ -568,8 +579,8 @@ class DaggerStreams:
     def _draw_shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
         """Draw the steps at which a row's signals are permuted again, and yield them in order.
 
-        They are drawn from the few steps of each batch that all its rows share. The episode starts
-        with the next batch.
+        Each batch has a few steps at which rows may be reshuffled, the same for all rows. The
+        result is a random choice of these steps, for an episode that starts with the next batch.
 
         Args:
             steps: Number of steps of the episode.
@@ -585,9 +596,9 @@ class DaggerStreams:
 
 
 def fill_missing_readings(observations: np.ndarray) -> np.ndarray:
-    """Replace each missing reading (NaN) by the last one before it of its channel.
+    """Replace each missing reading (NaN) by the last reading that its channel had before.
 
-    If there is none before it, it is replaced by 0.
+    Where the channel had none before, 0 is filled in.
 
     Args:
         observations: Readings (T, N).

@@ -97,14 +97,14 @@ class StudentParts(nn.Module):
         return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights of all these layers, by their array names in a model file."""
+        """Return the weights of all layers that exist, by their array names in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights from a model file's arrays.
+        """Copy the weights of these layers from a model file's arrays.
 
-        The weights of a layer that the file does not have stay as they are.
+        A layer for which the file has no arrays keeps its weights.
         """
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
@@ -303,7 +303,7 @@ def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> d
         of the model file.
     """
     own, shared, *products = np.split(
-        to_array(weight), _find_input_kind_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _find_neuron_input_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -312,7 +312,7 @@ def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> d
     return arrays
 
 
-def _find_input_kind_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
+def _find_neuron_input_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
     """Return the column indices that separate the kinds of input in a neuron's weight matrix.
 
     The columns stand first for the readings, then for the previous actions and then, if there are
@@ -367,11 +367,11 @@ class StudentState(NamedTuple):
     evidence: Tensor
     recurrence: tuple[Tensor, ...] = ()
 
-    def reset_rows_except(self, keep: Tensor) -> StudentState:
-        """Return a state in which some episodes keep their state and all others are reset to zero.
+    def reset_episodes_except(self, keep: Tensor) -> StudentState:
+        """Return a copy of the state in which all episodes but some are set back to zero.
 
         Args:
-            keep: 1 for each episode that keeps its state, 0 for each that is reset (B,).
+            keep: 1 for each episode that keeps its state, 0 for each that is set back (B,).
         """
         return self._apply_to_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
@@ -475,22 +475,23 @@ class Student(nn.Module):
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
-    def load_identification_weights(self, model: Model, head: bool = False) -> None:
+    def load_identification_weights(self, model: Model, with_head: bool = False) -> None:
         """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
 
-        The weights of the head's memory are copied too, if both model and student have a memory.
+        The weights of encoder, pooling and recurrence are copied too, and those of the head's
+        memory if both model and student have one.
 
         Args:
             model: The model to copy from.
-            head: Whether to copy the head too.
+            with_head: Whether to copy the head too.
 
         Raises:
             ValueError: The sizes of the model and the student differ.
         """
         sizes = model.sizes
-        if not isinstance(sizes, AttentionSizes) or self._select_identification_sizes(
+        if not isinstance(sizes, AttentionSizes) or self._get_sizes_affecting_identification(
             self._policy_sizes
-        ) != (self._select_identification_sizes(sizes)):
+        ) != (self._get_sizes_affecting_identification(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
             )
@@ -498,7 +499,7 @@ class Student(nn.Module):
         self.neuron.load_arrays(arrays)
         self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
-        if head:
+        if with_head:
             self._load_head_weights(sizes, arrays)
         if self.sizes.pma:
             return
@@ -511,10 +512,10 @@ class Student(nn.Module):
                 self._copy_memory_weights(sizes, tensors)
 
     def _load_head_weights(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
-        """Copy the weights of a model's head.
+        """Copy the weights of a model's head into the student's head.
 
-        If only one of model and student has a memory, the head's inputs differ; then the first
-        layer gets the weights of the readings only.
+        If only one of model and student has a memory, their heads have different inputs. Then only
+        the weights of the readings are copied in the first layer, and its other weights become 0.
 
         Args:
             sizes: Sizes of the model.
@@ -567,10 +568,13 @@ class Student(nn.Module):
             self.prediction.copy_(arrays["attention.prediction"])
 
     @staticmethod
-    def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return a model's sizes on which the weights that identify channels depend.
+    def _get_sizes_affecting_identification(sizes: AttentionSizes) -> tuple[object, ...]:
+        """Return those of a model's sizes that the weights for identifying channels depend on.
 
-        They must be equal for the weights to be copied.
+        These weights can be copied between two models if these sizes are equal.
+
+        Args:
+            sizes: All sizes of a model.
         """
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
@@ -590,22 +594,26 @@ class Student(nn.Module):
         )
 
     def forward(
-        self, batch: StreamBatch, state: StudentState, teacher_forced: Tensor | None = None
+        self, batch: StreamBatch, state: StudentState, perfect_attention_mask: Tensor | None = None
     ) -> StudentOutput:
         """Run the student over a batch of T steps.
 
         Args:
             batch: Inputs and labels of the steps.
             state: State before the first step.
-            teacher_forced: Mask (T, B) for a student with a memory. Where it is 1, the memory gets
-                the message of a perfect attention instead of that of the student's own attention.
-                None stands for 0 everywhere.
+            perfect_attention_mask: Mask (T, B) for a student with a memory. Where it is 1, the
+                memory gets the message of a perfect attention instead of that of the student's own
+                attention. None stands for 0 everywhere.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
-        truth = None if teacher_forced is None else self.compute_perfect_attention_message(batch)
+        truth = (
+            None
+            if perfect_attention_mask is None
+            else self.compute_perfect_attention_message(batch)
+        )
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
@@ -616,9 +624,11 @@ class Student(nn.Module):
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
-            message = self._route_readings(weights, batch.values[t], batch.present[t])
-            if truth is not None and teacher_forced is not None:
-                message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
+            message = self._sum_readings_by_channel(weights, batch.values[t], batch.present[t])
+            if truth is not None and perfect_attention_mask is not None:
+                message = torch.where(
+                    perfect_attention_mask[t].unsqueeze(-1) > 0, truth[t], message
+                )
             last_message = self.blend_with_prediction(message, mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)
@@ -649,9 +659,10 @@ class Student(nn.Module):
     ) -> tuple[Tensor, Tensor, StudentState]:
         """Compute the attention and the attention message of a student whose head has no memory.
 
-        The attention message is the head's input of size M, in which attention has combined the
-        readings of all channels. With pooling (`pma`), another layer combines them; the attention
-        is then only a training target, which teaches the neurons to identify their channels.
+        The attention message, of size M, combines the readings of all channels. It is the input of
+        the head, or of the recurrent layer if there is one. With pooling (`pma`), the pooling layer
+        computes it from the outputs of the sensory neurons. The attention then has no effect on the
+        action; its loss still teaches the neurons to identify their channels.
 
         Args:
             batch: T steps of B episodes.
@@ -665,7 +676,7 @@ class Student(nn.Module):
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
         if self.parts.pooling is not None:
             return attention, self.parts.pooling(encoded, batch.present).flatten(-2), state
-        message = self._route_readings(attention.exp(), batch.values, batch.present)
+        message = self._sum_readings_by_channel(attention.exp(), batch.values, batch.present)
         routed, mass = message.split(self.channels, -1)
         if self.sizes.normalise:
             routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
@@ -744,12 +755,12 @@ class Student(nn.Module):
         that no slot was assigned to gets the predicted reading alone.
 
         Args:
-            message: Readings by channel, and the attention mass of each channel (B, 2 n).
+            message: A reading for each channel, then the attention mass of each channel (B, 2 n).
             predicted: Predicted readings (B, n).
 
         Returns:
-            A blended reading for each channel, then the share (0..1) with which the observed
-            reading enters it (B, 2 n).
+            A blended reading for each channel, then for each channel the share (0..1) of the
+            message's reading in it (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
@@ -804,8 +815,8 @@ class Student(nn.Module):
         return torch.cat([batch.ordered * shown, shown], -1)
 
     @staticmethod
-    def _route_readings(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Compute the reading of each channel as the sum of all slots' readings times attention.
+    def _sum_readings_by_channel(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
+        """Compute each channel's reading, the sum over all slots of reading times attention weight.
 
         Args:
             weights: Attention weights (..., N, n + 1); the last column, "no channel", is left out.
@@ -813,19 +824,23 @@ class Student(nn.Module):
             present: 1 where a slot has a reading, else 0 (..., N).
 
         Returns:
-            The message (..., 2 n): a reading for each channel, then the attention mass of each
-            channel.
+            The message (..., 2 n): a reading for each channel, then the attention mass (the sum of
+            the weights) of each channel.
         """
         weights = weights[..., :-1] * present.unsqueeze(-1)
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
-    def run_head(self, message: Tensor) -> Tensor:
-        """Return the action (..., A) for the head's input (..., M), before it is clipped."""
+    def run_head(self, head_input: Tensor) -> Tensor:
+        """Return the actions (..., A) of the head before they are clipped to [-1, 1].
+
+        Args:
+            head_input: Input (..., M) of the head.
+        """
         *hidden, last = self._head_layers
         for layer in hidden:
-            message = torch.relu(layer(message))
-        out: Tensor = last(message)
+            head_input = torch.relu(layer(head_input))
+        out: Tensor = last(head_input)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
     def make_model(self, task: Task, trained: dict[str, Any]) -> Model:

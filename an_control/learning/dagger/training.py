@@ -54,7 +54,7 @@ def train_round(
         settings: Numbers of updates, learning rates, and weights of the losses.
         round_number: The round; 0 is the first one.
         rng: Source of all random numbers.
-        progress: Finished share (0..1) of the later rounds when this round starts.
+        progress: Finished share (0..1) of the rounds after the first one, when this round starts.
 
     Returns:
         A mapping from the name of each figure, such as "action_loss", to its mean over the last 150
@@ -89,15 +89,17 @@ def train_round(
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(angle))
         batch = streams.make_next_batch().to_device(device)
-        teacher_forced = None
+        perfect_attention_mask = None
         if round_number == 0 and settings.memory_updates:
-            teacher_forced = _make_teacher_forced_mask(batch, 0.8 - 1.2 * over)
+            perfect_attention_mask = _make_perfect_attention_mask(batch, 0.8 - 1.2 * over)
         state = _get_state_at_batch_start(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
             loss, state, figures = student.compute_loss(batch, state, settings.channel_loss, so_far)
         else:
-            loss, state, figures = _compute_loss(student, batch, state, settings, teacher_forced)
+            loss, state, figures = _compute_loss(
+                student, batch, state, settings, perfect_attention_mask
+            )
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -108,12 +110,14 @@ def train_round(
 
 
 def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
-    """Return how many episodes count as newest, which are drawn more often for batches.
+    """Return how many of the last episodes are drawn more often than older ones for batches.
+
+    It is the setting `newest`. If the recipe sets `episode_steps`, it is instead the number of last
+    episodes that have `newest * episode_steps` steps together.
 
     Args:
         episodes: All episodes, the newest last.
-        settings: The recipe. Its `newest` is the number of these episodes or, if it sets
-            `episode_steps`, the number of their steps in units of `episode_steps`.
+        settings: The recipe.
     """
     unit = settings.collection.episode_steps
     if not unit:
@@ -130,9 +134,10 @@ def train_memory_and_head(
 ) -> None:
     """Train the head and its memory in place, before the student can identify its channels.
 
-    The memory learns to predict the channels' readings, and the head to imitate the teacher. They
-    get the attention message of a perfect attention. It lacks the channels that are missing, and at
-    times it is zero for some steps, as if no channel were identified after a reshuffle.
+    The memory learns to predict the channels' readings, and the head to imitate the teacher. Both
+    get the attention message that a perfect attention would compute, with the readings of all
+    channels that are not missing. For some steps in a row the message is set to zero, as if no
+    channel were identified after a reshuffle.
 
     Args:
         student: The student to train, whose head has a memory.
@@ -152,7 +157,7 @@ def train_memory_and_head(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.make_next_batch().to_device(next(student.parameters()).device)
-        message = student.compute_perfect_attention_message(batch) * _draw_shown_step_mask(
+        message = student.compute_perfect_attention_message(batch) * _draw_mask_of_shown_messages(
             batch, rng
         ).unsqueeze(-1)
         state = _get_state_at_batch_start(student, state, batch)
@@ -169,13 +174,17 @@ def train_memory_and_head(
         optimiser.step()
 
 
-def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
-    """Draw at which steps the memory is shown the attention message, and at which it gets zeros.
+def _draw_mask_of_shown_messages(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+    """Draw a mask of the steps at which the memory gets the attention message instead of zeros.
 
-    Seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
+    About seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
+
+    Args:
+        batch: The batch of T steps of B rows.
+        rng: Source of all random numbers.
 
     Returns:
-        A mask (T, B) that is 1 at steps with the message, and 0 at steps with zeros.
+        The mask (T, B): 1 at steps with the message, and 0 at steps with zeros.
     """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
@@ -185,12 +194,14 @@ def _draw_shown_step_mask(batch: StreamBatch, rng: np.random.Generator) -> Tenso
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _make_teacher_forced_mask(batch: StreamBatch, share: float) -> Tensor:
+def _make_perfect_attention_mask(batch: StreamBatch, share: float) -> Tensor:
     """Return a mask of the batch rows in which the memory gets a perfect attention's message.
+
+    These are the first rows of the batch.
 
     Args:
         batch: The batch.
-        share: Share of the rows, the first ones of the batch. None are masked if it is negative.
+        share: Share of the rows; none if it is negative.
 
     Returns:
         A mask (T, B) that is 1 in these rows, else 0.
@@ -212,7 +223,7 @@ def _get_state_at_batch_start(
     """
     if state is None:
         state = student.make_initial_state(*batch.values.shape[1:])
-    return state.reset_rows_except((~batch.fresh).float())
+    return state.reset_episodes_except((~batch.fresh).float())
 
 
 def _compute_loss(
@@ -220,22 +231,25 @@ def _compute_loss(
     batch: StreamBatch,
     state: StudentState,
     settings: DaggerSettings,
-    teacher_forced: Tensor | None,
+    perfect_attention_mask: Tensor | None,
 ) -> tuple[Tensor, StudentState, dict[str, float]]:
-    """Compute the loss of a student on a batch.
+    """Compute the loss of a student on a batch, a weighted sum of several losses.
+
+    They are the losses of the identified channels, of the actions and, if the student has a memory,
+    of the predicted readings.
 
     Args:
         student: The student.
         batch: T steps of B episodes.
         state: State of the student before the batch.
         settings: Weights of the losses.
-        teacher_forced: Mask (T, B), 1 where the memory gets the message of a perfect attention;
-            None for nowhere.
+        perfect_attention_mask: Mask (T, B), 1 where the memory gets the message of a perfect
+            attention; None for nowhere.
 
     Returns:
         The loss, the state after the batch without gradients, and figures for the metrics by name.
     """
-    outcome = student(batch, state, teacher_forced)
+    outcome = student(batch, state, perfect_attention_mask)
     weight = batch.present * batch.counts.unsqueeze(-1)
     wrong = nn.functional.nll_loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
@@ -275,9 +289,10 @@ def _compute_reading_prediction_loss(expected: Tensor, batch: StreamBatch) -> Te
 
 
 def _compute_action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the actions, with an upper bound for each single error.
+    """Return the mean squared error of the actions, a scalar.
 
-    If the teacher's action is saturated (at -1 or 1), an action beyond it has no error.
+    The squared error of each action has an upper bound, `LARGEST_LOSS`. If the teacher's action is
+    saturated (at -1 or 1), an action beyond it has no error.
 
     Args:
         action: The student's actions (T, B, A).

@@ -37,10 +37,16 @@ SKIPPED = frozenset(
 """
 
 
-def collect_strategy_values(strategy: Any) -> dict[str, Any]:
-    """Return the numbers, arrays and lists in a pycma strategy, by attribute paths such as `.sm.C`.
+def collect_pycma_values(strategy: Any) -> dict[str, Any]:
+    """Return the numbers, arrays and lists in an object of the package pycma.
 
     This must be called between two generations.
+
+    Args:
+        strategy: The object, a pycma strategy, which holds the state of a search.
+
+    Returns:
+        A mapping from attribute paths such as `.sm.C` to the values.
     """
     return {
         path: _to_storable(owner[key])
@@ -48,13 +54,13 @@ def collect_strategy_values(strategy: Any) -> dict[str, Any]:
     }
 
 
-def restore_strategy_values(strategy: Any, values: Mapping[str, Any]) -> None:
+def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
     """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
 
     Args:
         strategy: The strategy to change, made with the same settings as the strategy in the
             checkpoint.
-        values: The values by attribute path, as `collect_strategy_values` returned them.
+        values: The values by attribute path, as `collect_pycma_values` returned them.
 
     Raises:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
@@ -79,7 +85,7 @@ def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
 
-    def collect_values_below(value: Any, path: str) -> None:
+    def add_storable_values_of(value: Any, path: str) -> None:
         if id(value) in seen:
             return
         seen.add(id(value))
@@ -92,11 +98,11 @@ def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]
                 if _is_storable(entry):
                     found[place] = owner, key
                 elif isinstance(entry, dict) or _is_pycma_object(entry):
-                    collect_values_below(entry, place)
+                    add_storable_values_of(entry, place)
                 elif not (isinstance(entry, str) or callable(entry)):
                     raise TypeError(f"strategy{place}: a {type(entry).__name__} cannot be stored")
 
-    collect_values_below(strategy, "")
+    add_storable_values_of(strategy, "")
     return found
 
 
@@ -124,10 +130,10 @@ def _to_storable(value: Any) -> Any:
 
 
 def _convert_to_type_of(example: Any, value: Any, path: str) -> Any:
-    """Convert a checkpoint's value to the type and array layout of the attribute that it replaces.
+    """Convert a value from a checkpoint to the type and array layout of the value it replaces.
 
     Args:
-        example: The present value of the attribute.
+        example: The value that is to be replaced.
         value: The value from the checkpoint.
         path: Attribute path, for the text of the error.
 
@@ -162,7 +168,10 @@ OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
-    """Interface of an optimiser, which draws candidate vectors (n,) from a distribution."""
+    """Interface of an optimiser, which draws candidate vectors (n,) from a distribution.
+
+    In each generation `ask` returns the candidates, and `tell` receives their fitness.
+    """
 
     @property
     def centre(self) -> np.ndarray:
@@ -275,7 +284,7 @@ class Cma:
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
-        return {"strategy": collect_strategy_values(self._strategy)}
+        return {"strategy": collect_pycma_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the state to a checkpoint that `make_checkpoint` returned.
@@ -293,7 +302,7 @@ class Cma:
         self._start_new_strategy(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
             self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
-        restore_strategy_values(self._strategy, values)
+        restore_pycma_values(self._strategy, values)
 
 
 class _NoiseSource:
@@ -310,13 +319,13 @@ class _NoiseSource:
 
 
 class AscentRule(Protocol):
-    """Interface of a rule by which the mean (n,) of a distribution follows an estimated gradient.
+    """Interface of a rule that moves the mean (n,) of a distribution along an estimated gradient.
 
-    The scale of the gradient is not known.
+    The scale of the gradient is arbitrary, because fitness values are replaced by ranks.
     """
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the change (n,) of the mean for a learning rate of 1.
+        """Return by how much the mean (n,) moves if the learning rate is 1.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness.
@@ -336,7 +345,11 @@ class Adam:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) of the mean for a learning rate of 1 and the given gradient (n,)."""
+        """Return by how much the mean (n,) moves if the learning rate is 1.
+
+        Args:
+            gradient: Estimated gradient (n,) of the fitness.
+        """
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
@@ -367,7 +380,11 @@ class ClipUp:
         self._velocity = np.zeros(size)
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) of the mean for a learning rate of 1 and the given gradient (n,)."""
+        """Return by how much the mean (n,) moves if the learning rate is 1.
+
+        Args:
+            gradient: Estimated gradient (n,) of the fitness.
+        """
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
         self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
@@ -383,11 +400,12 @@ class ClipUp:
 
 
 class Pgpe:
-    """Optimiser PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
+    """Optimiser PGPE (Sehnke et al. 2010), for which only the ranks of the fitness values count.
 
-    Adam or ClipUp moves the mean. The learning rate falls to a tenth of its first value until the
-    end of the run. Each element of the vector has its own standard deviation (sigma), which changes
-    by at most a tenth in one generation.
+    Candidates are drawn in pairs that mirror each other at the mean. Adam or ClipUp moves the mean.
+    The learning rate falls to a tenth of its first value until the end of the run. Each element of
+    the vector has its own standard deviation (sigma), which changes by at most a tenth in one
+    generation.
 
     Args:
         start: Initial mean (n,).
@@ -425,7 +443,7 @@ class Pgpe:
     def ask(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the P candidate vectors (P, n) of a generation.
 
-        The second half of them mirrors the first half at the mean.
+        Each vector of the second half is the mirror image, at the mean, of one of the first half.
         """
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas

@@ -24,8 +24,8 @@ class PolicyForm(ABC):
     """Interface of a parametrisation, which describes each policy of a given family by one vector.
 
     The weights of a policy are named arrays in a model file. A parametrisation may compute these
-    arrays from fewer ones, which are called the free arrays. The numbers of the free arrays, one
-    after another, are the vector.
+    arrays from fewer numbers, which are in arrays too, called the free arrays. A vector holds the
+    numbers of all free arrays one after another.
     """
 
     @property
@@ -36,14 +36,15 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, in their order in a vector."""
+        """Return names and shapes of the free arrays, in the order in which they form a vector."""
 
     @abstractmethod
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files from the free arrays, for P policies at once.
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free arrays of P policies.
 
         Args:
-            free: Free arrays (P, ...) by name. The method may change this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                may change this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
@@ -66,8 +67,8 @@ class PolicyForm(ABC):
     def vector_scales(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector, as an array (size,).
 
-        Random start vectors have these standard deviations. A search that begins at random starts
-        searches vectors that are divided by these magnitudes.
+        A random start vector is drawn with these standard deviations. In a search from random
+        starts, the optimiser sees each vector divided by these magnitudes.
         """
         return compute_weight_scales(self.free_array_shapes)
 
@@ -80,7 +81,7 @@ class PolicyForm(ABC):
             task: The task for the model file.
             trained: How the policies were made, for the model file.
         """
-        found = self.to_arrays(
+        found = self.compute_model_arrays(
             split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.free_array_shapes)
         )
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
@@ -97,7 +98,7 @@ class PolicyForm(ABC):
 
 @dataclass(frozen=True)
 class Whole(PolicyForm):
-    """Parametrisation in which a vector holds every number of every array of the policy.
+    """Parametrisation in which a vector holds every number of every array of the model file.
 
     Attributes:
         whole: Layer sizes of the policies.
@@ -112,12 +113,12 @@ class Whole(PolicyForm):
 
     @property
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of a model file's arrays, which are all free arrays here."""
+        """Return the names and shapes of all arrays of a model file, in their order in a vector."""
         return self.whole.list_array_shapes()
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the free arrays unchanged, because they are the arrays of the model file."""
-        return free
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the given arrays, because vectors hold all arrays of a model file."""
+        return free_arrays
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy.
@@ -175,10 +176,10 @@ class Authors(PolicyForm):
 
     @cached_property
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, in their order in a vector.
+        """Return names and shapes of the free arrays, in the order in which they form a vector.
 
-        The free arrays are the arrays of the model file, except that one array `scores` (rank, d)
-        replaces the arrays of the attention.
+        They are the arrays of the model file, except that one array `scores` (rank, d) replaces the
+        arrays of the attention.
         """
         shapes = {
             name: shape
@@ -189,30 +190,31 @@ class Authors(PolicyForm):
 
     @property
     def scores_basis(self) -> np.ndarray:
-        """Return the matrix (M, rank) that maps the free array `scores` to the attention scores.
+        """Return the matrix (M, rank) by which the free array `scores` (rank, d) is multiplied.
 
-        The attention scores are the product of this matrix, the array `scores`, and the output
-        vector of a sensory neuron (the network of one channel).
+        The product of this matrix, `scores` and the output (d,) of a sensory neuron (the small
+        network of one channel) gives the attention scores of the neuron's channel for M queries.
         """
         return self._positional_table_svd[0]
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files from the free arrays, for P policies at once.
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free arrays of P policies.
 
         Args:
-            free: Free arrays (P, ...) by name. The method changes this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
         _, stretch, right = self._positional_table_svd
-        product = right.T @ (free.pop("scores") / stretch[:, None])
+        product = right.T @ (free_arrays.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
         some = min(self.key, self.neuron)  # the product's rank is no higher
         query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
         key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
-        return free | self._compose_attention_arrays(query, key)
+        return free_arrays | self._compose_attention_arrays(query, key)
 
     def _compose_attention_arrays(
         self, query: np.ndarray, key: np.ndarray
@@ -249,10 +251,10 @@ class Authors(PolicyForm):
         return join_arrays(arrays, self.free_array_shapes)
 
     def has_paper_attention(self, model: Model) -> bool:
-        """Return whether a model has the paper's attention, with queries from a fixed table.
+        """Return whether a model's queries could come from the paper's fixed table.
 
-        It has this attention if its attention scores are combinations of the columns of
-        `scores_basis`, up to float32 rounding, and its keys have no bias.
+        They could if the attention scores are combinations of the columns of `scores_basis`, up to
+        float32 rounding, and the keys have no bias.
 
         Args:
             model: A model with the layer sizes of this parametrisation.
@@ -275,24 +277,29 @@ class AuthorsRaw(Authors):
 
     @cached_property
     def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays, in their order in a vector."""
+        """Return names and shapes of the free arrays, in the order in which they form a vector."""
         shapes = dict(super().free_array_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files from the free arrays, for P policies at once.
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free arrays of P policies.
 
         Args:
-            free: Free arrays (P, ...) by name. The method changes this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
         if not self.stack:
-            free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
-        return free | self._compose_attention_arrays(free.pop("query"), free.pop("key"))
+            free_arrays["neuron.bias"] = free_arrays["neuron.bias"] + free_arrays.pop(
+                "neuron.second_bias"
+            )
+        return free_arrays | self._compose_attention_arrays(
+            free_arrays.pop("query"), free_arrays.pop("key")
+        )
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy.
@@ -362,7 +369,10 @@ def compute_weight_scales(shapes: Shapes) -> np.ndarray:
 
 
 def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """Split P vectors into named arrays. This is the inverse of `join_arrays`.
+    """Split P vectors into named arrays; inverse of `join_arrays`.
+
+    Some weights are stored in vectors as differences from a default value, see
+    `_get_default_weight`. The default is added here.
 
     Args:
         vectors: Vectors (P, size).
@@ -380,18 +390,18 @@ def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
 
 
 def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
-    """Join named arrays of one policy into a vector (size,) float64.
+    """Join named arrays of one policy into a vector (size,) float64; inverse of `split_vectors`.
 
     Args:
         arrays: Arrays by name.
-        shapes: Names of the arrays, in their order in the vector.
+        shapes: Names and shapes of the arrays to join, in their order in the vector.
     """
     parts = [arrays[name].ravel().astype(np.float64) - _get_default_weight(name) for name in shapes]
     return np.concatenate(parts)
 
 
 def _get_default_weight(name: str) -> float:
-    """Return the weight in a model file that the number 0 in a vector stands for.
+    """Return the weight that an array of a model file holds where the vector holds the number 0.
 
     It is 1 for the weights of normalisations, and 2 for the bias b_g of gates, so that a gate lets
     most of its input pass (Parisotto et al. 2019). For all other arrays it is 0.

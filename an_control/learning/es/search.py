@@ -73,9 +73,9 @@ CODE_SCALE = 0.5
 
 @dataclass(frozen=True)
 class Hinted(PolicyForm):
-    """Parametrisation of a policy together with hints, a code (vector) for each of its channels.
+    """Parametrisation of a policy together with hints, one vector (code) for each channel.
 
-    The code tells a channel's network which channel it reads.
+    The code tells a channel's sensory neuron (its small network) which channel it reads.
 
     Attributes:
         own: Parametrisation of the policy without the codes.
@@ -108,19 +108,20 @@ class Hinted(PolicyForm):
         codes = np.full(self.vector_size - self.own.vector_size, CODE_SCALE)
         return np.concatenate([self.own.vector_scales, codes])
 
-    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of model files from the free arrays, for P policies at once.
+    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free arrays of P policies.
 
-        The codes are dropped, because a model file does not contain them.
+        The codes are left out, because a model file does not contain them.
 
         Args:
-            free: Free arrays (P, ...) by name. The method changes this dict.
+            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+                changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
-        del free["codes"]
-        return self.own.to_arrays(free)
+        del free_arrays["codes"]
+        return self.own.compute_model_arrays(free_arrays)
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy and codes that are all zero."""
@@ -130,7 +131,7 @@ class Hinted(PolicyForm):
     def draw_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Draw in which episodes each channel's network gets its code, and return codes and draws.
+        """Return the codes in P vectors, and draw in which episodes networks get them.
 
         Args:
             vectors: Vectors (P, size) that describe P policies and their codes.
@@ -228,8 +229,11 @@ class Race:
     def rescale_interval_ends(self, ratio: float) -> None:
         """Adapt the intervals of the race to a new length of the run.
 
+        The ends of the intervals are stored as finished shares of the run, which the new length
+        changes.
+
         Args:
-            ratio: Factor by which the finished share of the run changed with the run's length.
+            ratio: Finished share of the run by its new length, divided by that by its old length.
         """
         self._ends = [ratio * end for end in self._ends]
 
@@ -243,13 +247,13 @@ class Race:
 
 
 class EpisodeCount:
-    """Controller of the number of episodes that each candidate plays, `current`.
+    """Controller of the number of episodes that each candidate plays, the attribute `current`.
 
-    The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
-    has little effect on them. All candidates play the same episodes. What is left of the returns
-    (P, R) after the mean of each candidate and the mean of each episode are subtracted is noise.
-    The share of the variance between the candidates' mean returns that such noise does not explain
-    is the reliability of the ranks.
+    All candidates play the same episodes. What is left of the returns (P, R), after the mean of
+    each candidate and the mean of each episode are subtracted, is noise. It explains a part of the
+    variance between the candidates' mean returns. The share of the rest in this variance is the
+    reliability of the candidates' ranks. The number of episodes is doubled if the reliability is
+    low, and halved if it is high.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -262,10 +266,11 @@ class EpisodeCount:
         self.reliable: float | None = None
 
     def adapt_to_noise(self, returns: np.ndarray) -> None:
-        """Adapt the number of episodes to the noise in the returns of a generation.
+        """Double or halve the number of episodes, if the noise in the returns asks for it.
 
         Args:
-            returns: Returns (P, R) of P candidates in R episodes; candidates with NaN are left out.
+            returns: Returns (P, R) of a generation of P candidates in R episodes. Candidates with
+                NaN are left out.
         """
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
@@ -294,7 +299,7 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a stall, which means that a search makes no more progress.
+    """Detector of a stall, the state in which a search makes no more progress.
 
     Args:
         first_sigma: Initial standard deviation of the search distribution.
@@ -311,11 +316,13 @@ class StallDetector:
         """Finished share (0..1) of the run at each recorded validation."""
         self._equal = 0
 
-    def update_equal_generation_count(self, returns: np.ndarray) -> None:
-        """Count a generation if all candidates had the same return, else set the count to 0.
+    def count_generation_if_returns_equal(self, returns: np.ndarray) -> None:
+        """Count successive generations in which all candidates have the same mean return.
+
+        If the candidates' returns differ, the count starts again at 0.
 
         Args:
-            returns: Returns (P, R) of the newest generation.
+            returns: Returns (P, R) of P candidates in the R episodes of the newest generation.
         """
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
@@ -323,7 +330,7 @@ class StallDetector:
     def record_validation_and_explain_stall(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
-        """Store the result of a validation, and check whether the search has stalled.
+        """Store the result of a validation, and return why the search has stalled, if it has.
 
         Args:
             sigma: Mean standard deviation of the search distribution.
@@ -332,7 +339,7 @@ class StallDetector:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            Why the search has stalled, as text for a log line; None if it has not.
+            The reason as text for a log line; None if the search has not stalled.
         """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
@@ -348,10 +355,12 @@ class StallDetector:
         return None
 
     def rescale_validation_times(self, ratio: float) -> None:
-        """Adapt the stored times of validations to a new length of the run.
+        """Adapt the times of the stored validations to a new length of the run.
+
+        The times are stored as finished shares of the run, which the new length changes.
 
         Args:
-            ratio: Factor by which the finished share of the run changed with the run's length.
+            ratio: Finished share of the run by its new length, divided by that by its old length.
         """
         self._progress = [ratio * then for then in self._progress]
 
@@ -429,9 +438,8 @@ class SearchValidation(NamedTuple):
             metrics. "validation" is the mean return of the episodes that did not fail; it is left
             out if all failed. "validation_failed" is the number of episodes that failed; it is left
             out if none failed.
-        score: The mean return by which searches are compared while several of them compete; -inf if
-            all episodes failed. It is the return with hints while hints are given, and otherwise
-            the metric "validation".
+        score: The mean return by which competing searches are compared; -inf if all episodes
+            failed. While the search gives hints, it is the mean return with hints.
         error: Standard error of the metric "validation".
     """
 
@@ -495,11 +503,12 @@ class Search:
         self._start_race(first, 0.0)
 
     def _start_race(self, means: list[np.ndarray], progress: float) -> None:
-        """Start a race of searches, of which some start at given vectors and the others at random.
+        """Start a race between searches, of which some start at given vectors, the rest at random.
 
         Args:
-            means: Vectors (size,) at which the first searches start, in units of `vector_scales`.
-            progress: Finished share (0..1) of the run, at which the race starts.
+            means: Vectors (size,) at which the first searches start, each divided by
+                `vector_scales` of the parametrisation.
+            progress: Finished share (0..1) of the run at this moment.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
@@ -533,17 +542,18 @@ class Search:
         return self.generation / self.settings.generations
 
     @property
-    def steps(self) -> int:
-        """Return the number of generations of the run.
+    def total_steps(self) -> int:
+        """Return how many generations, which are the steps of the run loop, the whole run has.
 
-        If the run has a time limit, it is one more than the number of generations done so far.
+        If the run has a time limit, this is one more than the number of generations done so far,
+        until the run ends.
         """
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
         return self.settings.generations
 
     @property
-    def mean(self) -> np.ndarray:
+    def distribution_mean(self) -> np.ndarray:
         """Return the mean (size,) of the search distribution.
 
         During a race it is that of the search that was best in the last validation.
@@ -565,8 +575,8 @@ class Search:
         """Return the policy that the mean of the search distribution describes.
 
         Args:
-            run: Facts about the run, such as its number of steps, to store in the header of the
-                model file.
+            run: Facts about the run, such as its number of steps, to store in the model file's
+                header.
         """
         settings = self.settings
         trained = {
@@ -578,7 +588,7 @@ class Search:
             "steps": self._played,
             **run,
         }
-        return self._form.make_model(self.mean, self._task, trained)
+        return self._form.make_model(self.distribution_mean, self._task, trained)
 
     def play_evaluation_episodes(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
@@ -647,7 +657,8 @@ class Search:
     def _choose_next_search_and_validate(self, returns: np.ndarray) -> dict[str, Any]:
         """Choose the search that plays the next generation, and validate if that is due.
 
-        The next one is the next contender of the race, or new random starts if the search stalls.
+        In a race it is the turn of the next contender. After a race the only search goes on, or, if
+        it has stalled, competes with new random starts.
 
         Args:
             returns: Returns (P, R) of the generation that was just played.
@@ -655,12 +666,12 @@ class Search:
         Returns:
             Metrics of the validation, by name; empty if there was none.
         """
-        race, last = self._race, self.generation >= self.steps
+        race, last = self._race, self.generation >= self.total_steps
         if not race.is_over:
             if race.pass_turn_and_check_halving(self.progress) or last:
                 return self._halve_contenders()
             return {}
-        self._stall.update_equal_generation_count(returns)
+        self._stall.count_generation_if_returns_equal(returns)
         if self.settings.max_rollouts:
             self._episodes.adapt_to_noise(returns)
         if self.generation % self.settings.validate_every and not last:
@@ -682,7 +693,7 @@ class Search:
         """Validate all searches of the race, and drop the worse half of them.
 
         Returns:
-            Metrics of the validation of the best search, by name.
+            Metrics, by name, of the validation of the search that was best.
         """
         found = [self._validate_contender(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
@@ -730,12 +741,15 @@ class Search:
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeSeeds], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Draw the hints of a generation; return None if the search gives no hints (any more).
+        """Draw the hints of a generation.
 
         Args:
             vectors: Vectors (P, size) of the candidates.
             starts: Seeds of the episodes.
             rng: Source of random numbers.
+
+        Returns:
+            The hints; None if the search gives none, or none any more at this stage of the run.
         """
         share = compute_share_of_hinted_episodes(self.progress)
         if self._hinted is None or share == 0.0:
@@ -812,7 +826,7 @@ def play_episodes_under_mixture(
             hints. Only a `FusedEngine` supports them.
     """
 
-    def play_slice(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
+    def play_episode_range(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
         if hints is None:
             return engine.play(models, starts[begin:end], disturbance)
         assert isinstance(engine, FusedEngine)
@@ -821,7 +835,7 @@ def play_episodes_under_mixture(
 
     ends = [len(starts) * i // len(mixture) for i in range(len(mixture) + 1)]
     parts = [
-        play_slice(begin, end, disturbance)
+        play_episode_range(begin, end, disturbance)
         for (begin, end), disturbance in zip(pairwise(ends), mixture, strict=True)
     ]
     return Outcomes(

@@ -50,18 +50,16 @@ def compare_protocols(
         runs: A mapping from each protocol to the results of its episodes.
         success: An episode with a return above this is a success; None if there is no threshold.
         until: A mapping from each protocol to the step after which signals are not permuted any
-            more, or to None if there is no such step. The field `back` of a row is the share of the
-            episodes that recovered after this step. It is None for the first protocol, for all
-            protocols if the first one permutes signals itself, and if the results lack the rewards
-            of the steps.
-        walk_m: Distance in metres that counts as walking again after a stop. For a protocol in
-            which the robot is stopped, the field `walked_m` of a row lists the distances that
-            robots covered afterwards, if they were upright at the end of the stop, and `walk_again`
-            is how many of these distances are at least `walk_m`. For other protocols `walked_m` and
-            `walk_again` are None.
+            more, or to None if there is no such step.
+        walk_m: Distance in metres that counts as walking again after the robot was stopped.
 
     Returns:
-        One row of the table, a dict, for each protocol.
+        One row of the table, a dict, for each protocol. Its "back" is the share of the episodes
+        that recovered after the step in `until`, or None if that is not known: for the first
+        protocol, if the first protocol permutes signals itself, or without rewards of the steps.
+        Its "walked_m" lists the distances that robots covered after a stop, if they were upright at
+        its end, and "walk_again" is the number of these distances of at least `walk_m`; both are
+        None for protocols without a stop.
     """
     (first, *_) = runs.values()
     return [
@@ -105,14 +103,17 @@ def _compute_recovered_share(
 ) -> float | None:
     """Return the share (0..1) of episodes whose rewards recovered after the last permutation.
 
+    An episode has recovered if its mean reward in some steps after the permutation is nearly that
+    of the first protocol's episodes in the same steps.
+
     Args:
         results: Results of one protocol (kind of disturbance).
         first: Results of the first, undisturbed protocol.
         until: Step after which signals are not permuted any more; None if there is no such step.
 
     Returns:
-        The share, see `RECOVERED_SHARE`. It is None without such a step, for the first protocol
-        itself, if the first protocol permutes signals, or if the rewards of its steps are missing.
+        The share. It is None without such a step, for the first protocol itself, if the first
+        protocol permutes signals, or if the rewards of its steps are missing.
     """
     if until is None or results is first or any(one.rewired for one in first):
         return None
@@ -132,11 +133,12 @@ def _summarise_walked_distances(
 
     Args:
         results: Results of one protocol (kind of disturbance).
-        walk_m: Distance in metres that counts as walking again.
+        walk_m: Distance in metres that counts as walking again; None if there is none.
 
     Returns:
         "walked_m", the distances in metres, and "walk_again", the number of distances of at least
         `walk_m`. Both are None if there was no stop, or if no robot was upright at its end.
+        "walk_again" is None too if `walk_m` is None.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
@@ -245,7 +247,9 @@ def format_standard_error(sd: float, episodes: int, digits: int = 0) -> str:
 
 
 def describe_missing_table_marks(path: Path, titles: Iterable[str]) -> str:
-    """Return a message about the marks that a Markdown file lacks, between which tables belong.
+    """Return a message about the marks of tables that a Markdown file lacks.
+
+    The marks of a table are two comments, between which the table is written.
 
     Args:
         path: The file. If it does not exist, no mark is missing, because it can be created.
@@ -308,12 +312,12 @@ def _split_text_around_table(text: str, title: str) -> tuple[str, ...]:
 
 
 class KeptResults:
-    """File with the results of those protocols of an evaluation whose episodes have been played.
+    """File that keeps the results of finished protocols while an evaluation runs.
 
-    An evaluation that was interrupted continues from it.
+    An evaluation that was interrupted continues from this file.
 
     Args:
-        path: The file; it is created when the first results are kept.
+        path: The file; it is created when the first results are added.
         about: The options on which the results depend, by name, except the protocols.
 
     Raises:
@@ -342,12 +346,12 @@ class KeptResults:
                 )
 
     def find_results(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
-        """Return the results of a protocol that the file holds, or None if it has none.
+        """Return the results of a protocol, or None if the file has none that can be used.
 
         Args:
             protocol: The protocol's text.
-            stepwise: Whether the reward of each step is needed. If it is, results without these
-                rewards are not returned. They come from episodes that compiled code played.
+            stepwise: Whether the reward of each step is needed. Results of episodes that compiled
+                code played lack these rewards, and are then not returned.
         """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):

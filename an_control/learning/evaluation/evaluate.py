@@ -54,7 +54,8 @@ def play_episodes(
         protocol: Disturbance of the episodes, and what happens to the state of the sensory neurons
             (the networks of the channels) when signals are permuted.
         report: Function that receives the result of each episode; None for none.
-        watch: Function that is called after each action; None for none.
+        watch: Function that is called after each action with the policy and the object that
+            disturbs the episode; None for none.
 
     Returns:
         One result for each episode.
@@ -215,7 +216,8 @@ class ProtocolPlayer:
             episodes: Number of episodes.
             report: Function that receives the result of each episode; None for none. It is not
                 called if compiled code plays the episodes.
-            watch: Function that is called after each action; None for none.
+            watch: Function that is called after each action with the policy and the object that
+                disturbs the episode; None for none.
 
         Raises:
             ValueError: The environment does not support the protocol.

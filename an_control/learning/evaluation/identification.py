@@ -40,8 +40,8 @@ that neuron's input slot to none of the channels.
 class IdentifiedShares:
     """Shares of the episodes in which a policy has identified each channel k steps after a shuffle.
 
-    They are measured in episodes with N channels, which are shuffled at the reset and again every K
-    steps. A share (0..1) is NaN where no step was counted.
+    The N channels are shuffled at the reset of each episode, and again every K steps. A share
+    (0..1) is NaN where no step was counted.
 
     Attributes:
         first: Share (K, N) for each number of steps since the reset, and each channel.
@@ -87,7 +87,7 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count the channels that the policy identifies at the present step.
+        """Count which channels the policy has identified at the present step of the episode.
 
         Args:
             policy: The policy, after its action of this step.
@@ -107,7 +107,7 @@ class _IdentificationCounter:
         self._step += 1
 
 
-def count_identified_channels(
+def measure_identified_shares(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
@@ -164,7 +164,7 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
         self._index, self._reading = index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Reset the environment and keep the first reading of the channel for the whole episode."""
+        """Reset the environment; the channel then keeps its first reading for the whole episode."""
         self._reading = np.nan
         return super().reset(**arguments)
 
@@ -237,7 +237,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
-        shares_by_step: Shares that `count_identified_channels` returned.
+        shares_by_step: Shares that `measure_identified_shares` returned.
     """
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
@@ -255,7 +255,7 @@ def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Fi
     """Plot how soon each channel is identified, and which channels are confused with each other.
 
     Args:
-        shares: Shares and confusions that `count_identified_channels` returned.
+        shares: Shares and confusions that `measure_identified_shares` returned.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
@@ -321,7 +321,7 @@ def measure_identification(
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = count_identified_channels(policy, env, channels, episodes, seed, shuffle_interval)
+        found = measure_identified_shares(policy, env, channels, episodes, seed, shuffle_interval)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []

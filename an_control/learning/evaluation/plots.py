@@ -44,13 +44,14 @@ class AttentionTrace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def record(self, policy: Policy, disturber: Disturber) -> None:
+    def record_attention_and_keys(self, policy: Policy, disturber: Disturber) -> None:
         """Append the policy's attention (M, N) and keys (N, k) at the present step to the lists.
 
-        The N signals are in the environment's order; missing ones are NaN. For image patches, only
-        what each patch adds to the attention message (N, m) is appended, to the list of keys. For a
-        policy without attention nothing is appended. The method serves as the argument `watch` of
-        `play_episodes`.
+        Columns of the attention and rows of the keys are in the environment's order of the N
+        signals; those of missing signals are NaN. A policy for image patches has no such keys: what
+        each patch adds to the attention message (N, m) is appended in their place, and no
+        attention. For a policy without attention nothing is appended. The method can be the
+        argument `watch` of `play_episodes`.
 
         Args:
             policy: The policy, after its action of this step.
@@ -81,15 +82,16 @@ class AttentionTrace:
 
 
 def choose_plotted_steps(steps: int, permutation_steps: Sequence[int]) -> tuple[int, list[int]]:
-    """Choose a permutation of the signals in an episode, and the steps around it to plot.
+    """Choose one permutation of the signals in an episode, and the steps around it to plot.
+
+    It is the permutation in the middle of those that happened during the episode.
 
     Args:
         steps: Number of steps of the episode.
         permutation_steps: Steps at which signals were permuted.
 
     Returns:
-        The step of the chosen permutation, and a list of the steps to plot. The chosen permutation
-        is the middle one of all; its step is 0 if there is none.
+        The step of the chosen permutation, or 0 if there is none, and a list of the steps to plot.
     """
     middle = [step for step in permutation_steps if 0 < step <= steps - 2]
     at = middle[len(middle) // 2] if middle else 0
@@ -157,9 +159,9 @@ def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure
 def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     """Plot the signals' keys over a whole episode, in two dimensions by t-SNE.
 
-    A key is the vector by which the attention identifies a signal. If it identifies a signal, the
-    keys of that signal lie close together, whichever input slot it arrives in (van der Maaten &
-    Hinton 2008).
+    t-SNE (van der Maaten & Hinton 2008) places similar keys close together. A key is the vector by
+    which the attention identifies a signal. If it does, the keys of a signal lie close together,
+    whichever input slot the signal arrives in.
 
     Args:
         trace: Recorded keys of one episode.
@@ -283,8 +285,9 @@ def plot_missing_channels(
 ) -> Figure | None:
     """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
-    Protocols that differ only in the share of missing channels make one curve. A curve without a
-    point at share 0 gets one from the first protocol in `runs`, if no channels are missing there.
+    Protocols that differ only in the share of missing channels make one curve. If a curve has no
+    point at share 0, the first protocol in `runs` gives this point, provided that no channels are
+    missing there.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the

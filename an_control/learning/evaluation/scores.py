@@ -135,17 +135,17 @@ class ScorePlayer:
         self.failures = FailureCounter()
         """Counter of the episodes that failed, which are left out of the rows."""
 
-    def select_meaningful_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the rows of the table of scores that are still to be played for this task.
+    def select_meaningful_cases(self, reference_rows: Sequence[ScoreRow]) -> list[ScoreCase]:
+        """Return the rows that the table of scores gets after its first two rows.
 
         Rows with missing channels are left out if the task has few channels. Rows in which signals
         are permuted again and again are left out if the task's episodes are short.
 
         Args:
-            rows: The table's first two rows, of the random policy and the teacher, already played.
-                The teacher's row says how long episodes are.
+            reference_rows: The first two rows of the table, of the random policy and the teacher,
+                already played. The teacher's row says how long episodes are.
         """
-        steps = rows[1].steps
+        steps = reference_rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
         return [
             case
@@ -157,7 +157,7 @@ class ScorePlayer:
     def play_row(
         self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
-        """Play the episodes of one row until a limit of processor time, and return the results.
+        """Play the episodes of one row of the table until a time limit, and return the results.
 
         Episodes that fail are left out.
 
@@ -240,7 +240,7 @@ class ScorePlayer:
     def _make_teacher_function(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return the teacher as a function from an observation (N,) to an action (A,).
 
-        The function replaces a missing reading by the newest reading that its channel had before.
+        The function replaces a missing reading by the last reading that its channel had before.
         """
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
@@ -255,7 +255,7 @@ class ScorePlayer:
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-def format_scores(rows: Sequence[ScoreRow]) -> str:
+def format_score_table(rows: Sequence[ScoreRow]) -> str:
     """Return the table of returns and scores in Markdown, with standard errors.
 
     Args:

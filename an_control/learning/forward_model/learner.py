@@ -102,7 +102,7 @@ class ForwardModelLearner:
         trained."""
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         """Return the number of steps of the whole run, each of up to 1,000 updates."""
         return self._extra + _count_steps_for_updates(self._updates)
 

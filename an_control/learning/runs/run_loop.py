@@ -45,7 +45,7 @@ class Learner(Protocol):
     """What one step is called: generation, round, iteration or stage."""
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         """Return the number of steps of the whole run.
 
         If a time limit has ended the run, this is the number of finished steps.
@@ -121,7 +121,7 @@ class RunLoop:
     @property
     def is_finished(self) -> bool:
         """Return whether all steps of the run are finished."""
-        return self.done >= self.learner.steps
+        return self.done >= self.learner.total_steps
 
     @property
     def model_path(self) -> Path:
@@ -215,12 +215,12 @@ class RunLoop:
             metrics: Metrics of the step, by name.
         """
         learner = self.learner
-        share = self.done / max(1, learner.steps)
+        share = self.done / max(1, learner.total_steps)
         return RunProgress(
             event,
             unit=learner.unit,
             done=self.done,
-            steps=learner.steps,
+            steps=learner.total_steps,
             share=learner.progress if isinstance(learner, HasProgress) else share,
             minutes_left=learner.minutes_left if isinstance(learner, HasTimeLimit) else math.inf,
             figures=metrics,

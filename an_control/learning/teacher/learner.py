@@ -84,8 +84,8 @@ class Contender:
         self._first: float | None = None
 
     @property
-    def steps(self) -> int:
-        """Return the number of environment steps so far."""
+    def environment_steps(self) -> int:
+        """Return how many steps of the environments this contender has trained on so far."""
         return self.done * self.settings.iteration
 
     @property
@@ -95,13 +95,13 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether the newest clear improvement in a validation is too long ago.
+        """Return whether validations have not become clearly better for too many steps.
 
-        It is if at least as many steps have passed since as before it, and at least the `patience`
-        of the settings.
+        The steps since the newest clear improvement are too many if they are at least as many as
+        those before it, and at least the setting `patience`.
         """
         patience = max(self.settings.patience, self.marked_at)
-        return self.marked_at > 0 and self.steps - self.marked_at >= patience
+        return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience
 
     def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
@@ -111,7 +111,7 @@ class Contender:
         return line
 
     def export_actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """Return the layers of the actor, for observations without normalisation.
+        """Return the layers of the actor, which take observations that are not normalised.
 
         Args:
             choices: Number of options of each group of discrete actions; empty for continuous
@@ -128,9 +128,7 @@ class Contender:
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Update the best validation so far, and the newest one that was a clear improvement.
-
-        Training counts as stalled if the newest clear improvement is too many steps ago.
+        """Update the best validation so far, and the step of the newest clear improvement.
 
         Args:
             validation: Mean return of the validation's episodes.
@@ -140,7 +138,7 @@ class Contender:
             self._first = self._marked = validation
         gained = self._marked - self._first
         if not self.marked_at or validation > self._marked + IMPROVEMENT * gained:
-            self._marked, self.marked_at = validation, self.steps
+            self._marked, self.marked_at = validation, self.environment_steps
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues."""
@@ -245,8 +243,11 @@ class TeacherLearner:
         self._largest_logit = 1.0
 
     @property
-    def steps(self) -> int:
-        """Return the run's number of iterations, estimated from the share that is finished."""
+    def total_steps(self) -> int:
+        """Return how many iterations, which are the steps of the run loop, the whole run has.
+
+        The number is estimated from the finished share of the run.
+        """
         if self.end_reason:
             return self._done
         share = self.progress
@@ -272,13 +273,13 @@ class TeacherLearner:
         return self._compute_share_of_limits(self._done, self._seconds)
 
     def _compute_share_of_limits(self, iterations: int, seconds: float) -> float:
-        """Return the share (0..1) of the run's limit of time or steps that a part of it has used.
+        """Return which share (0..1) of the limit of time or steps some iterations use up.
 
         If the run has both limits, it is the larger share.
 
         Args:
             iterations: Number of iterations.
-            seconds: Processor time in seconds.
+            seconds: Processor time of these iterations, in seconds.
         """
         limits = self.limits
         shares = [iterations * self.settings.iteration / (limits.steps or math.inf)]
@@ -347,7 +348,7 @@ class TeacherLearner:
             if not math.isnan(validation):
                 line["validation"] = validation
                 self._newest.record_validation(validation)
-            if self._newest.marked_at == self._newest.steps:
+            if self._newest.marked_at == self._newest.environment_steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
@@ -382,7 +383,7 @@ class TeacherLearner:
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the newest actor as a model, without exploration noise.
 
-        The model takes observations without normalisation.
+        The model takes observations that are not normalised.
 
         Args:
             run: Facts about the run, such as its number of steps, to store in the header of the
@@ -390,7 +391,7 @@ class TeacherLearner:
         """
         layers, squashed = self._newest.export_actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
-        trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
+        trained = {"how": how, "seed": self.seed, "steps": self._newest.environment_steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
     def _close_contenders_except(self, contenders: list[Contender]) -> None:
@@ -401,12 +402,12 @@ class TeacherLearner:
         self._contenders = contenders
 
     def _measure_validation_return(self) -> float:
-        """Return the mean return in the validation episodes of the policy as it would be saved.
+        """Return the mean return in validation episodes of the actor that was trained last.
 
-        The policy acts without exploration noise and without bursts of random actions. Every
-        validation has the same episodes with the same disturbances. If their mean return is the
-        best of this contender so far, the episodes of the confirmation are played too. Episodes
-        that fail are left out. If all fail, the result is NaN.
+        The actor acts as it would be saved, without exploration noise and without bursts of random
+        actions. Every validation has the same episodes with the same disturbances. If their mean
+        return is the best of this actor's contender so far, further episodes are played to confirm
+        it. Episodes that fail are left out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
         totals = self._play_validation_episodes(policy, self._validations)

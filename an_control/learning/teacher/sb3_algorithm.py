@@ -105,7 +105,7 @@ class ReplayFile:
 
 
 class Normalisation(NamedTuple):
-    """Normalisation of the inputs of a network, by (observation - mean) / sd.
+    """Normalisation of the inputs of a network, which are (observation - mean) / sd.
 
     Attributes:
         mean: Mean of each channel (N,) float64.
@@ -150,9 +150,9 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
 
 
 def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
-    """Return layers that include the normalisation of the observations.
+    """Return layers that take observations directly and include their normalisation.
 
-    They return for an observation what `layers` return for the normalised observation.
+    For an observation they return what `layers` return for the normalised observation.
 
     Args:
         layers: Pairs of weight and bias, one for each layer, which take normalised observations.
@@ -301,8 +301,8 @@ class LibraryAlgorithm:
             self._copy_start_network_into_actor(start)
 
     @property
-    def steps(self) -> int:
-        """Return the number of environment steps so far."""
+    def environment_steps(self) -> int:
+        """Return how many steps of the environments the algorithm has trained on so far."""
         return int(self._algorithm.num_timesteps)
 
     def train_iteration(self) -> dict[str, Any]:
@@ -323,7 +323,8 @@ class LibraryAlgorithm:
     def set_actor_frozen(self, frozen: bool) -> None:
         """Set whether PPO's actor stops learning, so that only the critic learns.
 
-        Without a warm-up in the settings this does nothing.
+        Without a warm-up in the settings (iterations at the start for the critic alone) this does
+        nothing.
 
         Args:
             frozen: True to keep the actor's weights constant, False to let the actor learn.
@@ -388,7 +389,7 @@ class LibraryAlgorithm:
             if (known := getattr(vectorised, name, None)) is not None:
                 state[name] = {"mean": known.mean, "var": known.var, "count": known.count}
         if self._replay is not None:
-            self._replay.append_new_transitions(self.steps)
+            self._replay.append_new_transitions(self.environment_steps)
             if (temperature := getattr(algorithm, "log_ent_coef", None)) is not None:
                 state["temperature"] = temperature
         return state
@@ -411,7 +412,7 @@ class LibraryAlgorithm:
         for one, episode in zip(self._episodes, state["episodes"], strict=True):
             one.restore(episode)
         if self._replay is not None:
-            self._replay.load_transitions_into_buffer(self.steps)
+            self._replay.load_transitions_into_buffer(self.environment_steps)
         if "temperature" in state:
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))
@@ -446,7 +447,10 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
-    """Return the given environment, where stable-baselines3 calls a function that makes one."""
+    """Return the given environment.
+
+    stable-baselines3 takes a function that makes an environment; this one gives it an existing one.
+    """
     return env
 
 

@@ -66,10 +66,11 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
 
 
 def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return the given hashes that belong into the settings of a run, by name.
+    """Return those of the given hashes that belong into the settings of a run, by name.
 
-    If the folder holds a run of an older version that did not store a hash of some name, that hash
-    is left out. The settings then equal the stored ones, and the run can be continued.
+    They are all hashes for a new run. If the folder holds a run of an older version, whose settings
+    lack some of the hashes, these are left out, so that the settings equal the stored ones and the
+    run can be continued.
 
     Args:
         folder: The run's folder.
@@ -167,13 +168,13 @@ class NetworkTeacher:
 
 
 class FunctionTeacher:
-    """Teacher that is a function from an observation (N,) to an action (A,) in [-1, 1].
+    """Teacher that calls a function, which maps an observation (N,) to an action (A,) in [-1, 1].
 
     Args:
         function: The function.
         digest: Short hash of the weights that the function uses; None if they are not known.
-        units: Offsets and scales of the normalised readings that the function expects. The caller
-            normalises them.
+        units: Offsets and scales by which the caller normalises the readings before they are given
+            to the function.
     """
 
     layers: Layers | None = None
@@ -196,8 +197,8 @@ class ChoiceTeacher:
     """Teacher for discrete actions, which returns 1 for each chosen option and -1 for all others.
 
     Args:
-        teacher: Teacher that returns a number for each option. In each group, the option with the
-            largest number is chosen.
+        teacher: Another teacher, which returns a number for each option. In each group, the option
+            with the largest number is chosen.
         choices: Number of options of each group, see `spaces.Actions`. A group of one option stands
             for a bit, which is on or off.
     """
@@ -215,11 +216,11 @@ class ChoiceTeacher:
 
 
 def convert_teacher_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that acts like another one, but takes readings that are scaled differently.
+    """Return a teacher that acts like another one, but takes readings in other units.
 
     Args:
         teacher: The other teacher, whose `units` say how its own readings are normalised.
-        units: Offsets and scales by which the readings for the new teacher are normalised.
+        units: Offsets and scales by which the readings for the returned teacher are normalised.
     """
     own = teacher.units
     if own == units:
@@ -262,7 +263,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     if algorithm == "python":
         return _import_teacher_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
-        return _load_from_stable_baselines(algorithm, Path(path), env)
+        return _load_stable_baselines_teacher(algorithm, Path(path), env)
     if is_onnx(text):
         return _load_onnx_teacher(text, env)
     if not text.endswith(".safetensors"):
@@ -345,7 +346,7 @@ def _import_teacher_function(
     return FunctionTeacher(function)
 
 
-def _load_from_stable_baselines(
+def _load_stable_baselines_teacher(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
     """Read a saved algorithm of stable-baselines3 as a teacher, without its exploration noise.
@@ -391,22 +392,22 @@ def _load_from_stable_baselines(
 def _check_teacher_fits(
     name: str,
     env: gymnasium.Env[Any, Any],
-    readings: tuple[int, ...],
-    actions: tuple[int, ...],
+    reading_shape: tuple[int, ...],
+    action_shape: tuple[int, ...],
 ) -> None:
     """Raise ValueError unless a teacher has the environment's numbers of readings and actions.
 
     Args:
         name: Text with which the user named the teacher, for the text of the error.
         env: The environment.
-        readings: Shape of the teacher's observations.
-        actions: Shape of the teacher's actions.
+        reading_shape: Shape of the teacher's observations.
+        action_shape: Shape of the teacher's actions.
     """
     wanted = env.observation_space.shape, env.action_space.shape
-    if (readings, actions) != wanted:
+    if (reading_shape, action_shape) != wanted:
         raise ValueError(
-            f"teacher {name}: takes {readings[0]} readings and returns {actions[0]} actions, but"
-            f" the environment has {wanted[0]} and {wanted[1]}"
+            f"teacher {name}: takes {reading_shape[0]} readings and returns {action_shape[0]}"
+            f" actions, but the environment has {wanted[0]} and {wanted[1]}"
         )
 
 

@@ -30,7 +30,7 @@ NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """Return an episode with a disturbance, whose random numbers all follow from the seed.
+    """Return an episode with a disturbance, whose random numbers are all derived from the seed.
 
     Args:
         env: The environment.
@@ -45,15 +45,14 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    In a burst the environment receives random or zero actions for 3 to 19 steps, so that the policy
-    also learns to recover from states into which a student gets that is still learning. The library
-    does not learn from the actions of the burst. For the library the episode is truncated at the
-    start of the burst, so that it estimates the value of the rest, and another episode starts at
-    the end of the burst. A stop of the robot, which is one of the possible disturbances, is treated
-    in the same way.
+    At random steps a burst begins, in which the environment receives random or zero actions for 3
+    to 19 steps. From it the policy learns to recover from states into which a student gets that is
+    still learning. The library must not learn the actions of the burst themselves. For the library
+    the episode is therefore truncated at the start of the burst, and another episode starts at its
+    end. A stop of the robot, which is one of the possible disturbances, is treated in the same way.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
-    the newest reading that this channel had before. While messages are lost, the previous action is
+    the last reading that this channel had before. While messages are lost, the previous action is
     sent again, and the library's next step starts when a message arrives.
 
     Discrete action spaces are kept. `info` is left empty, because the library copies it in every
@@ -101,7 +100,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start the next episode, or continue the present one after a burst or a stop.
 
-        If `step` ended the episode for the library because of a burst or a stop, the burst or stop
+        If `step` truncated the episode at the start of a burst or a stop, the whole burst or stop
         is played here. In a burst the environment receives random or zero actions, in a stop the
         robot gets the safe command.
 
@@ -118,7 +117,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._stop_begins:
                 self._send_zeros_during_stop()
         except BrokenEnvironmentError as failure:
-            self._count_failure_and_mark_episode(failure)
+            self._mark_episode_as_failed(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
             self._start_random_episode()
@@ -143,7 +142,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 encode_choices_as_numbers(self._choices, action) if self._choices else action
             )
         except BrokenEnvironmentError as failure:
-            self._count_failure_and_mark_episode(failure)
+            self._mark_episode_as_failed(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
@@ -170,19 +169,19 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         The state of an environment cannot be stored. Therefore the episode of the checkpoint is
         started again from its seed, and all actions that were sent before the checkpoint are sent
-        again. `returns` is then empty.
+        again. The list `returns` of finished episodes is emptied.
         """
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._send_action(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
-            self._count_failure_and_mark_episode(failure)
+            self._mark_episode_as_failed(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _count_failure_and_mark_episode(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failed episode, and let the next reset start another episode."""
+    def _mark_episode_as_failed(self, failure: BrokenEnvironmentError) -> None:
+        """Count a failed episode, and mark it so that the next `reset` starts another one."""
         self._failures.count_failure(failure)
         self._failed = True
 
@@ -200,7 +199,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             try:
                 self._start_episode(seed, draw_one_disturbance(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
-                self._count_failure_and_mark_episode(failure)
+                self._mark_episode_as_failed(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
         """Start an episode.
@@ -218,7 +217,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance_tick()
 
     def _advance_tick(self) -> None:
-        """Move to the next tick, and store its readings as the library's next observation.
+        """Advance the episode to its next tick, and store the tick's readings for the library.
 
         At the end of the episode, the environment's final observation is stored.
         """
@@ -267,7 +266,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _make_discrete_action_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
-    """Return the gymnasium space of discrete actions, in one of the forms of stable-baselines3.
+    """Return the gymnasium space of discrete actions, in a form that stable-baselines3 supports.
 
     Args:
         choices: Number of options of each group, one of which is chosen in each step. A group of

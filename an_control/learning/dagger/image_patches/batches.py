@@ -33,13 +33,14 @@ from an_control.policy.vision.patch_attention import WHITE
 class CompressedViews(NamedTuple):
     """Camera views of B steps, each compressed to K image patches.
 
-    Patch 0 stands for all patches that do not change between frames. The attention gives them equal
-    keys and weights, so their mean gives the same attention message and the same gradients as they
-    do. `compress_equal_patches` does not use patch 0.
+    The function `compress_still_patches` puts the mean of all patches that do not change between
+    frames into patch 0. The attention would give all these patches equal keys and equal weights, so
+    that their mean leads to the same attention message and the same gradients. The function
+    `compress_equal_patches` leaves patch 0 empty.
 
     Attributes:
-        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. Patch 0 has no
-            pixels of its own, see `still`.
+        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. The pixels of
+            patch 0 are zero and not used; its content is `still`.
         still: Mean (B, p * p) float32 of the patches that do not change, after layer normalisation.
         counts: How many patches of the view each patch stands for (B, K) float32; 0 for padding.
     """
@@ -58,10 +59,10 @@ class PatchBatch(NamedTuple):
         seen: The camera views of the B * T steps, all steps of the first row first.
         previous: The action before each step (B, T, A) float32.
         labels: The teacher's action for each step (B, T, A) float32.
-        counts: A mask (B, T), True for the steps to learn from. It is False for steps after the end
-            of the row's episode.
-        begins: A mask (B,), True for the rows in which the student's memory is reset, because the
-            row does not continue what it replayed in the previous batch.
+        counts: A mask (B, T), True for steps of the episode, and False for padding after its end,
+            from which nothing is learned.
+        begins: A mask (B,), True for the rows that start another episode than they replayed in the
+            previous batch, so that the student's memory is reset.
     """
 
     seen: CompressedViews
@@ -73,14 +74,15 @@ class PatchBatch(NamedTuple):
 
 @dataclass
 class PatchRow:
-    """A batch row that replays a recorded episode, with a disturbed view for the student.
+    """Batch row, which replays a recorded episode with a disturbed view for the student.
 
     Attributes:
         episode: The recorded episode.
-        step: Index into `acted` of the next step.
-        seen: (K, f) the frames of the episode that the student sees at each of the `acted` steps.
-        acted: (K,) the steps of the episode at which the student acts.
-        missing: True for the patches that the student does not see (N,).
+        step: Index of the row's next step among the K steps at which the student acts.
+        seen: Indices (K, f) of the f frames of the episode that the student sees at each of these
+            steps.
+        acted: Indices (K,) in the episode of the steps at which the student acts.
+        missing: Mask (N,), True for the patches that the student does not see.
         picture: Picture that replaces CarRacing's grass; None to leave the grass.
         mirrored: Whether left and right are exchanged.
     """
@@ -97,10 +99,10 @@ class PatchRow:
 class PatchBatches:
     """Endless source of training batches from recorded episodes.
 
-    Half of the rows replay the newest episodes, the other half any episode. If the student has a
-    memory, a row replays an episode to its end before it starts another; its first episode starts
-    at a random step, so that the rows differ. If it has none, a row starts at a random step in each
-    batch.
+    Half of the rows of each batch replay the newest episodes, the other half any episode. For a
+    student with a memory, a row replays an episode to its end, over several batches, before it
+    starts another. The first episode of a row starts at a random step, so that the rows differ. For
+    a student without a memory, each row starts at a random step of a random episode in every batch.
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -118,7 +120,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def make_next_batch(self) -> PatchBatch:
-        """Return the batch with the next steps of all rows, each of which replays an episode."""
+        """Return the next batch, in which each row continues its episode or replays a new one."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._needs_new_episode(row) for row in self._rows])
         rows = [
@@ -196,9 +198,9 @@ class PatchBatches:
         return views
 
     def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
-        """Return actions (T, A) that fit the row's views.
+        """Return actions (T, A) that fit the views of a row, which may be mirrored.
 
-        If the views are mirrored, the actions that steer left or right change their signs.
+        If they are, the actions that steer left or right are returned with the opposite sign.
         """
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
@@ -207,31 +209,41 @@ class PatchBatches:
 
 
 def compress_still_patches(
-    views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
+    views: np.ndarray,
+    patch_side: int,
+    missing: np.ndarray,
+    max_patches: int,
+    rng: np.random.Generator,
 ) -> CompressedViews:
-    """Compress camera views by averaging all patches that do not change between frames.
+    """Compress camera views: average all patches that do not change between frames.
 
-    The patches that change are kept one by one.
+    The patches that change are copied one by one.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
-        patch: Side of a patch in pixels.
-        missing: True for those of the N patches of a view that are left out (B, N).
-        max_patches: Maximum number of changing patches to keep of a view, drawn at random.
-        rng: Source of the random numbers that choose the patches to keep.
+        patch_side: Side of a patch in pixels.
+        missing: Mask (B, N), True for those of the N patches of a view that are left out.
+        max_patches: Maximum number of changing patches of a view. If there are more, a random
+            choice of them is copied.
+        rng: Source of the random numbers for this choice.
+
+    Returns:
+        The compressed views, with the average in patch 0.
     """
     batch, stack, height, width = views.shape
-    rows, columns = height // patch, width // patch
+    rows, columns = height // patch_side, width // patch_side
     changed = (views[:, 1:] != views[:, :1]).any(axis=1)
-    moving = changed.reshape(batch, rows, patch, columns, patch).any(axis=(2, 4))
+    moving = changed.reshape(batch, rows, patch_side, columns, patch_side).any(axis=(2, 4))
     moving = moving.reshape(batch, -1)
-    still, number = _average_normalised_patches(views[:, -1], patch, ~moving & ~missing)
+    still, number = _average_normalised_patches(views[:, -1], patch_side, ~moving & ~missing)
     moving &= ~missing
     max_patches = min(max_patches, int(moving.sum(axis=1).max()))
     order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_patches]
     there = np.arange(max_patches) < moving.sum(axis=1, keepdims=True)
-    cut = views.reshape(batch, stack, rows, patch, columns, patch).transpose(0, 2, 4, 1, 3, 5)
-    chosen = np.zeros((batch, 1 + max_patches, stack, patch, patch), np.uint8)
+    cut = views.reshape(batch, stack, rows, patch_side, columns, patch_side).transpose(
+        0, 2, 4, 1, 3, 5
+    )
+    chosen = np.zeros((batch, 1 + max_patches, stack, patch_side, patch_side), np.uint8)
     chosen[:, 1:] = cut[np.arange(batch)[:, None], order // columns, order % columns]
     chosen[:, 1:] *= there[:, :, None, None, None]
     counts = np.concatenate([number[:, None], there], axis=1).astype(np.float32)
@@ -239,20 +251,32 @@ def compress_still_patches(
 
 
 def compress_equal_patches(
-    views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
+    views: np.ndarray,
+    patch_side: int,
+    missing: np.ndarray,
+    max_patches: int,
+    rng: np.random.Generator,
 ) -> CompressedViews:
-    """Compress camera views: list equal patches only once, with how often they occur.
+    """Compress camera views: list equal patches only once, with the number of times they occur.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
-        patch: Side of a patch in pixels.
-        missing: True for those of the N patches of a view that are left out (B, N).
-        max_patches: Maximum number of different patches to keep of a view, drawn at random.
-        rng: Source of the random numbers that choose the patches to keep.
+        patch_side: Side of a patch in pixels.
+        missing: Mask (B, N), True for those of the N patches of a view that are left out.
+        max_patches: Maximum number of different patches of a view. If there are more, a random
+            choice of them is listed.
+        rng: Source of the random numbers for this choice.
+
+    Returns:
+        The compressed views, without an average in patch 0.
     """
     batch, stack, height, width = views.shape
-    cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)
-    cut = np.ascontiguousarray(cut.transpose(0, 2, 4, 1, 3, 5)).reshape(batch, -1, stack * patch**2)
+    cut = views.reshape(
+        batch, stack, height // patch_side, patch_side, width // patch_side, patch_side
+    )
+    cut = np.ascontiguousarray(cut.transpose(0, 2, 4, 1, 3, 5)).reshape(
+        batch, -1, stack * patch_side**2
+    )
     as_one = cut.view(np.dtype((np.void, cut.shape[2])))[..., 0]
     found = []
     for patches, gone in zip(as_one, missing, strict=True):
@@ -262,32 +286,34 @@ def compress_equal_patches(
         )
         found.append((np.flatnonzero(~gone)[places[chosen]], numbers[chosen]))
     longest = max(len(places) for places, _ in found)
-    chosen_patches = np.zeros((batch, 1 + longest, stack, patch, patch), np.uint8)
+    chosen_patches = np.zeros((batch, 1 + longest, stack, patch_side, patch_side), np.uint8)
     counts = np.zeros((batch, 1 + longest), np.float32)
     for row, (places, numbers) in enumerate(found):
-        chosen_patches[row, 1 : 1 + len(places)] = cut[row, places].reshape(-1, stack, patch, patch)
+        chosen_patches[row, 1 : 1 + len(places)] = cut[row, places].reshape(
+            -1, stack, patch_side, patch_side
+        )
         counts[row, 1 : 1 + len(places)] = numbers
-    return CompressedViews(chosen_patches, np.zeros((batch, patch**2), np.float32), counts)
+    return CompressedViews(chosen_patches, np.zeros((batch, patch_side**2), np.float32), counts)
 
 
 def _average_normalised_patches(
-    frames: np.ndarray, patch: int, chosen: np.ndarray
+    frames: np.ndarray, patch_side: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Normalise the patches of each frame (layer normalisation), and average the chosen ones.
+    """Return for each frame the mean of the chosen patches, after layer normalisation of each.
 
     Args:
         frames: Gray frames (B, H, W).
-        patch: Side of a patch in pixels.
-        chosen: True for patches to average (B, N).
+        patch_side: Side of a patch in pixels.
+        chosen: Mask (B, N), True for those of the N patches of a frame that are averaged.
 
     Returns:
         The mean patch (B, p * p), and the number (B,) of patches averaged.
     """
     batch, height, width = frames.shape
-    cut = frames.reshape(batch, height // patch, patch, width // patch, patch)
-    pixels = cut.transpose(0, 1, 3, 2, 4).reshape(batch, -1, patch**2) / np.float32(WHITE)
+    cut = frames.reshape(batch, height // patch_side, patch_side, width // patch_side, patch_side)
+    pixels = cut.transpose(0, 1, 3, 2, 4).reshape(batch, -1, patch_side**2) / np.float32(WHITE)
     pixels -= pixels.mean(axis=2, keepdims=True)
-    variance = np.einsum("bnp,bnp->bn", pixels, pixels) / patch**2
+    variance = np.einsum("bnp,bnp->bn", pixels, pixels) / patch_side**2
     number = chosen.sum(axis=1)
     weight = chosen / np.sqrt(variance + NORM_EPSILON) / np.maximum(number, 1)[:, None]
     return np.einsum("bn,bnp->bp", weight, pixels).astype(np.float32), number

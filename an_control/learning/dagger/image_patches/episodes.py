@@ -56,27 +56,30 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _draw_shade_grid(rng: np.random.Generator) -> np.ndarray:
-    """Draw a small array (rows, columns) of normally distributed shades, 2 to 32 each way.
+def _draw_coarse_shades(rng: np.random.Generator) -> np.ndarray:
+    """Draw a coarse array (rows, columns) of shades, each from a standard normal distribution.
 
-    The numbers of rows and columns are drawn too, log-uniformly.
+    The numbers of rows and of columns are random too, from 2 to 32 (log-uniform).
     """
     rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
     return rng.standard_normal((rows, columns)).astype(np.float32)
 
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw shades (side, side) of smooth blots."""
-    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    """Draw a random pattern (side, side) of smooth blots, as shades around 0."""
+    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw shades (side, side) of rectangular blocks of one shade each."""
-    return cv2.resize(_draw_shade_grid(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    """Draw a random pattern (side, side) of rectangular blocks of one shade each, around 0."""
+    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw shades (side, side) of bent stripes in a random direction, with soft or hard edges."""
+    """Draw a random pattern (side, side) of bent stripes, as shades from -1 to 1.
+
+    The direction of the stripes, their width and the softness of their edges are random.
+    """
     down, across = np.mgrid[0:side, 0:side] / side
     angle = rng.uniform(0.0, np.pi)
     along = np.cos(angle) * down + np.sin(angle) * across
@@ -85,7 +88,7 @@ def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_straight_edges(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw shades (side, side) that change abruptly at one to five straight lines."""
+    """Draw a random pattern (side, side) of shades that change abruptly at one to five lines."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))
     for _ in range(rng.integers(1, 6)):
@@ -115,8 +118,8 @@ class PatchEpisode(NamedTuple):
         labels: The teacher's actions (T, A) float32.
         actions: Actions that were sent (T, A) float32.
         total: The episode's return.
-        helped: Share (0..1) of the steps in which the teacher drove instead of the student; 0 if
-            the student did not drive at all.
+        helped: Share (0..1) of the steps in which the teacher drove instead of the student; 0 in
+            episodes that the teacher drove from start to end.
     """
 
     frames: np.ndarray

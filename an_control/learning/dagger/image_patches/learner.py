@@ -60,12 +60,12 @@ def update_student(
         student: The student, which is updated in place.
         optimiser: Optimiser of the student's parameters.
         batch: T steps of B rows.
-        units: Units (B, H) of the student's memory in each row before the batch. Gradients do not
-            reach back into earlier batches.
+        units: State (B, H) of the student's memory (a GRU) in each row before the batch. Gradients
+            do not reach back into earlier batches.
         settings: Kind of the actions, and weights of the loss.
 
     Returns:
-        The loss, and the units (B, H) of the memory after the batch.
+        The loss, and the state (B, H) of the memory after the batch.
     """
     device = student.table.device
     patches, still, numbers, previous, labels, counts, begins = (
@@ -73,7 +73,7 @@ def update_student(
     )
     units = units * ~begins[:, None]
     common = previous.new_zeros(len(patches), settings.student.actions)
-    message = student.compute_attention_message(patches, common, counts=numbers, still=still)
+    message = student.compute_attention_message(patches, common, patch_counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
     scores, units = student.run_convolving_head(message, previous, units)
     loss = _compute_loss(scores[counts], labels[counts], settings)
@@ -87,12 +87,11 @@ def update_student(
 def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
     """Return the loss of a student's actions at K steps, a scalar.
 
-    If one of A actions is chosen, it is the cross-entropy. For continuous actions it is the mean
-    weighted error.
+    For discrete actions it is the cross-entropy, for continuous actions the mean weighted error.
 
     Args:
-        scores: The student's outputs (K, A), from which the largest is chosen, or whose tanh is the
-            continuous action.
+        scores: The student's outputs (K, A). The discrete action is the one with the largest score;
+            continuous actions are the tanh of the scores.
         labels: The teacher's actions (K, A).
         settings: Kind of the actions, and weights of the loss.
     """
@@ -161,8 +160,8 @@ class PatchDagger:
         self._round = 0
 
     @property
-    def steps(self) -> int:
-        """Return the number of rounds of the run."""
+    def total_steps(self) -> int:
+        """Return how many rounds, which are the steps of the run loop, the whole run has."""
         return self.settings.rounds
 
     @property
@@ -198,7 +197,7 @@ class PatchDagger:
             "episodes": len(new),
             "helped": float(np.mean([episode.helped for episode in new])),
         }
-        if self._round % self.settings.validate_every == 0 or self._round == self.steps:
+        if self._round % self.settings.validate_every == 0 or self._round == self.total_steps:
             line["validation"] = self._measure_validation_return()
         return line
 
@@ -293,9 +292,9 @@ class PatchDagger:
 
     @torch.no_grad()
     def _update_driver_weights(self) -> None:
-        """Move the driving student's weights a little towards the learning student's weights.
+        """Move the weights of the driving student a little towards those of the learning student.
 
-        They are thereby a running average over the updates.
+        The driving student's weights are thereby a running average over the updates.
         """
         learned = self._student.parameters()
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):

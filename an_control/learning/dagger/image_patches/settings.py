@@ -88,20 +88,23 @@ class PatchDaggerSettings:
 
     @property
     def acts_on_repeated_frames(self) -> bool:
-        """Return whether the student learns to act again on a frame on which it has acted already.
+        """Return whether the student acts in every step, also if no new frame has arrived.
 
-        It does if one of the disturbances repeats frames.
+        It does if one of the settings' disturbances repeats old frames.
         """
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
     def mean_missing_share(self) -> float:
-        """Return the mean share (0..1) of patches that the disturbances in `disturb` hide."""
+        """Return the share (0..1) of missing patches, averaged over episodes.
+
+        Only the disturbances in `disturb` are counted, not those in `faults`.
+        """
         shares = self.disturb.items()
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw the disturbances of one episode, while it is recorded or replayed in a batch."""
+        """Draw the disturbances of one episode that is recorded, or replayed in a batch."""
         return draw_one_disturbance(self.faults, rng).with_overrides_from(
             draw_merged_disturbances(self.disturb, rng)
         )

@@ -28,7 +28,7 @@ NEVER = -1e9
 
 
 class LstmHeadState(NamedTuple):
-    """State from tick to tick of a head with an LSTM, for B episodes.
+    """State that a head with an LSTM passes from one tick to the next, for B episodes.
 
     Attributes:
         output: Outputs (B, hidden) of the LSTM.
@@ -46,10 +46,11 @@ class LstmHeadState(NamedTuple):
 class VisionStudent(nn.Module):
     """Torch module of a student that acts on image patches.
 
-    It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
-    actions (..., A) and, optionally, a mask of present patches (..., N). Its attention sums them to
-    a message (..., M, m) of m numbers for each of M queries. Initial weights are drawn uniformly
-    from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
+    Its inputs are N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, the
+    previous actions (..., A) and, optionally, a mask of the patches that are present (..., N). The
+    attention has M queries. For each of them it sums up the patches to m numbers; together they are
+    the attention message (..., M, m). Initial weights are drawn uniformly from -1 / sqrt(fan-in) to
+    1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.
@@ -106,13 +107,13 @@ class VisionStudent(nn.Module):
             part.load_arrays(model.arrays)
 
     def load_start_model(self, model: Model) -> None:
-        """Copy a model's weights, also if only the student has a memory.
+        """Copy the weights of a model from which the student starts to learn.
 
-        The weights of the memory then stay random, and the memory has no effect on actions at
-        first.
+        Unlike in `load_weights`, the model may lack the memory that the student has. The weights of
+        the memory then stay random, and have no effect on the actions at first.
 
         Raises:
-            ValueError: The model differs from the student in any other size.
+            ValueError: The sizes of model and student differ in more than the memory.
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
@@ -154,7 +155,7 @@ class VisionStudent(nn.Module):
         patches: Tensor,
         previous: Tensor,
         present: Tensor | None = None,
-        counts: Tensor | None = None,
+        patch_counts: Tensor | None = None,
         still: Tensor | None = None,
     ) -> Tensor:
         """Compute the attention message, the weighted sum over all patches.
@@ -162,12 +163,13 @@ class VisionStudent(nn.Module):
         Args:
             patches: Patches (..., N, f, p, p) uint8.
             previous: Previous actions (..., A).
-            present: Mask (..., N), False for missing patches; None: all are present. If none is
+            present: Mask (..., N), False for missing patches; None if all are present. If none is
                 present, the message is that of an empty set.
-            counts: How many patches of the view each patch stands for (..., N); None: one.
-            still: Mean (..., p * p) of all patches that do not change, after layer normalisation.
-                It takes the place of the first patch. None: the first patch is one like the others.
-                Not used with pooling.
+            patch_counts: How many patches of the view each patch stands for (..., N); None for one
+                each.
+            still: Mean (..., p * p) of all patches that do not change, after layer normalisation,
+                which replaces the pixels of the first patch. None if the first patch has pixels of
+                its own. Not used with pooling.
 
         Returns:
             The message (..., M, m): m numbers for each of M queries.
@@ -175,7 +177,7 @@ class VisionStudent(nn.Module):
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._apply_linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._apply_linear(previous, "key.action").unsqueeze(-2)
-        weight, bias = self._find_norm_weights("value_norm")
+        weight, bias = self._find_layer_norm_weights("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
         if still is not None:
             mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
@@ -184,7 +186,7 @@ class VisionStudent(nn.Module):
             normed = normed * weight + bias
         values = self._apply_linear(normed.flatten(-2), "value.weight", "value.bias")
         if self.encoder is not None or self.pooling is not None:
-            number = keys.new_ones(keys.shape[:-1]) if counts is None else counts
+            number = keys.new_ones(keys.shape[:-1]) if patch_counts is None else patch_counts
             number = number if present is None else number * present
             rows = keys if self.pooling is None else keys + values
             rows = rows if self.encoder is None else self.encoder(rows, number)
@@ -194,13 +196,13 @@ class VisionStudent(nn.Module):
             keys = rows
         queries = self._apply_linear(self.table, "query.weight", "query.bias")
         scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
-        if counts is not None:
-            scores = scores + counts.log().clamp(min=NEVER).unsqueeze(-2)
+        if patch_counts is not None:
+            scores = scores + patch_counts.log().clamp(min=NEVER).unsqueeze(-2)
         if present is not None:
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
         message = torch.relu(scores.softmax(-1) @ values)
-        weight, bias = self._find_norm_weights("message_norm")
+        weight, bias = self._find_layer_norm_weights("message_norm")
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
@@ -209,7 +211,7 @@ class VisionStudent(nn.Module):
         Args:
             patches: Patches (B, T, N, f, p, p) uint8.
             previous: Previous actions (B, T, A).
-            present: False for missing patches (B, T, N); None: all are present.
+            present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
             Actions (B, T, A). With the convolving head they are scores: the action is the one with
@@ -233,11 +235,11 @@ class VisionStudent(nn.Module):
         Args:
             message: Attention messages (B, T, M, m).
             previous: Previous actions (B, T, A).
-            units: Memory units (B, H) before these ticks.
+            units: State (B, H) of the head's memory (a GRU) before these ticks.
 
         Returns:
-            Scores (B, T, A), and the memory units (B, H) after the ticks. The action is the one
-            with the largest score, or, if actions are continuous, the tanh of the scores.
+            Scores (B, T, A), and the state (B, H) of the memory after the ticks. The action is the
+            one with the largest score, or, if actions are continuous, the tanh of the scores.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
@@ -259,10 +261,10 @@ class VisionStudent(nn.Module):
 
         Args:
             inputs: Inputs (B, T, i) of the GRU.
-            units: GRU units (B, H) before the first tick.
+            units: State (B, H) of the GRU before the first tick.
 
         Returns:
-            The units (B, T, H) after each tick, and (B, H) after the last.
+            The state (B, T, H) after each tick, and the state (B, H) after the last tick.
         """
         staying = functional.pad(
             self.find_parameter("memory.hidden_bias"), (2 * units.shape[-1], 0)
@@ -291,7 +293,7 @@ class VisionStudent(nn.Module):
         )
 
     def run_lstm_head_tick(
-        self, message: Tensor, memory: LstmHeadState
+        self, message: Tensor, state: LstmHeadState
     ) -> tuple[Tensor, LstmHeadState]:
         """Run the head with an LSTM for one tick.
 
@@ -300,13 +302,13 @@ class VisionStudent(nn.Module):
 
         Args:
             message: Attention messages (B, M, m).
-            memory: State before the tick.
+            state: State before the tick.
 
         Returns:
             Actions (B, A), and the state after the tick.
         """
         assert isinstance(self.sizes, TopPatchesSizes)
-        message = (1.0 - memory.stays) * message + memory.stays * memory.message
+        message = (1.0 - state.stays) * message + state.stays * state.message
         with torch.no_grad():
             queries = self._apply_linear(
                 message, "self_attention.query", "self_attention.query_bias"
@@ -317,9 +319,9 @@ class VisionStudent(nn.Module):
         gates = self._apply_linear(
             self.places[order[:, : self.sizes.top]].flatten(1), "memory.input", "memory.bias"
         )
-        gates = gates + self._apply_linear(memory.output, "memory.hidden")
+        gates = gates + self._apply_linear(state.output, "memory.hidden")
         enter, forget, candidate, leave = gates.chunk(4, -1)
-        cell = forget.sigmoid() * memory.cell + enter.sigmoid() * candidate.tanh()
+        cell = forget.sigmoid() * state.cell + enter.sigmoid() * candidate.tanh()
         output = leave.sigmoid() * cell.tanh()
         action = self._apply_linear(output, "action.weight", "action.bias").tanh()
         mixed = torch.cat([output, action], -1)
@@ -339,10 +341,10 @@ class VisionStudent(nn.Module):
             x, self.find_parameter(weight), None if bias is None else self.find_parameter(bias)
         )
 
-    def _find_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
-        """Return weight and bias of the layer norm with this name.
+    def _find_layer_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+        """Return weight and bias of the layer norm with this name in a model file.
 
-        They are (None, None) if the layer norms of the policy have no weights.
+        Both are None if the layer norms of the policy have no weights.
         """
         if not self.sizes.norm_weights:
             return None, None
