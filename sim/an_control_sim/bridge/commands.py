@@ -30,7 +30,7 @@ class CommandReader:
     Args:
         simulation: The content of the simulation YAML, which describes the command topics.
         space: The environment's action space.
-        resolve: Returns the class of a message type.
+        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The commands do not fit the message types or the action space.
@@ -62,16 +62,18 @@ class CommandReader:
 
     @property
     def topics(self) -> list[tuple[str, Any]]:
-        """The command topics with their message classes."""
+        """The command topics: for each a pair of its name and the class of its messages."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
     @property
     def topics_have_stamps(self) -> list[bool]:
-        """For each topic, whether its messages have a stamp that identifies the step."""
+        """For each command topic, whether its messages have a stamp that identifies the step."""
         return [one.is_stamped for one in self._messages]
 
     def read_stamp_ns(self, message: Any, topic_index: int = 0) -> int | None:
-        """Return the stamp of the readings that a command message answers; None without a stamp.
+        """Return the time stamp in nanoseconds of a command message, or None if it has none.
+
+        The policy node copies this stamp from the readings that the command answers.
 
         Args:
             message: The command message.
@@ -80,11 +82,14 @@ class CommandReader:
         return self._stamps[topic_index](message)
 
     def read_commands(self, message: Any, topic_index: int = 0) -> NDArray[np.float64]:
-        """Return the commands (n,) in a topic's message, in the unit of the action.
+        """Return the commands for a topic's n actuators in a message, in the unit of the action.
 
         Args:
             message: The command message.
             topic_index: The index of the topic on which the message arrived.
+
+        Returns:
+            The commands (n,).
 
         Raises:
             ValueError: The message is refused; the text says why.
@@ -94,7 +99,7 @@ class CommandReader:
         return (values - self._offsets[span]) / self._scales[span]
 
     def store_commands(self, message: Any, now_s: float, topic_index: int = 0) -> None:
-        """Store the commands in a topic's message; `newest_command` joins those of all topics.
+        """Store the commands in a message in place of those that its topic brought before.
 
         Args:
             message: The command message.
@@ -114,7 +119,7 @@ class CommandReader:
 
     @property
     def newest_command(self) -> NDArray[np.float64] | None:
-        """The newest command (A,) in the unit of the action.
+        """The newest command (A,) of all topics together, in the unit of the action.
 
         It is None until a message has arrived on every command topic.
         """
@@ -123,9 +128,10 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which the first of the stored messages was received.
+        """The time in seconds at which the oldest part of the newest command was received.
 
-        It is -inf until a message has arrived on every command topic.
+        A command has one message on each command topic. The value is -inf until a message has
+        arrived on every one of them.
         """
         return min(self._taken_s)
 
@@ -133,9 +139,8 @@ class CommandReader:
         """Convert a command to an action of the environment, clipped to its action space.
 
         Args:
-            commands: The command (A,) in the unit of the action. For an action that is one of
-                several choices (a Discrete space) it may also be a single number, the index of the
-                choice.
+            commands: The command (A,) in the unit of the action. In a Discrete space, whose action
+                is one of n choices, A is n, or 1 for the index of the choice.
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
@@ -143,6 +148,8 @@ class CommandReader:
 
     def _check_action_count(self, count: int, simulation: Simulation) -> None:
         """Check that the simulation YAML has as many actuators as the action space needs.
+
+        The conversion of commands to actions is stored as well.
 
         Args:
             count: The number of actuators in the file.

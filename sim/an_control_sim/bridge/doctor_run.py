@@ -25,10 +25,10 @@ def record_simulation(
     """Run a simulated robot under a controller, and record its readings and actions.
 
     Args:
-        controller: The controller, with the wiring and the model that the doctor checks.
-        simulation: The simulation YAML of the robot.
-        seconds: The simulated time to record, in as many episodes as are needed.
-        seed: The seed of the episodes.
+        controller: The controller, with the wiring and the model that the doctor examines.
+        simulation: The path of the robot's simulation YAML.
+        seconds: The simulated time to record in seconds, in as many episodes as are needed.
+        seed: The number from which the seeds of the episodes are derived.
 
     Returns:
         The recording, and the return (sum of rewards) of each episode that was played to its end.
@@ -81,11 +81,11 @@ def record_simulation(
 def _store_command(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
-    """Fill the command messages of a wiring, and pass them to a simulated robot without ROS.
+    """Pass a controller's command to a simulated robot, as ROS messages but without ROS.
 
     Args:
-        controller: The controller, which owns the wiring and the message objects.
-        robot: The robot.
+        controller: The controller, whose wiring and message objects are used.
+        robot: The robot, which stores the command for its next step.
         values: The command (A,) in physical units.
         stamp_ns: The stamp of the messages.
     """

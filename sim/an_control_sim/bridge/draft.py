@@ -41,14 +41,14 @@ CommentedActuator = tuple[ActuatorConfig, str]
 
 @dataclass(frozen=True)
 class DraftTopic:
-    """A topic to publish, with the parts of the observation that its message holds.
+    """A topic of a drafted simulation, whose JointState message is filled from the observation.
 
     Attributes:
         topic: The name of the topic.
-        names: The names in its message: of joints, or the ids of the readings.
-        fields: For each field of the message, the indices of the observation's numbers that fill
-            it.
-        about: A comment on the topic, for the drafted file.
+        names: The names in the message, one for each value: of joints, or ids of readings.
+        fields: A mapping from each filled field of the message, such as "position", to the indices
+            in the observation of its values, in the order of `names`.
+        about: A comment on the topic for the drafted file.
     """
 
     topic: str
@@ -59,14 +59,14 @@ class DraftTopic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """A drafted wiring file and simulation file for an environment.
+    """A drafted wiring file and a drafted simulation file for an environment.
 
-    A model that is run with these files must have the channels, actuators and step length.
+    A model can run with these files only if it has these channels, actuators and this step length.
 
     Attributes:
         wiring: The text of the wiring file.
         simulation: The text of the simulation file.
-        channels: The ids of the readings, which are the ids of the channels.
+        channels: The ids of the channels, in the order of the observation.
         actuators: The names of the actuators.
         step_s: The length of a step in seconds.
     """
@@ -79,10 +79,10 @@ class EnvironmentDraft:
 
 
 def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
-    """Draft the wiring file and the simulation file of an environment.
+    """Draft the wiring file and the simulation file of a gymnasium environment.
 
     Args:
-        robot: The name of the robot.
+        robot: The name of the robot, for the wiring and the comments.
         environment: A gymnasium id, or ``module:id``.
 
     Raises:
@@ -119,11 +119,16 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
 
 
 def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
-    """Assign an environment's readings to topics: one for joint states, one for all other readings.
+    """Group an environment's readings into one topic of joint states and one of all other readings.
+
+    A joint is a pair of readings such as hip.position and hip.velocity.
 
     Args:
         channels: The ids of the readings, in the order of the observation.
-        flat: Whether the observation has one dimension; only then there are joint states.
+        flat: Whether the observation has one dimension; otherwise no reading counts as a joint.
+
+    Returns:
+        The topics that have readings, so one or two.
     """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
@@ -144,7 +149,7 @@ def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
 def _draft_actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Draft the wiring's entries of the actuators, in the environment's own units.
+    """Draft the wiring's entries of the actuators, with commands in the environment's units.
 
     The safe command is 0, or the middle of the bounds if 0 is out of bounds.
 
@@ -193,13 +198,12 @@ def _draft_wiring(
     ranges: Mapping[int, str],
     actuators: Sequence[CommentedActuator],
 ) -> Draft:
-    """Draft the wiring file.
+    """Draft the wiring file of an environment.
 
     Args:
         robot: The name of the robot.
         about: A text that names the robot and its environment, for a comment in the file.
-        task: The task as a model file describes it: ids of the readings, names of the actuators,
-            and units.
+        task: A description of the environment: ids of the readings, their units, and step length.
         topics: The topics on which the simulation publishes the readings.
         ranges: The bounds of readings as text, by index in the observation, for comments.
         actuators: A pair for each actuator: its entry and a comment.
@@ -237,12 +241,12 @@ def _draft_wiring(
 
 
 def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
-    """Make the id of the channel that reads one number of a topic's JointState message.
+    """Return the id of the channel that reads one number of a drafted JointState message.
 
     Args:
-        topic: The topic.
-        name: The name of the number in the message: a joint, or the id itself.
-        field: The field of the message, such as position.
+        topic: The topic of the message.
+        name: The name that the message gives the number: a joint, or the id of a reading.
+        field: The field of the message, such as "position".
     """
     return name if topic.topic == "readings" else f"{name}.{field}"
 
@@ -250,13 +254,13 @@ def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
 def _make_channel(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
-    """Draft the wiring's entry of the channel that reads one number of a topic.
+    """Draft the wiring's entry of a channel that reads a number of a drafted JointState message.
 
     Args:
-        topic: The topic.
-        name: The name of the number in the message: a joint, or the id of the channel.
-        field: The field of the message, such as position.
-        scale: The factor from the environment's number to the reading.
+        topic: The topic of the message.
+        name: The name that the message gives the number: a joint, or the id of a reading.
+        field: The field of the message, such as "position".
+        scale: The factor by which the number is multiplied to get the reading.
         offset: The number that is added after scaling.
     """
     where = topic.topic, f"{field}[{name}]"
@@ -264,11 +268,14 @@ def _make_channel(
 
 
 def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
-    """Format the bounds of readings as text, such as "-1 .. 1".
+    """Format the bounds of an observation's numbers as texts, such as "-1 .. 1".
+
+    Args:
+        space: The observation space.
 
     Returns:
-        A mapping from an index in the observation to the text. It has only readings with two finite
-        bounds.
+        A mapping from the index of a number in the observation to the text. Numbers without two
+        finite bounds are left out.
     """
     if not isinstance(space, gymnasium.spaces.Box):
         return {}
@@ -329,9 +336,10 @@ def _draft_simulation(
 
 
 def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
-    """Return the names, joined by commas, of the sensors that an environment has.
+    """Return the names of an environment's sensors as one text, with commas between them.
 
-    These are its readings beside the observation. The text is "" if there are none.
+    Sensors are the readings that an environment offers beside the observation. The text is "" if
+    there are none.
     """
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):
@@ -341,7 +349,7 @@ def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def format_index_expression(places: Sequence[int], size: int) -> str:
-    """Format indices of an observation as an expression of the simulation file.
+    """Format indices of an observation as the expression that a simulation file has for them.
 
     >>> format_index_expression((0, 2, 4), 6)
     'observation[0:5:2]'

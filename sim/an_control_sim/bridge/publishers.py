@@ -24,7 +24,7 @@ fit."""
 
 
 class SensorTopic:
-    """A topic that a simulation publishes, with its message, which is refilled at every step.
+    """A topic on which a simulation publishes readings, with a message object filled each step.
 
     Args:
         config: The topic's entry in the simulation YAML.
@@ -32,7 +32,8 @@ class SensorTopic:
         file: The path of the YAML file, for errors.
 
     Raises:
-        WiringError: The message type lacks a field, or a literal does not fit its field.
+        WiringError: The message type lacks a field, or a constant value in the YAML file does not
+            fit its field.
     """
 
     def __init__(self, config: SimulatedTopicConfig, message_class: Any, file: str) -> None:
@@ -54,7 +55,7 @@ class SensorTopic:
         Args:
             observation: The environment's observation.
             sensors: The environment's sensor readings beside the observation, by name.
-            stamp_ns: The stamp.
+            stamp_ns: The time stamp of the step in nanoseconds.
         """
         if self._stamp is not None:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
@@ -63,14 +64,16 @@ class SensorTopic:
         return self.message
 
     def check_expressions(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Fill the message once as a test, to find expressions in the YAML file that do not fit.
+        """Check that every expression in the YAML file, such as observation[0:4], fits its field.
+
+        The message object is filled as a test.
 
         Args:
             observation: The environment's observation.
             sensors: The environment's sensor readings beside the observation, by name.
 
         Raises:
-            WiringError: An expression does not fit; the message names it.
+            WiringError: An expression does not fit; the error text names it.
         """
         shape = np.shape(observation)
         for (path, expression), (get, write) in zip(self._expressions, self._writers, strict=True):
@@ -88,7 +91,9 @@ class SensorTopic:
         self._check_joint_name_count()
 
     def _check_joint_name_count(self) -> None:
-        """Check that a JointState message has as many values as names.
+        """Check that a JointState message has as many values in each field as it has names.
+
+        Messages of other types, and fields without values, are not checked.
 
         Raises:
             WiringError: The number of values differs from the number of names.
@@ -103,11 +108,12 @@ class SensorTopic:
                 raise self._make_field_error(path, self._config.fields[path], allowed)
 
     def _add_field(self, path: str, value: Any) -> None:
-        """Write a constant value into a message field, or prepare how an expression fills it.
+        """Write a constant value into a message field, or prepare to fill it from an expression.
 
         Args:
-            path: The path of the field in the message.
-            value: A literal, or an expression such as observation[0].
+            path: The path of the field in the message, such as "pose.position.x".
+            value: A constant, or an expression such as observation[0], which is evaluated each
+                step.
 
         Raises:
             WiringError: The value does not fit the field.
@@ -140,11 +146,11 @@ class SensorTopic:
             ) from None
 
     def _find_field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
-        """Return the message object that contains a field, the field's name and its type.
+        """Return the nested message object that contains a field, the field's name and its type.
 
         Args:
-            path: The path of the field in the message.
-            value: The value for it, for error texts.
+            path: The path of the field in the whole message, such as "pose.position.x".
+            value: The value that the YAML file has for the field, for error texts.
 
         Raises:
             WiringError: The message type has no such field.
@@ -165,7 +171,7 @@ class SensorTopic:
         return parent, last, types[last]
 
     def _make_field_error(self, path: str, value: Any, allowed: str) -> WiringError:
-        """Return the error for the value of a field.
+        """Make the error for a value in the YAML file that does not fit its field.
 
         Args:
             path: The path of the field in the message.
@@ -177,9 +183,9 @@ class SensorTopic:
 
 
 def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """Return a function that writes a value into a field; None if no value can be written.
+    """Return a function that writes a value into a message field; None for unsupported fields.
 
-    Fields that can be written hold numbers or text: one, an array, or a vector such as Vector3.
+    Supported fields hold numbers or text: a single one, an array, or a vector such as Vector3.
 
     Args:
         parent: The message object that contains the field.
@@ -200,13 +206,13 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
 
 
 def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
-    """Return a function that writes numbers into a field that is an array.
+    """Return a function that writes numbers into a message field that is an array of numbers.
 
     Args:
         parent: The message object that contains the field.
         name: The name of the field.
-        code: The type code of the numbers, as in the module `array`.
-        length: The length of an array of fixed length, else None.
+        code: The type of the numbers, as a type code of Python's module `array`.
+        length: The length of the array if the message type fixes it, else None.
     """
     dtype = np.dtype(code)
 
@@ -255,9 +261,10 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
 
 
 def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Return whether a constant value in the YAML file fits the type of its field.
+    """Return whether a constant value in the YAML file fits the type of its message field.
 
-    Both must be one value or both several, of the same kind: truth value, text or number.
+    A list fits an array or a vector, a single value fits any other field. The values must be
+    booleans, texts or numbers, as the field has them.
 
     Args:
         value: The value in the YAML file.

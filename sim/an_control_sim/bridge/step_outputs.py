@@ -24,9 +24,9 @@ class StepOutputs:
     Args:
         node: The node that owns the publishers.
         robot: The robot whose messages are published.
-        tap: An object to which every sensor message is also passed directly, within this process,
-            such as the scrambler, which disturbs readings. None for no such object.
-        camera_hz: Pictures per simulated second; 0 for none.
+        tap: The scrambler, if it runs in this process. It gets every sensor message directly, and
+            publishes the disturbed readings. None if nothing is disturbed here.
+        camera_hz: Camera pictures per simulated second; 0 for none.
     """
 
     def __init__(
@@ -45,17 +45,20 @@ class StepOutputs:
 
     @property
     def topics(self) -> list[str]:
-        """The full names of the topics from which a policy can get readings."""
+        """The full names of the topics with readings for a policy, the scrambler's included."""
         tapped = [] if self._tap is None else [self._tap.topic]
         return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
 
     @property
     def exclusively_published_topics(self) -> list[str]:
-        """The full names of the topics that only one simulator may publish."""
+        """The full names of the topics on which no other node may publish: readings and /clock."""
         return [self._clock_publisher.topic_name, *self.topics]
 
     def fill_messages(self, step: int, stamp_ns: int) -> None:
-        """Write the readings of a step into the messages, and publish a picture if one is due.
+        """Write the readings of a step into the messages, and disturb them if there is a scrambler.
+
+        A camera picture is published here if one is due; the other messages are published by
+        `publish_messages`.
 
         Args:
             step: The index of the step in the episode.
@@ -83,7 +86,7 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return how many steps to take for each picture so that pictures come at about a wanted rate.
+    """Return every how many steps to take a picture so that pictures have about a wanted rate.
 
     The number is at least 1.
 
