@@ -122,7 +122,7 @@ class EvaluateCommand:
         return 0
 
     def _make_options(self) -> EvaluateOptions:
-        """Return the options of the function `evaluate` that correspond to the command line."""
+        """Return the options for the function `evaluate` that this command line stands for."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._check_options_beside_table()
@@ -131,7 +131,7 @@ class EvaluateCommand:
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_options_beside_table(self) -> None:
-        """Check that ``--table`` is given without options that its protocols must contain instead.
+        """Check that no option is given beside ``--table`` that belongs into its protocols instead.
 
         Raises:
             InputError: Such an option is given; the text of the error shows how to write it in a
@@ -165,7 +165,7 @@ class EvaluateCommand:
         return bool(getattr(self, option.name) != option.default)
 
     def _print_progress(self, progress: RunProgress) -> None:
-        """Print a finished episode, a finished row of the table, or a note."""
+        """Print the news in a progress report: a finished episode or table row, or a note."""
         figures = progress.figures
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
@@ -195,7 +195,10 @@ class EvaluateCommand:
         write_json(self.json, {**about, **described, **alone})
 
     def _measure_identification(self) -> int:
-        """Measure how fast the neurons identify their channels, and return the exit status.
+        """Measure in how many steps the neurons identify their channels, and print the tables.
+
+        Returns:
+            The exit status.
 
         Raises:
             InputError: An option has no effect on this measurement, or a file cannot be written.
@@ -236,7 +239,7 @@ class EvaluateCommand:
 
 
 def _format_protocol_line(name: str, results: list[PlayedEpisode]) -> str:
-    """Return a line of text with the mean return under a protocol and the monitor's detections.
+    """Format the results under one protocol as a line of text: mean return, and detected moves.
 
     Args:
         name: Name of the protocol.

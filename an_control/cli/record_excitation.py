@@ -33,7 +33,10 @@ class RecordExcitationCommand(ExcitationOptions):
     """The file to write; by default NAME.excitation.safetensors beside the policy."""
 
     def run(self) -> int:
-        """Record the motions, write the file, print what it tells apart, and return the status."""
+        """Record the motions, write the file and return the exit status.
+
+        The channels that the motions do not tell apart are printed.
+        """
         if not self.bag:
             require_packages("sim", "gymnasium")
         if not is_onnx(self.model):
@@ -61,8 +64,13 @@ class RecordExcitationCommand(ExcitationOptions):
         print(f"{out}: name it in {beside}: excitation: {out.name}")
         return 0
 
-    def _show_played_runs(self, terminal: RunAtTerminal, done: int) -> None:
-        """Show the number of runs that were played."""
-        share = done / self.runs
-        progress = RunProgress("step", unit="run", done=done, steps=self.runs, share=share)
+    def _show_played_runs(self, terminal: RunAtTerminal, run_count: int) -> None:
+        """Show how many runs of the motions have been played.
+
+        Args:
+            terminal: Shows the progress.
+            run_count: Number of runs that have been played.
+        """
+        share = run_count / self.runs
+        progress = RunProgress("step", unit="run", done=run_count, steps=self.runs, share=share)
         terminal.report_progress(progress)

@@ -97,8 +97,8 @@ class ReplayCommand:
         """Replay the recording on the live page until the user stops it.
 
         Args:
-            replay: The replay.
-            comparison: Receives each command, to compare it with the recorded one.
+            replay: The replay of the recording.
+            comparison: Receives each replayed command, to compare it with the recorded one.
             report_end: Called once the whole recording has been replayed.
         """
         from an_control.view.main import serve_recording
@@ -119,12 +119,15 @@ class ReplayCommand:
     def _print_result(
         self, summary: ReplaySummary, comparison: Comparison, duration_s: float
     ) -> int:
-        """Print the result of the replay, write the files that are asked for, return the status.
+        """Print the result of the replay and write the files that options ask for.
 
         Args:
             summary: The result.
-            comparison: The differences between the commands and the recorded ones.
+            comparison: The differences between the replayed commands and the recorded ones.
             duration_s: Seconds that the replay took.
+
+        Returns:
+            The exit status.
         """
         speed = summary.recorded_s / duration_s if duration_s else 0.0
         print(
@@ -168,7 +171,7 @@ class ReplayCommand:
 
 
 def _print_differences(rows: list[dict[str, Any]]) -> None:
-    """Print a table of how much the replayed commands differ from the recorded ones.
+    """Print a table of the differences between replayed and recorded commands.
 
     Args:
         rows: One dict of results for each actuator, as `Comparison.make_rows` returns them.

@@ -56,7 +56,7 @@ class ViewCommand:
         return 0
 
     def _print_address(self, server: PageServer) -> None:
-        """Print the address of the page, with a warning if other machines can reach it."""
+        """Print the address of the page, with a warning if other machines can reach the page."""
         if self.host != LOOPBACK:
             print(
                 f"an-control view: listens on {self.host}: anyone with the address below can watch,"

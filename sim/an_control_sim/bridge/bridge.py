@@ -111,7 +111,7 @@ class Bridge:
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
             node.create_subscription(cls, topic, partial(self._on_command, number), RELIABLE)
-            for number, (topic, cls) in enumerate(self.robot.commands.topics)
+            for number, (topic, cls) in enumerate(self.robot.commands.topics_and_message_classes)
         ]
         self.exchange = Exchange(
             [one.topic_name for one in self._commands],
@@ -158,7 +158,7 @@ class Bridge:
             seed: The seed of the environment.
             episode: The index of the episode, which determines how the scrambler disturbs it.
         """
-        self.run.end_episode()
+        self.run.mark_episode_end()
         if not self._realtime:
             self.exchange.prepare_episode()
         if self._latched:  # the previous episode ended during a stop
@@ -171,7 +171,7 @@ class Bridge:
         self._progress.start_episode(episode)
         self._link.reset_policy()
         self._next_s = self._heard_s = time.monotonic()
-        self.run.start_episode()
+        self.run.mark_episode_start()
 
     def step(self) -> None:
         """Publish the readings, wait for the policy's command and advance the robot by one step.
@@ -203,7 +203,7 @@ class Bridge:
 
         Such late commands, which no step asked for, are counted in `exchange.unmatched`.
         """
-        self.run.end_episode()
+        self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
                 self.exchange.discard_late_commands()
@@ -231,7 +231,7 @@ class Bridge:
         This may wait for a message. `run.stop` ends the wait, and the result is then None. No
         episode runs any more, so a call of the reset service has no effect here.
         """
-        self.run.end_episode()
+        self.run.mark_episode_end()
         try:
             return None if self._figures is None else self._figures.read_diagnostics(self.run.spin)
         except StopRequestedError:

@@ -57,11 +57,11 @@ class CommandReader:
         self._offsets = np.array([actuator.offset for actuator in actuators])
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
-        self._check_action_count(len(actuators), simulation)
+        self._check_actuator_count(len(actuators), simulation)
         self.clear_commands()
 
     @property
-    def topics(self) -> list[tuple[str, Any]]:
+    def topics_and_message_classes(self) -> list[tuple[str, Any]]:
         """The command topics: for each a pair of its name and the class of its messages."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
@@ -146,13 +146,13 @@ class CommandReader:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
         return self._actions.from_own_units(commands)
 
-    def _check_action_count(self, count: int, simulation: Simulation) -> None:
+    def _check_actuator_count(self, actuator_count: int, simulation: Simulation) -> None:
         """Check that the simulation YAML has as many actuators as the action space needs.
 
         The conversion of commands to actions is stored as well.
 
         Args:
-            count: The number of actuators in the file.
+            actuator_count: The number of actuators in the file.
             simulation: The content of the file, whose path is named in errors.
 
         Raises:
@@ -166,7 +166,7 @@ class CommandReader:
         wanted = [len(self._actions.names)]
         if isinstance(self._space, gymnasium.spaces.Discrete):
             wanted = sorted({1, *wanted})
-        if count not in wanted:
+        if actuator_count not in wanted:
             allowed = f"{' or '.join(map(str, wanted))} actuators, as the environment's action has"
             key = "command.actuators" if len(self._messages) == 1 else "command"
-            raise WiringError(simulation.file, key, count, allowed)
+            raise WiringError(simulation.file, key, actuator_count, allowed)

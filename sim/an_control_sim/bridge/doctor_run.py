@@ -90,7 +90,9 @@ def _store_command(
         stamp_ns: The stamp of the messages.
     """
     command = controller.wiring.command
-    topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
+    topics = {
+        topic: number for number, (topic, _) in enumerate(robot.commands.topics_and_message_classes)
+    }
     robot.commands.clear_commands()
     for config, message, span in zip(
         command.messages, controller.messages, command.message_slices, strict=True

@@ -103,13 +103,13 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
             raise ValueError(
                 f"environment {environment!r}: images have no draft; see docs/how-to/cameras.md"
             )
-        topics = _assign_topics(task.channels, len(shape) == 1)
+        topics = _group_readings_by_topic(task.channels, len(shape) == 1)
         actuators = _draft_actuators(env.action_space, task.actuators)
         about = f"{robot}: {environment}, as an-control new has drafted it."
         step_s = task.step_s
         return EnvironmentDraft(
             wiring=_draft_wiring(
-                robot, about, task, topics, _format_ranges(space), actuators
+                robot, about, task, topics, _format_reading_bounds(space), actuators
             ).format_yaml(),
             simulation=_draft_simulation(about, environment, env, step_s, topics, actuators),
             channels=task.channels,
@@ -118,21 +118,22 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         )
 
 
-def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
+def _group_readings_by_topic(channels: Sequence[str], is_one_dimensional: bool) -> list[DraftTopic]:
     """Group an environment's readings into one topic of joint states and one of all other readings.
 
     A joint is a pair of readings such as hip.position and hip.velocity.
 
     Args:
         channels: The ids of the readings, in the order of the observation.
-        flat: Whether the observation has one dimension; otherwise no reading counts as a joint.
+        is_one_dimensional: Whether the observation has one dimension. If not, no reading counts as
+            a joint's.
 
     Returns:
         The topics that have readings, so one or two.
     """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
-    joints = [one for one in joints if f"{one}.velocity" in place] if flat else []
+    joints = [one for one in joints if f"{one}.velocity" in place] if is_one_dimensional else []
     fields = {
         quantity: tuple(place.pop(f"{one}.{quantity}") for one in joints)
         for quantity in ("position", "velocity")
@@ -192,25 +193,25 @@ def _draft_actuators(
 
 def _draft_wiring(
     robot: str,
-    about: str,
+    description: str,
     task: Task,
     topics: Sequence[DraftTopic],
-    ranges: Mapping[int, str],
+    bound_texts: Mapping[int, str],
     actuators: Sequence[CommentedActuator],
 ) -> Draft:
     """Draft the wiring file of an environment.
 
     Args:
         robot: The name of the robot.
-        about: A text that names the robot and its environment, for a comment in the file.
+        description: A text that names the robot and its environment, for a comment in the file.
         task: A description of the environment: ids of the readings, their units, and step length.
         topics: The topics on which the simulation publishes the readings.
-        ranges: The bounds of readings as text, by index in the observation, for comments.
+        bound_texts: The bounds of readings as text, by index in the observation, for comments.
         actuators: A pair for each actuator: its entry and a comment.
     """
     step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
-        (place, _make_channel(topic, name, field, *units.get(place, (1.0, 0.0))))
+        (place, _draft_channel_entry(topic, name, field, *units.get(place, (1.0, 0.0))))
         for topic in topics
         for field, places in topic.fields.items()
         for name, place in zip(topic.names, places, strict=True)
@@ -218,7 +219,7 @@ def _draft_wiring(
     return Draft(
         robot=robot,
         about=(
-            f"The wiring of {about}",
+            f"The wiring of {description}",
             "Ids and actuators are those that a model of this environment names: keep them.",
         ),
         rate_hz=1.0 / step_s,
@@ -228,7 +229,7 @@ def _draft_wiring(
             for one in topics
         ],
         channels=[
-            (channel, ranges.get(place, ""))
+            (channel, bound_texts.get(place, ""))
             for place, channel in sorted(channels, key=lambda pair: pair[0])
         ],
         command=(
@@ -251,7 +252,7 @@ def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
     return name if topic.topic == "readings" else f"{name}.{field}"
 
 
-def _make_channel(
+def _draft_channel_entry(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
     """Draft the wiring's entry of a channel that reads a number of a drafted JointState message.
@@ -267,7 +268,7 @@ def _make_channel(
     return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)
 
 
-def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
+def _format_reading_bounds(space: gymnasium.Space[Any]) -> dict[int, str]:
     """Format the bounds of an observation's numbers as texts, such as "-1 .. 1".
 
     Args:
@@ -284,7 +285,7 @@ def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
 
 
 def _draft_simulation(
-    about: str,
+    description: str,
     environment: str,
     env: gymnasium.Env[Any, Any],
     step_s: float,
@@ -294,7 +295,7 @@ def _draft_simulation(
     """Draft the text of the simulation file.
 
     Args:
-        about: A text that names the robot and its environment, for a comment in the file.
+        description: A text that names the robot and its environment, for a comment in the file.
         environment: The gymnasium id.
         env: The environment.
         step_s: The length of a step in seconds.
@@ -304,7 +305,7 @@ def _draft_simulation(
     size = sum(len(places) for topic in topics for places in topic.fields.values())
     sensors = _format_sensor_names(env)
     lines = [
-        f"# The simulation of {about}",
+        f"# The simulation of {description}",
         "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
         *([f"# And the same of sensors.NAME with NAME of {sensors}."] if sensors else []),
         "an_control_simulation: 1",
@@ -348,22 +349,24 @@ def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
     return ", ".join(inner.sensors())
 
 
-def format_index_expression(places: Sequence[int], size: int) -> str:
+def format_index_expression(indices: Sequence[int], observation_size: int) -> str:
     """Format indices of an observation as the expression that a simulation file has for them.
 
     >>> format_index_expression((0, 2, 4), 6)
     'observation[0:5:2]'
 
     Args:
-        places: The indices in the observation.
-        size: The length of the observation.
+        indices: The indices in the observation.
+        observation_size: The length of the observation.
     """
-    if len(places) == 1:
-        return f"observation[{places[0]}:{places[0] + 1}]"
-    steps: NDArray[np.int64] = np.diff(places)
-    first, last, step = places[0], places[-1] + 1, int(steps[0])
+    if len(indices) == 1:
+        return f"observation[{indices[0]}:{indices[0] + 1}]"
+    steps: NDArray[np.int64] = np.diff(indices)
+    first, last, step = indices[0], indices[-1] + 1, int(steps[0])
     if step < 1 or (steps != step).any():
-        return f"observation[{','.join(map(str, places))}]"
+        return f"observation[{','.join(map(str, indices))}]"
     if step > 1:
         return f"observation[{first}:{last}:{step}]"
-    return "observation" if (first, last) == (0, size) else f"observation[{first}:{last}]"
+    return (
+        "observation" if (first, last) == (0, observation_size) else f"observation[{first}:{last}]"
+    )

@@ -88,27 +88,27 @@ class Exchange:
         self._open, self._longest_s = False, self._timeout_s
         return None
 
-    def is_answer(self, topic: int, stamp_ns: int | None) -> bool:
+    def is_answer(self, topic_index: int, stamp_ns: int | None) -> bool:
         """Return whether a command message that has just arrived answers the current step.
 
         Call this once for every command message, because the messages are counted.
 
         Args:
-            topic: The index of the command topic on which the message arrived.
+            topic_index: The index of the command topic on which the message arrived.
             stamp_ns: The stamp of the message; None if it has none.
         """
         self._heard += 1
         if stamp_ns is not None:
             current = self._open and stamp_ns == self._stamp_ns
-            self._awaited[topic] &= not current
+            self._awaited[topic_index] &= not current
             return current
-        self._stamped[topic] = False  # the type may have a stamp that the sender leaves at 0
-        if self._awaited[topic]:
-            self._awaited[topic] = False
+        self._stamped[topic_index] = False  # the type may have a stamp that the sender leaves at 0
+        if self._awaited[topic_index]:
+            self._awaited[topic_index] = False
             return self._open
-        self._count_unmatched(
-            f"a command on {self._topics[topic]} came that no step was waiting for, and has no"
-            " stamp that names its step"
+        self._count_unmatched_command(
+            f"a command on {self._topics[topic_index]} came that no step was waiting for, and has"
+            " no stamp that names its step"
         )
         return False
 
@@ -143,7 +143,9 @@ class Exchange:
             pass
         for topic in self._find_unanswered_topics():
             self._awaited[topic] = False
-            self._count_unmatched(f"no command on {self._topics[topic]} came for a step, even late")
+            self._count_unmatched_command(
+                f"no command on {self._topics[topic]} came for a step, even late"
+            )
         if all(self._stamped):
             return
         heard = None
@@ -159,7 +161,7 @@ class Exchange:
             if awaited and not self._stamped[topic]
         ]
 
-    def _count_unmatched(self, event: str) -> None:
+    def _count_unmatched_command(self, event: str) -> None:
         """Count a command without a stamp that no step asked for, or that never arrived.
 
         After it, steps may be answered by the command of another step. Therefore the first such

@@ -47,7 +47,7 @@ class SensorTopic:
         self._writers: list[tuple[Callable[[Any, Mapping[str, Any]], Any], Writer]] = []
         self._expressions: list[tuple[str, Expression]] = []
         for path, value in config.fields.items():
-            self._add_field(path, value)
+            self._write_or_prepare_field(path, value)
 
     def fill_message(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
         """Write a step's values and stamp into the message object of this topic, and return it.
@@ -107,7 +107,7 @@ class SensorTopic:
                 allowed = f"{names} numbers, one for each name, not {count}"
                 raise self._make_field_error(path, self._config.fields[path], allowed)
 
-    def _add_field(self, path: str, value: Any) -> None:
+    def _write_or_prepare_field(self, path: str, value: Any) -> None:
         """Write a constant value into a message field, or prepare to fill it from an expression.
 
         Args:
@@ -134,7 +134,7 @@ class SensorTopic:
             self._expressions.append((path, value))
             self._writers.append((value.make_getter(), write))
             return
-        if not _is_fitting_literal(value, parent, name, kind):
+        if not _does_literal_fit_field(value, parent, name, kind):
             raise self._make_field_error(
                 path, value, f"an expression, or a value of type {_format_type(kind)}"
             )
@@ -194,7 +194,7 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
     """
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
-        return _make_numbers_writer(
+        return _make_array_writer(
             parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None
         )
     if kind.array and cast is not None:
@@ -205,20 +205,20 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
     return _make_vector_writer(getattr(parent, name), vector) if vector else None
 
 
-def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
+def _make_array_writer(parent: Any, name: str, type_code: str, length: int | None) -> Writer:
     """Return a function that writes numbers into a message field that is an array of numbers.
 
     Args:
         parent: The message object that contains the field.
         name: The name of the field.
-        code: The type of the numbers, as a type code of Python's module `array`.
+        type_code: The type of the numbers, as a type code of Python's module `array`.
         length: The length of the array if the message type fixes it, else None.
     """
-    dtype = np.dtype(code)
+    dtype = np.dtype(type_code)
 
     def write_array(value: Any) -> None:
         """Write an array of any length into the field."""
-        setattr(parent, name, array.array(code, np.asarray(value, dtype).tobytes()))
+        setattr(parent, name, array.array(type_code, np.asarray(value, dtype).tobytes()))
 
     def write_array_of_fixed_length(value: Any) -> None:
         """Write an array into the field; raise ValueError if its length is wrong."""
@@ -260,7 +260,7 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     return write_vector
 
 
-def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+def _does_literal_fit_field(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
     """Return whether a constant value in the YAML file fits the type of its message field.
 
     A list fits an array or a vector, a single value fits any other field. The values must be

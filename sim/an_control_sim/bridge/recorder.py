@@ -69,7 +69,7 @@ class Recorder:
         if self._writer is not None:
             with self._file:
                 self._writer.release()
-                _check_video(self._beside, self.pictures)
+                _check_video_is_complete(self._beside, self.pictures)
         if self._sheet and self._path.suffix == ".png":
             chosen = np.linspace(0, len(self._sheet) - 1, ROWS * COLUMNS).astype(int)
             rows = chosen.reshape(ROWS, COLUMNS)
@@ -153,14 +153,14 @@ class Recorder:
         self._writer.write(np.ascontiguousarray(picture))
 
 
-def _check_video(path: Path, pictures: int) -> None:
+def _check_video_is_complete(path: Path, picture_count: int) -> None:
     """Check that a video file has as many pictures as were written to it.
 
     The encoder itself does not report errors, such as a full disk.
 
     Args:
         path: The video file.
-        pictures: The number of pictures that were written to it.
+        picture_count: The number of pictures that were written to it.
 
     Raises:
         OSError: Pictures are missing.
@@ -170,11 +170,11 @@ def _check_video(path: Path, pictures: int) -> None:
     while video.grab():
         written += 1
     video.release()
-    if written == pictures > 0:
+    if written == picture_count > 0:
         return
     with path.open("ab") as file:  # if the disk is full, this raises the system's error
         file.write(bytes(PROBE_BYTES))
-    raise OSError(errno.EIO, f"only {written} of {pictures} pictures were written")
+    raise OSError(errno.EIO, f"only {written} of {picture_count} pictures were written")
 
 
 def _scale_to_height(picture: np.ndarray, height: int) -> np.ndarray:

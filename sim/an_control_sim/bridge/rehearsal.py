@@ -11,7 +11,7 @@ from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
 
-def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
+def derive_wiring_for_disturbed_simulation(wiring: Wiring, simulation: str | Path) -> Wiring:
     """Return the wiring with which a policy reads a simulated robot's disturbed readings.
 
     In it, all channels read the topic of the scrambler, which disturbs the readings (see

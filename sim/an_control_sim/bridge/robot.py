@@ -54,7 +54,9 @@ class SimulatedRobot:
             self.sensor_topics = [
                 SensorTopic(
                     topic,
-                    _find_message_class(resolve, topic.type, file, f"publish.{topic.topic}"),
+                    _import_message_class_of_topic(
+                        resolve, topic.type, file, f"publish.{topic.topic}"
+                    ),
                     file,
                 )
                 for topic in simulation.publish
@@ -157,7 +159,7 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _find_message_class(resolve: Resolver, name: str, file: str, key: str) -> Any:
+def _import_message_class_of_topic(resolve: Resolver, name: str, file: str, key: str) -> Any:
     """Return the class of a message type that a YAML file names.
 
     Args:

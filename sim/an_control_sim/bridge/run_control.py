@@ -68,7 +68,7 @@ class RunControl:
             raise RestartRequestedError
         return True
 
-    def start_episode(self) -> None:
+    def mark_episode_start(self) -> None:
         """Mark that an episode has begun, and answer the clients that asked for it by `~/reset`.
 
         From now on a call of the reset service interrupts the episode.
@@ -77,7 +77,7 @@ class RunControl:
         while self._resets:
             self._resets.pop().set_result("")
 
-    def end_episode(self) -> None:
+    def mark_episode_end(self) -> None:
         """Mark that the episode has ended, and answer pending calls of the pause service.
 
         A reset that is requested from now on interrupts nothing; it is answered when the next
@@ -132,7 +132,7 @@ class RunControl:
         """Pause or resume the run for a client; a pause is answered when the current step ends."""
         self._paused = bool(request.data)
         if self._paused and self._stepping:
-            return _reply_when_done(self._pauses, response)
+            return _postpone_reply(self._pauses, response)
         response.success = True
         return response
 
@@ -141,19 +141,20 @@ class RunControl:
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
-        return _reply_when_done(self._steps, response)
+        return _postpone_reply(self._steps, response)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
         """Restart the episode for a client, who is answered when the episode begins again."""
-        return _reply_when_done(self._resets, response)
+        return _postpone_reply(self._resets, response)
 
 
-def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
+def _postpone_reply(pending_requests: list[Future[str]], response: Any) -> Future[Any]:
     """Postpone the answer to a service call until its request has been carried out.
 
     Args:
-        queue: The pending requests of this service, to which a new Future is added. Set the result
-            of that Future to send the answer: "" after a success, else the reason of the failure.
+        pending_requests: The pending requests of this service, to which a new Future is added. Set
+            the result of that Future to send the answer: "" after a success, else the reason of the
+            failure.
         response: The response object of the call, which is filled from that result.
 
     Returns:
@@ -161,7 +162,7 @@ def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
     """
     done: Future[str] = Future()
     reply: Future[Any] = Future()
-    queue.append(done)
+    pending_requests.append(done)
 
     def reply_with_result(done: Future[str]) -> None:
         """Send the response, filled from the result of the request."""

@@ -286,11 +286,11 @@ def _parse_published_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
     parts = entry.read_fields(("type", "fields"))
     fields = parts["fields"].iterate_items("at least one field path and its value")
-    values = {path: _parse_value(path, value) for path, value in fields}
+    values = {path: _parse_constant_or_expression(path, value) for path, value in fields}
     return SimulatedTopicConfig(topic, _parse_message_type(parts["type"]), values)
 
 
-def _parse_value(path: str, entry: Entry) -> Any:
+def _parse_constant_or_expression(path: str, entry: Entry) -> Any:
     """Return the value that a YAML entry gives for a message field: a constant, or an Expression.
 
     Args:

@@ -1,6 +1,7 @@
 """Runs the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
-`check_files_fit` checks, before either is run, whether a simulation YAML and a wiring fit together.
+`check_wiring_fits_simulation` checks, before either is run, whether a simulation YAML and a wiring
+fit together.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the executable `simulator` and return its exit status.
 
     Args:
-        args: ROS arguments; None takes the arguments of this process.
+        args: ROS arguments; None for the arguments of this process.
 
     Returns:
         0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
@@ -264,7 +265,7 @@ BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
 IMAGE = "sensor_msgs/msg/Image"
 
 
-def check_files_fit(
+def check_wiring_fits_simulation(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
     """Check that a wiring and a simulation have the same topics, types, commands and rate.

@@ -54,14 +54,14 @@ class StepOutputs:
         """The full names of the topics on which no other node may publish: readings and /clock."""
         return [self._clock_publisher.topic_name, *self.topics]
 
-    def fill_messages(self, step: int, stamp_ns: int) -> None:
+    def fill_messages(self, step_index: int, stamp_ns: int) -> None:
         """Write the readings of a step into the messages, and disturb them if there is a scrambler.
 
         A camera picture is published here if one is due; the other messages are published by
         `publish_messages`.
 
         Args:
-            step: The index of the step in the episode.
+            step_index: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
         self._robot.fill_messages(stamp_ns)
@@ -72,7 +72,7 @@ class StepOutputs:
                 self._tap.store_message(topic, message)
             self._tap.disturb_messages_of_step(stamp_ns)
         if self._camera is not None:
-            self._camera.publish_picture_if_due(step, stamp_ns)
+            self._camera.publish_picture_if_due(step_index, stamp_ns)
 
     def publish_messages(self) -> None:
         """Publish the messages of the current step; a second call sends the same messages again."""
@@ -116,14 +116,14 @@ class CameraTopic:
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
 
-    def publish_picture_if_due(self, step: int, stamp_ns: int) -> None:
+    def publish_picture_if_due(self, step_index: int, stamp_ns: int) -> None:
         """Render and publish a picture if one is due at this step and somebody subscribes.
 
         Args:
-            step: The index of the step in the episode.
+            step_index: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
-        if step % self._every or not self._publisher.get_subscription_count():
+        if step_index % self._every or not self._publisher.get_subscription_count():
             return
         fill_image(self._message, self._robot.render())
         stamp = self._message.header.stamp

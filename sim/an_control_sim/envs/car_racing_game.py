@@ -31,9 +31,10 @@ PANEL_ROWS = 12
 
 
 class QuickCarRacing(game.CarRacing):
-    """Gymnasium's CarRacing whose observations are drawn in about a third of the usual time.
+    """Gymnasium's CarRacing, but with a faster way to draw the observations.
 
-    The pixels are gymnasium's own, except for the instrument panel, which is black.
+    It takes about a third of the usual time. The pixels are gymnasium's own, except for the
+    instrument panel, which is black.
     """
 
     car: Any
@@ -43,13 +44,16 @@ class QuickCarRacing(game.CarRacing):
         """Start an episode on a new track.
 
         Args:
-            arguments: The arguments of gymnasium's `reset`, which are seed and options.
+            arguments: The arguments of gymnasium's `reset`: seed and options.
         """
         self._corners: np.ndarray | None = None
         return super().reset(**arguments)
 
     def _render(self, mode: str) -> Any:
-        """Return the picture (96, 96, 3) for mode "state_pixels", else what gymnasium returns."""
+        """Return the picture (96, 96, 3) for mode "state_pixels".
+
+        For any other mode, return what gymnasium's method returns.
+        """
         if mode != "state_pixels":
             return super()._render(mode)
         width, height = game.WINDOW_W, game.WINDOW_H
@@ -71,11 +75,12 @@ class QuickCarRacing(game.CarRacing):
         return picture
 
     def _draw_ground(self, zoom: float, translation: tuple[float, float], angle: float) -> None:
-        """Draw grass and road in gymnasium's order, as far as they are inside the picture.
+        """Draw those parts of grass and road that are inside the picture, in gymnasium's order.
 
         Args:
             zoom: Pixels per metre.
-            translation: The car's position in the picture in pixels.
+            translation: The (x, y) in the picture of the origin of the track's coordinates, in
+                pixels.
             angle: The rotation of the ground in rad.
         """
         if self._corners is None:
@@ -123,7 +128,10 @@ GRASS = "grass"
 
 
 def draw_background(name: str) -> np.ndarray | None:
-    """Draw the background picture of this name.
+    """Draw the background picture with a given name.
+
+    Args:
+        name: One of `BACKGROUNDS`.
 
     Returns:
         The picture (96, 96, 3) uint8; None for the grass, which the game draws itself.
@@ -139,11 +147,11 @@ def draw_background(name: str) -> np.ndarray | None:
 
 
 def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
-    """Return smooth noise (96, 96) in [0, 1], interpolated from a grid of random numbers.
+    """Return smooth noise (96, 96) in [0, 1], interpolated between random numbers on a grid.
 
     Args:
         rng: The random generator.
-        cells: The number of grid cells along each axis.
+        cells: The number of grid cells along each axis; more cells give finer noise.
     """
     coarse = rng.random((cells + 1, cells + 1))
     place = np.linspace(0.0, cells, SIZE, endpoint=False)
@@ -157,7 +165,7 @@ def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
 def _blend_colours(
     share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
 ) -> np.ndarray:
-    """Mix two colours and return the picture (H, W, 3).
+    """Mix two colours in a different ratio at each pixel, and return the picture (H, W, 3).
 
     Args:
         share: The share (H, W) of the second colour, 0 to 1.
