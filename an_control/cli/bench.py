@@ -97,7 +97,7 @@ class BenchCommand:
         """Measure what the user asked for, print the tables and return the exit status."""
         if not 0.0 < self.seconds <= 600.0:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
-        self._check_options()
+        self._check_options_affect_benchmark()
         if self.model is not None:
             sizes = read_model(self.model).sizes
             vision = isinstance(sizes, VisionSizes) and self.what == "inference"
@@ -109,7 +109,7 @@ class BenchCommand:
         measure = {
             "inference": self._measure_policy_tick,
             "parts": self._measure_architecture_variants,
-            "monitor": self._measure_monitor_time,
+            "monitor": self._measure_monitor_overhead_per_tick,
             "ros": self._measure_ros_latency_and_speed,
             "ant": self._measure_ant_simulation_speed,
             "training": self._measure_training_speed,
@@ -122,7 +122,7 @@ class BenchCommand:
         write_json(self.json, {"bench": self.what, **result})
         return 0
 
-    def _check_options(self) -> None:
+    def _check_options_affect_benchmark(self) -> None:
         """Check that each option that was given has an effect on the benchmark that is run.
 
         Raises:
@@ -163,7 +163,7 @@ class BenchCommand:
         _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
-    def _measure_monitor_time(self) -> dict[str, Any]:
+    def _measure_monitor_overhead_per_tick(self) -> dict[str, Any]:
         """Measure and print the time that the identity monitor adds to a tick.
 
         Returns:

@@ -139,16 +139,20 @@ def describe_file_problem(path: Path) -> str:
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         return "" if os.access(path, os.W_OK) else "is not writable"
     folder = path.resolve().parent  # of the file that a link leads to
-    return _describe_write_problem(folder) if folder.exists() else f"there is no folder {folder}"
+    return (
+        _describe_problem_with_writing_into(folder)
+        if folder.exists()
+        else f"there is no folder {folder}"
+    )
 
 
 def _describe_folder_problem(path: Path) -> str:
     """Return why a folder cannot be created or filled at `path`, as text, or "" if it can be."""
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    return _describe_write_problem(there)
+    return _describe_problem_with_writing_into(there)
 
 
-def _describe_write_problem(folder: Path) -> str:
+def _describe_problem_with_writing_into(folder: Path) -> str:
     """Return why nothing can be created in `folder`, as text for an error; "" if it is writable."""
     if not folder.is_dir():
         return f"{folder} is not a folder"

@@ -125,12 +125,12 @@ class EvaluateCommand:
         """Return the options for the function `evaluate` that this command line stands for."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
-            self._check_options_beside_table()
+            self._refuse_protocol_options_beside_table()
         protocols = self.table or (self._make_protocol(),)
         given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
-    def _check_options_beside_table(self) -> None:
+    def _refuse_protocol_options_beside_table(self) -> None:
         """Check that no option is given beside ``--table`` that belongs into its protocols instead.
 
         Raises:

@@ -104,13 +104,13 @@ class ReplayCommand:
         from an_control.view.main import serve_recording
         from an_control.view.recorded import RecordedFrames
 
-        def print_address(server: PageServer) -> None:
+        def print_page_address(server: PageServer) -> None:
             """Print the address of the page."""
             print(server.address, flush=True)
 
         frames = RecordedFrames(replay, comparison.add_command)
         try:
-            asyncio.run(serve_recording(frames, self.page_port, print_address, report_end))
+            asyncio.run(serve_recording(frames, self.page_port, print_page_address, report_end))
         except OSError as error:
             raise InputError(
                 f"--page-port {self.page_port}: cannot listen there ({error.strerror or error})"

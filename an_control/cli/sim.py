@@ -150,7 +150,7 @@ class SimCommand:
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
-            _check_required_options(disturbance)
+            _refuse_options_without_effect(disturbance)
         silent = self._check_files_and_list_silent_sources(
             files.simulation, controller.wiring, disturbance
         )
@@ -234,7 +234,7 @@ class SimCommand:
         Returns:
             The exit status.
         """
-        from an_control.cli.sim import show_progress
+        from an_control.cli.sim import show_progress_line
         from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
         from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
@@ -267,7 +267,7 @@ class SimCommand:
                 page = stack.enter_context(_run_live_page(name, self.view_port))
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
-            report = stack.enter_context(show_progress(self.episodes))
+            report = stack.enter_context(show_progress_line(self.episodes))
             recorder = None
             if self.video is not None:
                 recorder = _make_video_recorder(
@@ -418,7 +418,7 @@ def _check_disturbances_possible(
     make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
-def _check_required_options(disturbance: DisturbanceSettings) -> None:
+def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:
     """Check that no disturbance option is given that has no effect without another option.
 
     Raises:
@@ -526,7 +526,7 @@ USUAL_STEPS = 1000
 
 
 @contextmanager
-def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
+def show_progress_line(episodes: int) -> Iterator[Callable[[Any], None]]:
     """Show a progress line until the block of this context ends.
 
     Args:

@@ -224,7 +224,7 @@ class ProgressLine:
             print(f"{progress.folder}: {of} were done before")
         self._clock = RemainingTimeEstimate(progress)
         if not progress.finished:
-            self._print_line(self._clock.format_step_and_time_left(progress), stays=False)
+            self._print_line(self._clock.format_step_and_time_left(progress), end_line=False)
 
     def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step in the progress line.
@@ -243,19 +243,19 @@ class ProgressLine:
             f"{self._clock.format_step_and_time_left(progress)}  {figures}", progress.finished
         )
 
-    def _print_line(self, text: str, stays: bool) -> None:
+    def _print_line(self, text: str, end_line: bool) -> None:
         """Print the progress line over the previous one.
 
         Args:
             text: Content of the line, which is cut to the width of the terminal.
-            stays: True to end the line, so that the next one is printed below it.
+            end_line: Whether to end the line, so that the next one is printed below it.
         """
         if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
         width = shutil.get_terminal_size().columns - 1
-        self._open = not stays
-        print(f"{chr(13)}{text[:width]:{width}}", end="\n" if stays else "", flush=True)
+        self._open = not end_line
+        print(f"{chr(13)}{text[:width]:{width}}", end="\n" if end_line else "", flush=True)
 
 
 class PartBars:

@@ -47,7 +47,7 @@ class ViewCommand:
 
         os.nice(NICE)  # now, so that the middleware's threads have it too
         try:
-            asyncio.run(serve(self.port, self.host, robot, self._print_address))
+            asyncio.run(serve(self.port, self.host, robot, self._print_page_address))
         except OSError as error:
             raise InputError(
                 f"--host {self.host} --port {self.port}: cannot listen there"
@@ -55,7 +55,7 @@ class ViewCommand:
             ) from error
         return 0
 
-    def _print_address(self, server: PageServer) -> None:
+    def _print_page_address(self, server: PageServer) -> None:
         """Print the address of the page, with a warning if other machines can reach the page."""
         if self.host != LOOPBACK:
             print(

@@ -69,16 +69,16 @@ class BagSource(HeardSource):
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
-    def describe_problem(self, seconds: float, control_hz: float) -> str:
+    def describe_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, as text; "" if nothing is.
 
         Args:
-            seconds: The length of the recording.
+            observed_s: The length of the recording.
             control_hz: The control rate of the policy.
         """
         found = (
             super()
-            .describe_problem(seconds, control_hz)
+            .describe_problem(observed_s, control_hz)
             .replace("no publisher", "is not in the bag")
         )
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""

@@ -13,8 +13,8 @@ from itertools import chain, count, takewhile
 from an_control.commissioning.model_names import (
     HeardField,
     Match,
-    match_actuators,
-    match_channels,
+    match_channels_with_fields,
+    rename_matching_actuators,
 )
 from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
 from an_control.policy import Model
@@ -92,7 +92,7 @@ def draft_wiring_of_robot(
         "clip the readings as in training, and set the limits and safe values below.",
     )
     if model is not None:
-        match = match_channels(heard, model)
+        match = match_channels_with_fields(heard, model)
         if not match.channels:
             known = ", ".join(model.task.channels[:SHOWN])
             raise ValueError(
@@ -102,7 +102,7 @@ def draft_wiring_of_robot(
             match.channels,
             _describe_unmatched_channels_and_fields(match, model, survey),
         )
-        actuators = match_actuators(
+        actuators = rename_matching_actuators(
             actuators, next((value for key, value, _ in command if key == "field"), ""), model
         )
         rate_hz = 1.0 / model.task.step_s if model.task.step_s else rate_hz
@@ -194,13 +194,13 @@ def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
-            channel = _draft_laser_beams(channel, topic)
+            channel = _add_laser_range_limits(channel, topic)
         turning = topic.turning.get(path)
-        hint = turning.describe_angle_hint(path) if turning is not None else ""
+        hint = turning.make_angle_advice(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
-def _draft_laser_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
+def _add_laser_range_limits(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
     """Add the limits of a laser scanner's range to the drafted entry of its channel.
 
     With them a beam that hits nothing reads the upper limit, and readings outside the limits are

@@ -90,11 +90,11 @@ class HeardSource:
         """Median delay in seconds from a message's stamp to its arrival; None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
-    def describe_problem(self, seconds: float, control_hz: float) -> str:
+    def describe_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, as text; "" if nothing is.
 
         Args:
-            seconds: How long the robot was observed.
+            observed_s: How long the robot was observed.
             control_hz: The control rate of the policy.
         """
         if self.other_types:
@@ -102,7 +102,7 @@ class HeardSource:
         if not self.publishers:
             return f"no publisher{self.elsewhere}"
         if not self.times_s:
-            return f"no message in {seconds:g} s"
+            return f"no message in {observed_s:g} s"
         stamps = [one for one in self.stamps_ns if one is not None]
         if len(stamps) > 2 and len(set(stamps)) == 1:
             return (
@@ -330,7 +330,7 @@ def update_reading_ranges(
         raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.wave or config.wrap):
             one.turning.record_value((value - config.offset) / config.scale)
-            one.turns = one.turning.describe_angle_hint(config.field.replace("*", "NAME"))
+            one.turns = one.turning.make_angle_advice(config.field.replace("*", "NAME"))
         clip = config.clip
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
@@ -352,11 +352,13 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
     if not infos:
         source.elsewhere = describe_similar_topic(node, source.topic, source.config.type)
     source.quality = (
-        _describe_qos(find_publishers_qos(node, source.config.topic, 1)) if right else ""
+        _describe_quality_of_service(find_publishers_qos(node, source.config.topic, 1))
+        if right
+        else ""
     )
 
 
-def _describe_qos(qos: QoSProfile) -> str:
+def _describe_quality_of_service(qos: QoSProfile) -> str:
     """Describe a quality of service in words, such as "best effort"."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL

@@ -74,20 +74,20 @@ class Match(NamedTuple):
     doubtful: int
 
 
-def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
+def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model) -> Match:
     """Find for each channel of a model the message field of the robot that probably is the channel.
 
     Each field is used at most once.
 
     Args:
-        heard: The fields of received messages, with the channels drafted for them.
+        heard_fields: The fields of received messages, with the channels drafted for them.
         model: The model; it must name its channels.
     """
     ids, ranges = list(model.task.channels), get_trained_ranges(model)
     scores = {
         (id_, place): _compute_field_similarity(id_, one, ranges.get(id_))
         for id_ in ids
-        for place, one in enumerate(heard)
+        for place, one in enumerate(heard_fields)
     }
     taken = _assign_names_to_candidates(scores)
     channels, missing, doubtful = [], [], 0
@@ -96,7 +96,7 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
         if place is None:
             missing.append(id_)
             continue
-        one = heard[place]
+        one = heard_fields[place]
         others = [s for (name, other), s in scores.items() if name == id_ and other != place]
         score, second = scores[id_, place], max(others, default=0.0)
         comment = one.comment
@@ -109,11 +109,11 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
             comment += f", in training {low:.4g} .. {high:.4g}"
         channels.append((replace(one.config, id=id_), comment))
     used = set(taken.values())
-    unused = [one for place, one in enumerate(heard) if place not in used]
+    unused = [one for place, one in enumerate(heard_fields) if place not in used]
     return Match(channels, missing, unused, doubtful)
 
 
-def match_actuators(
+def rename_matching_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
     """Give drafted actuators the names of a model's actuators, where the match is certain.
@@ -150,21 +150,21 @@ def match_actuators(
     return found
 
 
-def _assign_names_to_candidates(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
+def _assign_names_to_candidates(similarities: Mapping[tuple[str, int], float]) -> dict[str, int]:
     """Assign names to candidates, the most similar pairs first.
 
     Each name gets at most one candidate, and each candidate at most one name. Pairs that are not
     similar enough are not assigned.
 
     Args:
-        scores: The similarity of a name and a candidate, from 0 to 1, by the pair (name, index of
-            the candidate).
+        similarities: The similarity of a name and a candidate, from 0 to 1, by the pair (name,
+            index of the candidate).
 
     Returns:
         The index of the candidate of each assigned name.
     """
     found: dict[str, int] = {}
-    for (name, place), score in sorted(scores.items(), key=lambda pair: -pair[1]):
+    for (name, place), score in sorted(similarities.items(), key=lambda pair: -pair[1]):
         if score >= POSSIBLE and name not in found and place not in found.values():
             found[name] = place
     return found

@@ -70,7 +70,7 @@ class AngleDetector:
         self._travelled += abs(change)
         self._last = value
 
-    def describe_angle_hint(self, path: str) -> str:
+    def make_angle_advice(self, path: str) -> str:
         """Return advice if the number is an angle that jumps or grows; "" if it is not.
 
         Args:
@@ -261,7 +261,7 @@ def update_topic_statistics(
     topic.stamped |= has_stamp
     if topic.type in IMAGES:
         return
-    for path, low, high in iterate_number_fields(message):
+    for path, low, high in iterate_number_ranges(message):
         before = topic.ranges.get(path, (low, high))
         topic.ranges[path] = min(low, before[0]), max(high, before[1])
         if low == high and ANGULAR.search(path):
@@ -321,10 +321,10 @@ def _read_element_names(message: Any) -> tuple[str, ...]:
     return tuple(names) if isinstance(names, list) else ()
 
 
-def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
+def iterate_number_ranges(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each number in a message.
 
-    Both values are the number itself, except for long arrays (see `_iterate_array_elements`).
+    Both values are the number itself, except for long arrays (see `_iterate_element_ranges`).
     Stamps and covariances are left out. A quaternion is given as roll, pitch and yaw.
 
     Args:
@@ -342,11 +342,11 @@ def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str,
                 if np.isfinite(one):
                     yield f"{angle}({path})", one, one
         elif kind.message_type and not kind.array:
-            yield from iterate_number_fields(value, f"{path}.")
+            yield from iterate_number_ranges(value, f"{path}.")
         elif kind.is_numeric and not kind.array:
             yield path, float(value), float(value)
         elif kind.is_numeric and len(value):
-            yield from _iterate_array_elements(
+            yield from _iterate_element_ranges(
                 path, np.asarray(value, np.float64), _read_element_names(message)
             )
 
@@ -354,7 +354,7 @@ def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str,
 _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs/Header")}
 
 
-def _iterate_array_elements(
+def _iterate_element_ranges(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each element of an array.

@@ -134,13 +134,13 @@ def call_when_disturbance_changes(
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)
 
-    def apply_changes(parameters: list[Parameter[Any]]) -> None:
+    def apply_new_settings(parameters: list[Parameter[Any]]) -> None:
         """Call `change` with the new settings, after the node has accepted the parameters."""
         if change is not None and _has_disturbance_setting(parameters):
             change(_read_disturbance(node, ()))
 
     node.add_on_set_parameters_callback(accept_or_refuse_settings)
-    node.add_post_set_parameters_callback(apply_changes)
+    node.add_post_set_parameters_callback(apply_new_settings)
 
 
 def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:

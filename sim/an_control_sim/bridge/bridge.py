@@ -98,9 +98,9 @@ class Bridge:
         clears it."""
         self._rivals = ""
         self.run = RunControl(node)
-        self._create_topics(policy, camera_hz)
+        self._create_topics_and_policy_link(policy, camera_hz)
 
-    def _create_topics(self, policy: str, camera_hz: float) -> None:
+    def _create_topics_and_policy_link(self, policy: str, camera_hz: float) -> None:
         """Create the publishers, the command subscriptions and the connection to the policy node.
 
         Args:
@@ -132,7 +132,7 @@ class Bridge:
     # A run is one start, then a reset and steps for each episode. All of these methods may raise
     # StopRequestedError and BridgeError.
 
-    def start(self) -> None:
+    def wait_for_policy(self) -> None:
         """Wait until the policy node is active and connected; call this once, before all episodes.
 
         In real time there is no such wait if the name of the policy node is not known. If another
@@ -160,7 +160,7 @@ class Bridge:
         """
         self.run.mark_episode_end()
         if not self._realtime:
-            self.exchange.prepare_episode()
+            self.exchange.prepare_next_episode()
         if self._latched:  # the previous episode ended during a stop
             self.set_estop(False)
         self.robot.reset(seed)
@@ -196,7 +196,7 @@ class Bridge:
         self.robot.step(commands)
         self._count += 1
         self._progress.publish_progress(self._count, self.robot, self._stamp_ns)
-        self.run.answer_waiting_requests()
+        self.run.answer_pause_and_step_requests()
 
     def end_episode(self) -> None:
         """End the episode. In lockstep, also wait for commands that arrive after the final step.

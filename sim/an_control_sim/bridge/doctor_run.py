@@ -65,7 +65,7 @@ def record_simulation(
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
-                _store_command(controller, robot, sent, now_ns)
+                _pass_command_to_robot(controller, robot, sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest_command
                 robot.step(robot.commands.safe if answer is None else answer)
@@ -78,7 +78,7 @@ def record_simulation(
     return recorder.make_recording(), returns
 
 
-def _store_command(
+def _pass_command_to_robot(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
     """Pass a controller's command to a simulated robot, as ROS messages but without ROS.

@@ -112,7 +112,7 @@ def run_episodes(
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
     drawn, episode = Disturber((), disturbance, seed), 0
     try:
-        bridge.start()
+        bridge.wait_for_policy()
         if disturbance.stop:
             bridge.wait_for_estop()
         while not episodes or episode < episodes:

@@ -112,7 +112,7 @@ class Exchange:
         )
         return False
 
-    def prepare_episode(self) -> None:
+    def prepare_next_episode(self) -> None:
         """Prepare for the next episode: wait for commands that earlier steps still lack."""
         self._wait_for_missing_commands()
         self._longest_s, self._reported = 0.0, False

@@ -99,7 +99,7 @@ class RunControl:
         self._stepping = True
         return waited
 
-    def answer_waiting_requests(self) -> None:
+    def answer_pause_and_step_requests(self) -> None:
         """Answer pending calls of the services for pause and step, because a step has ended."""
         self._answer_pause_requests()
         if self._steps:

@@ -158,12 +158,12 @@ def simulate(
         declare_parameter(node, "wiring", settings.wiring, "path of the robot's wiring YAML")
     running: list[Bridge] = []
 
-    def stop() -> None:
+    def stop_run() -> None:
         """End the run early, because SIGINT or SIGTERM has arrived."""
         for one in running:
             one.run.stop()
 
-    with catch_signals(stop) as stopped:
+    with catch_signals(stop_run) as stopped:
         bridge = _make_bridge(node, settings)
         running.append(bridge)
         try:
@@ -234,7 +234,7 @@ def main(args: Sequence[str] | None = None) -> int:
             node = create_node(lambda: QuietNode("simulator"))
             try:
                 summary = simulate(
-                    node, read_simulator_settings(node), partial(_log_finished_episode, node)
+                    node, read_simulator_settings(node), partial(_log_result_if_episode_ended, node)
                 )
             finally:
                 node.destroy_node()
@@ -248,7 +248,7 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _log_finished_episode(node: Node, progress: EpisodeProgress) -> None:
+def _log_result_if_episode_ended(node: Node, progress: EpisodeProgress) -> None:
     """Log the result of an episode if a progress report says that it has ended."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
@@ -308,7 +308,7 @@ def check_wiring_fits_simulation(
 
 
 def _check_same_command_fields(
-    wired: MessageFields, simulated: MessageFields, key: str, file: str, simulation: str
+    wired: MessageFields, simulated: MessageFields, key: str, wiring_file: str, simulation_file: str
 ) -> None:
     """Check that wiring and simulation have the same actuators and fields in a command message.
 
@@ -316,8 +316,8 @@ def _check_same_command_fields(
         wired: The message as the wiring describes it.
         simulated: The message as the simulation YAML describes it.
         key: The key of the message in the wiring, for errors.
-        file: The path of the wiring, for errors.
-        simulation: The path of the simulation YAML, for errors.
+        wiring_file: The path of the wiring, for errors.
+        simulation_file: The path of the simulation YAML, for errors.
 
     Raises:
         WiringError: The actuators or their fields differ.
@@ -325,7 +325,9 @@ def _check_same_command_fields(
     places, wanted = _list_actuator_fields(wired), _list_actuator_fields(simulated)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
-        raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")
+        raise WiringError(
+            wiring_file, key, Description(text[0]), f"as in {simulation_file}: {text[1]}"
+        )
 
 
 def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:

@@ -146,7 +146,7 @@ def draw_background(name: str) -> np.ndarray | None:
     return np.clip(_PICTURES[name](), 0, 255).astype(np.uint8)
 
 
-def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
+def _make_smooth_noise_picture(rng: np.random.Generator, cells: int) -> np.ndarray:
     """Return smooth noise (96, 96) in [0, 1], interpolated between random numbers on a grid.
 
     Args:
@@ -163,16 +163,18 @@ def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
 
 
 def _blend_colours(
-    share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
+    second_share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
 ) -> np.ndarray:
     """Mix two colours in a different ratio at each pixel, and return the picture (H, W, 3).
 
     Args:
-        share: The share (H, W) of the second colour, 0 to 1.
+        second_share: The share (H, W) of the second colour, 0 to 1.
         first: The first colour (r, g, b).
         second: The second colour (r, g, b).
     """
-    return share[..., None] * np.array(second) + (1.0 - share[..., None]) * np.array(first)
+    return second_share[..., None] * np.array(second) + (1.0 - second_share[..., None]) * np.array(
+        first
+    )
 
 
 def _draw_mountain() -> np.ndarray:
@@ -180,7 +182,9 @@ def _draw_mountain() -> np.ndarray:
     rng = np.random.default_rng(1)
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     picture = _blend_colours(down, (70, 90, 170), (250, 180, 120))
-    ridge = 0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_make_smooth_noise(rng, 24)[:1] - 0.5)
+    ridge = (
+        0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_make_smooth_noise_picture(rng, 24)[:1] - 0.5)
+    )
     picture[down > ridge] = (80, 85, 110)
     picture[(down > ridge) & (down < 0.45)] = (235, 235, 245)
     return picture
@@ -189,7 +193,7 @@ def _draw_mountain() -> np.ndarray:
 def _draw_marble() -> np.ndarray:
     """Draw veins of light and dark stone (96, 96, 3)."""
     rng = np.random.default_rng(2)
-    veins = sum(_make_smooth_noise(rng, 3 * 2**octave) / 2**octave for octave in range(4))
+    veins = sum(_make_smooth_noise_picture(rng, 3 * 2**octave) / 2**octave for octave in range(4))
     return _blend_colours(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
 
 

@@ -38,25 +38,25 @@ START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_accelerations(velocity, spin, sin, cos, force):
+def _compute_accelerations(cart_velocity, pole_velocity, sin, cos, force):
     """Return the acceleration of the cart (m/s^2) and the angular one of the pole (rad/s^2).
 
     Args:
-        velocity: The velocity of the cart in m/s.
-        spin: The angular velocity of the pole in rad/s.
+        cart_velocity: The velocity of the cart in m/s.
+        pole_velocity: The angular velocity of the pole in rad/s.
         sin: The sine of the pole's angle from upright.
         cos: The cosine of that angle.
         force: The force on the cart in N.
     """
-    drag = FRICTION * velocity
+    drag = FRICTION * cart_velocity
     cart = (
-        -2.0 * POLE_KG_M * (spin * spin) * sin
+        -2.0 * POLE_KG_M * (pole_velocity * pole_velocity) * sin
         + 3.0 * POLE_KG * GRAVITY * sin * cos
         + 4.0 * force
         - 4.0 * drag
     ) / (4.0 * TOTAL_KG - 3.0 * POLE_KG * (cos * cos))
     pole = (
-        -3.0 * POLE_KG_M * (spin * spin) * sin * cos
+        -3.0 * POLE_KG_M * (pole_velocity * pole_velocity) * sin * cos
         + 6.0 * TOTAL_KG * GRAVITY * sin
         + 6.0 * (force - drag) * cos
     ) / (4.0 * POLE_M * TOTAL_KG - 3.0 * POLE_KG_M * (cos * cos))

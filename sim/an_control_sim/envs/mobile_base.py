@@ -83,7 +83,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode whose arena, start and goal depend only on the seed."""
         super().reset(seed=seed)
         rng = self.np_random
-        self._place, self._goal = self._draw_start_and_goal()
+        self._place, self._goal = self._draw_start_and_goal_positions()
         count = int(rng.integers(4, PILLARS + 1))
         self._pillars = rng.uniform(-ARENA_M, ARENA_M, (count, 2))
         room = np.minimum(*(np.hypot(*(self._pillars - p).T) for p in (self._place, self._goal)))
@@ -168,7 +168,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             np.float32,
         )
 
-    def _draw_start_and_goal(self) -> tuple[Values, Values]:
+    def _draw_start_and_goal_positions(self) -> tuple[Values, Values]:
         """Draw a random start and goal, at least `FAR_M` apart and clear of the walls.
 
         Returns:

@@ -96,7 +96,7 @@ def make_action_conversion(space: Space) -> ActionConversion:
     Raises:
         ValueError: The space is not supported.
     """
-    actions = _make_action_conversion(space, ACTIONS)
+    actions = _make_conversion_of_space(space, ACTIONS)
     _check_names("its action space", space, actions.names)
     return actions
 
@@ -309,7 +309,7 @@ def decode_choices(option_counts: Sequence[int], numbers: np.ndarray) -> list[in
     return found
 
 
-def _make_action_conversion(space: Space, name: str) -> ActionConversion:
+def _make_conversion_of_space(space: Space, name: str) -> ActionConversion:
     """Return the conversion of numbers in [-1, 1] to the actions of a space.
 
     Args:
@@ -410,13 +410,13 @@ def _make_conversion_of_parts(
         parts: The space and the name of each part, by the key of the part.
         is_dict: Whether the space is a Dict (True) or a Tuple (False).
     """
-    each = {key: _make_action_conversion(part, name) for key, (part, name) in parts.items()}
+    each = {key: _make_conversion_of_space(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
     all_choices = all(one.choices for one in each.values())
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
-    def convert_parts(conversion: str, numbers: np.ndarray) -> Any:
+    def convert_numbers_by_parts(conversion: str, numbers: np.ndarray) -> Any:
         """Convert numbers to an action: split them among the parts of the space, convert, and join.
 
         Args:
@@ -439,9 +439,9 @@ def _make_conversion_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: convert_parts("to_action", numbers),
+        lambda numbers: convert_numbers_by_parts("to_action", numbers),
         make_numbers,
-        lambda numbers: convert_parts("from_own_units", numbers),
+        lambda numbers: convert_numbers_by_parts("from_own_units", numbers),
     )
 
 

@@ -133,13 +133,13 @@ def declare_order_parameter(
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
-    def apply_changes(parameters: list[Parameter]) -> None:
+    def apply_order(parameters: list[Parameter]) -> None:
         """Apply a new value of the parameter `order`, after the node has accepted it."""
         for entries in _find_order_values(parameters):
             change(parse_order(entries, channels()))
 
     node.add_on_set_parameters_callback(accept_or_refuse_order)
-    node.add_post_set_parameters_callback(apply_changes)
+    node.add_post_set_parameters_callback(apply_order)
 
 
 def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
@@ -380,7 +380,7 @@ class Scrambler:
             readings = self._table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
-            readings = self._insert_nan_for_missing(readings)
+            readings = self._insert_nan_for_missing_channels(readings)
             if readings.ids is not self._ids:
                 self._add_new_channels(readings.ids)
             self._output.fill_message(readings, self, stamp_ns)
@@ -394,7 +394,7 @@ class Scrambler:
         if not (self.is_message_dropped or self._idle):
             self._publisher.publish(self._output.message)
 
-    def _insert_nan_for_missing(self, readings: Readings) -> Readings:
+    def _insert_nan_for_missing_channels(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every number channel that is missing from them.
 
         Without the NaN, the policy node would keep the previous reading of the channel until that

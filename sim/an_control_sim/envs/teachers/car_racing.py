@@ -59,7 +59,7 @@ class CarRacingTeacher:
         """Return the action (3,) float32 in [-1, 1] for the game's current state."""
         car = self._game.car.hull
         position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
-        self._update_nearest_point(position)
+        self._update_index_of_nearest_point(position)
         ahead_m = NEAR_M + NEAR_S * speed
         angle = self._compute_angle_to_point(self._find_point_ahead(ahead_m), position, car.angle)
         steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
@@ -79,20 +79,20 @@ class CarRacingTeacher:
         """Whether to end the episode, because the teacher has driven for too long."""
         return self._helped > HOPELESS_STEPS
 
-    def _update_nearest_point(self, position: np.ndarray) -> None:
+    def _update_index_of_nearest_point(self, car_position: np.ndarray) -> None:
         """Find the point of the track that is nearest to the car, and store its index.
 
         Only points near the previous nearest one are searched, or all points if the car is more
         than 20 m from these.
 
         Args:
-            position: The car's position (x, y) in m.
+            car_position: The car's position (x, y) in m.
         """
         near = (self._place + np.arange(-8, 25)) % len(self._points)
-        distance = np.hypot(*(self._points[near] - position).T)
+        distance = np.hypot(*(self._points[near] - car_position).T)
         self._place = int(near[distance.argmin()])
         if distance.min() > 20.0:
-            self._place = int(np.hypot(*(self._points - position).T).argmin())
+            self._place = int(np.hypot(*(self._points - car_position).T).argmin())
 
     def _find_point_ahead(self, ahead_m: float) -> np.ndarray:
         """Return a point (x, y) on the centre line of the road, ahead of the car.
