@@ -216,9 +216,9 @@ def prepare_policy_wiring(
 def make_node_action(
     executable: str, name: str, namespace: str, parameters: dict[str, Any]
 ) -> Node:
-    """Return the launch action of a node of this package.
+    """Return the launch action that runs a node of this package.
 
-    When the node ends, the launch ends too; when the node fails, the launch fails.
+    The launch ends when the node ends. It fails if the node fails.
 
     Args:
         executable: Name of the executable.

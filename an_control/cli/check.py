@@ -97,12 +97,12 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics).
-    While a live robot moves on commands of the policy or of another node, a model with an identity
-    monitor (which detects swapped signals) also finds which channels and motors are wired wrong,
-    and prints the corrected lines. The undecided values of a draft (comments that begin with SET)
-    are problems until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad
-    input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics). If
+    the model has an identity monitor (which detects swapped signals), and a live robot moves on
+    commands of the policy or of another node, the check also finds which channels and motors are
+    wired wrong, and prints the corrected lines. The undecided values of a draft (comments that
+    begin with SET) are problems until their comments are deleted. Exit status 0: no problem; 1: a
+    problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]

@@ -42,14 +42,14 @@ USUAL = make_disturbance_options(shuffle="reset")
 class EvaluateCommand:
     """Measure a model's returns without ROS, with readings disturbed as in the simulator.
 
-    The options describe one protocol, which is a set of disturbances. --table takes several
-    protocols, each as comma-separated words: first the shuffle (none, reset, K for every K steps,
-    or reset+K; none if left out), then any of these: announced; reset or zeroed (what happens to
-    the neurons' state); the other disturbance options without their dashes, as in delay=1,
-    delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels); until=STEP;
-    monitor=off|reset|match; without=attention|queries|action (parts of the policy to remove); and
-    background=NAME (CarRacing). The same seed gives the same starts and permutations under every
-    protocol.
+    The options describe one protocol, which is a set of disturbances. With --table several
+    protocols are compared, each of which is a list of words with commas between them. The first
+    word is the shuffle: none (may be left out), reset, K for every K steps, or reset+K. Any of these
+    words may follow: announced; reset or zeroed (what happens to the neurons' state); the other
+    disturbance options without their dashes, as in delay=1, delay=0..2 (drawn for each episode) or
+    missing=0.1 (noise=N for --noise-channels); until=STEP; monitor=off|reset|match;
+    without=attention|queries|action (parts of the policy to remove); background=NAME (CarRacing).
+    The same seed gives the same starts and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[ModelFile]
@@ -157,7 +157,7 @@ class EvaluateCommand:
         )
 
     def _is_option_changed(self, option: Field[Any]) -> bool:
-        """Return whether an option has another value than its default.
+        """Return whether an option has a value other than its default.
 
         Args:
             option: Dataclass field of the option.

@@ -33,8 +33,8 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
-    From a gymnasium environment both files of `an-control sim --simulation F --wiring F --model M`
-    are drafted, from a running robot or a recording its wiring.
+    From a gymnasium environment it drafts both files that `an-control sim --simulation F --wiring F
+    --model M` needs. From a running robot or a recording it drafts the wiring only.
     """
 
     name: tyro.conf.Positional[str]
@@ -168,7 +168,7 @@ class NewCommand:
         return 0
 
     def _survey_robot_topics(self) -> Survey:
-        """Return the topics of the running robot, or of the bag if ``--bag`` is given."""
+        """Return the topics of the running robot after listening to it; with ``--bag``, of the bag."""
         if self.bag is None:
             from an_control.commissioning.survey import survey_topics
 
@@ -229,7 +229,7 @@ def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Pa
 
 
 def _check_wiring_can_be_loaded(path: Path) -> None:
-    """Raise WiringError unless the drafted wiring file can be loaded."""
+    """Load the drafted wiring file as a test; raise WiringError if that fails."""
     ChannelTable(load_wiring(path))
 
 

@@ -22,10 +22,10 @@ from an_control.system.files import WriteError
 class RecordExcitationCommand(ExcitationOptions):
     """Record how a robot answers small motions, so that a policy can find its channels' order.
 
-    The motions are played in the simulator, in the known order of the channels, or taken from the
-    beginning of recorded episodes. If the order is unknown at the start, they are played on the
-    robot, and the policy acts once their effects have shown which channel is which. It needs a
-    monitor (an-control train-monitor).
+    The motions are played in the simulator, where the order of the channels is known, or taken from
+    the beginning of recorded episodes. When a robot starts with its channels in an unknown order,
+    the node plays the recorded motions on it first; the policy acts once their effects have shown
+    which channel is which. This needs a monitor (an-control train-monitor).
     """
 
     model: tyro.conf.Positional[Path]

@@ -61,7 +61,7 @@ SIMULATORS = {
 
 @dataclass(frozen=True)
 class _SimulationFiles:
-    """Paths of the simulation, wiring and model file that a simulation needs."""
+    """Paths of the three files that a simulation needs: simulation YAML, wiring and model."""
 
     simulation: Path
     wiring: Path

@@ -52,7 +52,7 @@ def add_metric_meanings(text: str | None, *names: str) -> str:
 
 
 class Display(Protocol):
-    """Interface of a display of a run's progress."""
+    """Interface of an object that shows the progress of a run to the user."""
 
     def show_progress(self, progress: RunProgress) -> None:
         """Show a report of the run."""

@@ -347,11 +347,14 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
 
 def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
-    """Draft an actuator whose scale, limits and safe value the user must set.
+    """Draft an actuator of the wiring, whose scale, limits and safe value the user must set.
 
     Args:
         name: The name of the actuator.
         field: The field of the message that holds its command; None if all actuators share a field.
+
+    Returns:
+        The drafted entry, and a comment that asks the user to set these values.
     """
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"

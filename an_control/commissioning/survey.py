@@ -151,7 +151,7 @@ class Survey:
 
 
 def survey_topics(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace and return their types, rates and ranges.
+    """Listen to all topics in a namespace and return a survey with their types, rates and ranges.
 
     Args:
         namespace: The namespace of the topics; "" for all topics.
@@ -387,6 +387,6 @@ def _iterate_element_ranges(
 
 
 def _convert_quaternion_to_angles(value: Any) -> tuple[float, ...]:
-    """Convert a quaternion message to roll, pitch and yaw in rad."""
+    """Convert a geometry_msgs/Quaternion to the angles (roll, pitch, yaw) in rad."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

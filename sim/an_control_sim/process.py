@@ -128,8 +128,7 @@ class _SignalHandler:
 def make_events_executor(context: Context) -> Executor:
     """Return rclpy's events executor, or a single-threaded one if this rclpy has none.
 
-    The events executor needs only a third of the processor time. Run the executor with `spin_once`
-    only.
+    The events executor needs only a third of the processor time. Call only `spin_once` on it.
     """
     executor = create_events_executor(context)
     return SingleThreadedExecutor(context=context) if executor is None else executor

@@ -315,7 +315,7 @@ class Bridge:
         return None
 
     def _wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """Publish the readings of a step in real time, and wait for the end of the step.
+        """Publish the readings of a step in real time, and wait until the step's time is over.
 
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.

@@ -142,10 +142,10 @@ def _run_episode(
     Args:
         bridge: The server of the robot.
         episode: The index of the episode.
-        episodes: The number of episodes, for progress reports.
-        seed: The seed of the run.
-        progress: Called during and after the episode.
-        disturber: Draws how the robot is changed and stopped in each episode.
+        episodes: The number of episodes of the run, for progress reports.
+        seed: The seed of the run, from which that of the episode is derived.
+        progress: Called during and after the episode; None for no reports.
+        disturber: Draws how the robot is changed and when it is stopped in each episode.
     """
     disturber.reset(episode)
     stop = disturber.draw_stop(bridge.robot.simulation.step_s)

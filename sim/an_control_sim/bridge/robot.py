@@ -104,7 +104,11 @@ class SimulatedRobot:
         self.reward, self.over = 0.0, False
 
     def step(self, commands: NDArray[np.float64]) -> None:
-        """Advance the simulation by one step under a command (A,) in the unit of the action."""
+        """Advance the simulation by one step under a command.
+
+        Args:
+            commands: The command (A,) in the unit of the action.
+        """
         action = self.commands.make_action(commands)
         result = self._environment.step(action)
         observation, reward, terminated, truncated, self._info = result

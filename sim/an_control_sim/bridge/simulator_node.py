@@ -87,7 +87,7 @@ class SimulatorSettings:
 
 
 def read_simulator_settings(node: Node) -> SimulatorSettings:
-    """Declare the node's parameters and return their values.
+    """Declare the settings as parameters of the node `simulator`, and return their values.
 
     Raises:
         ValueError: A value is not valid; the message names the parameter.

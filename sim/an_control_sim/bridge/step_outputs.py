@@ -98,12 +98,12 @@ def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
 
 
 class CameraTopic:
-    """A publisher that publishes a picture of the robot at a fixed rate.
+    """A publisher of rendered pictures of the robot, at a fixed rate.
 
     Args:
         node: The node that owns the publisher.
         robot: The robot to render.
-        camera: The topic and the frame id of the picture.
+        camera: The topic and the frame id of the pictures.
         rate_hz: Pictures per simulated second.
     """
 

@@ -160,7 +160,7 @@ class AntWorld:
         pybullet.stepSimulation(physicsClientId=self._client)
 
     def read_state(self) -> AntState:
-        """Return the current state of joints and torso, and the centre of the parts."""
+        """Return the current state of the ant, read from PyBullet."""
         client, ant = self._client, self._ant
         joints = pybullet.getJointStates(ant, self._joints, physicsClientId=client)
         position, orientation = pybullet.getBasePositionAndOrientation(ant, physicsClientId=client)
@@ -414,8 +414,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _make_observation(self, state: AntState) -> np.ndarray:
         """Return the observation (28,) of a state.
 
-        The physical readings from which it is computed are stored for `sensors`, in the order of
-        `ANT_CHANNELS`.
+        The unscaled readings are stored for `sensors`, in the order of `ANT_CHANNELS`.
         """
         heading = compute_yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading

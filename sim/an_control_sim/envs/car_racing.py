@@ -110,7 +110,13 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.game.close()
 
     def _make_gray_frame(self, frame: np.ndarray) -> np.ndarray:
-        """Draw the background into the game's frame (96, 96, 3) and return it in gray (96, 96)."""
+        """Draw the background over the grass in the game's frame, and return it in gray (96, 96).
+
+        The coloured frame is stored for `sensors`.
+
+        Args:
+            frame: The game's frame (96, 96, 3), which is changed.
+        """
         if self._background is not None:
             there = cv2.inRange(frame, DARK_GRASS, LIGHT_GRASS)  # the two, and their mixes
             there[-PANEL_ROWS:] = 0

@@ -144,7 +144,7 @@ def advance_episodes(states, actions, rewards, ended):
 
 
 def draw_start_state_of_seed(seed: int) -> np.ndarray:
-    """Return the state (6,) from which an environment starts after `reset` with this seed."""
+    """Return the state (6,) in which an environment is after `reset` with this seed."""
     return _draw_random_start_state(seeding.np_random(seed)[0])
 
 

@@ -167,7 +167,7 @@ class HasTeacher(Protocol):
 
 @runtime_checkable
 class HasFrames(Protocol):
-    """An environment whose observations are patches (N, f, p, p) of the camera's pictures."""
+    """An environment whose observations are camera pictures, cut into patches (N, f, p, p)."""
 
     @property
     def frames(self) -> np.ndarray:
@@ -340,7 +340,7 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module, which may be in the current directory.
+    """Import a module, which may lie in the current directory, and return it.
 
     Raises:
         ImportError: The module is missing, or raises an error while it is imported.

@@ -72,7 +72,10 @@ class ActionConversion:
 
 
 def make_reading_conversion(space: Space) -> ReadingConversion:
-    """Return the conversion of an observation space to numbers.
+    """Return the conversion of an environment's observations to arrays of numbers.
+
+    Args:
+        space: The observation space.
 
     Raises:
         ValueError: The space is not supported, or has too many numbers.
@@ -91,7 +94,10 @@ def make_reading_conversion(space: Space) -> ReadingConversion:
 
 
 def make_action_conversion(space: Space) -> ActionConversion:
-    """Return the conversion of numbers in [-1, 1] to the actions of a space.
+    """Return the conversion of arrays of numbers in [-1, 1] to an environment's actions.
+
+    Args:
+        space: The action space.
 
     Raises:
         ValueError: The space is not supported.
@@ -310,7 +316,7 @@ def decode_choices(option_counts: Sequence[int], numbers: np.ndarray) -> list[in
 
 
 def _make_conversion_of_space(space: Space, name: str) -> ActionConversion:
-    """Return the conversion of numbers in [-1, 1] to the actions of a space.
+    """Return the conversion of numbers in [-1, 1] to actions of a space of any kind.
 
     Args:
         space: The space, which may be a part of another one.

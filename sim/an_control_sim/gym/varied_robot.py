@@ -85,7 +85,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with the kind of start ("rest", "posture") that `vary_robot` has set."""
+        """Start an episode in the way ("usual", "rest" or "posture") that `vary_robot` has set."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -183,14 +183,14 @@ FRICTION = 0
 
 
 def make_physics_setter(unwrapped: Any) -> SetPhysics | None:
-    """Return a function that sets the factors of mass and friction in an environment.
+    """Return a function that changes mass and friction of the robot in an environment.
 
     Args:
         unwrapped: The environment without wrappers.
 
     Returns:
-        The function, or None if the environment is neither one of gymnasium's MuJoCo environments
-        nor one of pybullet_envs_gymnasium.
+        A function of two factors, that of mass and that of friction. None if the environment is
+        neither one of gymnasium's MuJoCo environments nor one of pybullet_envs_gymnasium.
     """
     model, robot = getattr(unwrapped, "model", None), getattr(unwrapped, "robot", None)
     if hasattr(model, "body_mass") and hasattr(model, "geom_friction"):

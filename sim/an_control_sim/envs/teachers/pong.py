@@ -150,7 +150,7 @@ class PongTeacher:
         self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
-        """Return the action for the console's current state, one-hot as (6,) float32."""
+        """Return the teacher's action (6,) float32 for this step: 1 for its button, else 0."""
         seen = ConsoleState.from_console(self._console)
         previous_move = _convert_button_to_move(self._env.button)
         comes = self._player.is_ball_approaching(seen)
