@@ -33,8 +33,8 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
-    From a gymnasium environment it drafts both files that `an-control sim --simulation F --wiring F
-    --model M` needs. From a running robot or a recording it drafts the wiring only.
+    A gymnasium environment gives both files (`an-control sim --simulation F --wiring F --model M`).
+    A running robot or a recording gives the wiring only.
     """
 
     name: tyro.conf.Positional[str]
@@ -168,7 +168,7 @@ class NewCommand:
         return 0
 
     def _survey_robot_topics(self) -> Survey:
-        """Return the topics of the running robot after listening to it; with ``--bag``, of the bag."""
+        """Return the topics of the running robot, or those of the bag if ``--bag`` is given."""
         if self.bag is None:
             from an_control.commissioning.survey import survey_topics
 
