@@ -44,10 +44,10 @@ class EvaluateCommand:
 
     The options describe one protocol, which is a set of disturbances. With --table several
     protocols are compared, each of which is a list of words with commas between them. The first
-    word is the shuffle: none (may be left out), reset, K for every K steps, or reset+K. Any of these
-    words may follow: announced; reset or zeroed (what happens to the neurons' state); the other
-    disturbance options without their dashes, as in delay=1, delay=0..2 (drawn for each episode) or
-    missing=0.1 (noise=N for --noise-channels); until=STEP; monitor=off|reset|match;
+    word is the shuffle: none (may be left out), reset, K for every K steps, or reset+K. Any of
+    these words may follow: announced; reset or zeroed (what happens to the neurons' state); the
+    other disturbance options without their dashes, as in delay=1, delay=0..2 (drawn for each
+    episode) or missing=0.1 (noise=N for --noise-channels); until=STEP; monitor=off|reset|match;
     without=attention|queries|action (parts of the policy to remove); background=NAME (CarRacing).
     The same seed gives the same starts and permutations under every protocol.
     """
