@@ -139,8 +139,8 @@ class RemainingTimeEstimate:
     def estimate_remaining_s(self, progress: RunProgress) -> float | None:
         """Return the remaining time in seconds, or None if it is unknown.
 
-        It follows from the share of the run that was done since the first report. If that is still
-        0, it is the time that is left of the run's time limit.
+        It is estimated from the run's pace since the first report. As long as there is no progress
+        since then, it is the time that is left until the run's time limit.
 
         Args:
             progress: Newest report of the run.

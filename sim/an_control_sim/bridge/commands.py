@@ -139,8 +139,9 @@ class CommandReader:
         """Convert a command to an action of the environment, clipped to its action space.
 
         Args:
-            commands: The command (A,) in the unit of the action. In a Discrete space, whose action
-                is one of n choices, A is n, or 1 for the index of the choice.
+            commands: The command (A,) in the unit of the action. For a choice among n options (a
+                Discrete space) it has either n numbers, of which the largest wins, or a single
+                number, the index of the option.
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)

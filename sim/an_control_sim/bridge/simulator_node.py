@@ -152,7 +152,7 @@ def simulate(
 
     Raises:
         WiringError: A YAML file is not valid.
-        ValueError: A setting is missing, or the environment does not support it.
+        ValueError: A setting is missing, or the environment does not support one.
     """
     if not node.has_parameter("wiring"):  # the live page looks for the robot's drawing beside it
         declare_parameter(node, "wiring", settings.wiring, "path of the robot's wiring YAML")

@@ -85,7 +85,7 @@ def _report_never_finite_readings(
 def _collect_numbers_under_random_actions(env: AdaptedEnvironment) -> list[np.ndarray]:
     """Play `STEPS` steps of random actions, and return the observed numbers (N,) of each step.
 
-    The numbers are in the environment's own units. Episodes that fail are ended and replaced.
+    The numbers are in the environment's own units. After an episode that fails, a new one begins.
     """
     rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape

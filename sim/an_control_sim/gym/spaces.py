@@ -60,7 +60,8 @@ class ActionConversion:
             options has k numbers, of which the largest wins; a bit has one number. The tuple is
             empty if any part of the action is neither a choice nor a bit, such as a Box.
         to_action: Converts numbers (A,) in [-1, 1] to a new action of the space.
-        to_numbers: Converts an action of the space back to numbers (A,) in [-1, 1].
+        to_numbers: Converts an action of the space back to numbers (A,), the inverse of
+            `to_action`.
         from_own_units: Converts numbers (A,) in the space's own units to an action of the space.
     """
 

@@ -199,7 +199,7 @@ class ScrambledImage:
         self._late: DelayLine[np.ndarray] = DelayLine()
 
     def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Disturb the patches of a tick and write the newest frame that they form into the message.
+        """Disturb the patches of a tick, join them to a frame, and write that into the message.
 
         Args:
             readings: The undisturbed patches.
