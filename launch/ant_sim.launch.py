@@ -11,9 +11,9 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description of `sim.launch.py` with "ant" as the default of `task`.
+    """Return the launch description of `sim.launch.py`, in which `task` is "ant" by default.
 
-    `sim.launch.py` declares the argument again, but the declaration here comes first and holds.
+    `sim.launch.py` declares the argument `task` again, but the first declaration counts.
     """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(

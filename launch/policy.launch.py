@@ -25,7 +25,7 @@ PARAMETERS = {**parameter_table.PARAMETERS, "use_sim_time": parameter_table.USE_
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description: the launch arguments and the policy node."""
+    """Return the launch description: launch arguments, policy node and, if wanted, live page."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [
@@ -58,9 +58,9 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return the launch actions of the policy node, and of the live page if it is wanted.
+    """Return the launch actions of the policy node, and of the live page if `view` is true.
 
-    Launch arguments that are given override the parameter file.
+    A launch argument that is given overrides the parameter file.
 
     Args:
         context: Launch context with the values of the arguments.
@@ -88,9 +88,9 @@ def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
 
 
 def list_allowed_values(parameter: parameter_table.Parameter) -> list[str] | None:
-    """Return the values that a parameter's launch argument may have, or None if any is allowed.
+    """Return the values that the launch argument of a parameter allows, or None if it allows any.
 
-    One of the values is the empty text "", with which the parameter is not set.
+    One of them is the empty text "", with which the parameter keeps its default value.
 
     Args:
         parameter: Parameter of the policy node.
@@ -101,11 +101,11 @@ def list_allowed_values(parameter: parameter_table.Parameter) -> list[str] | Non
 
 
 def parse_parameter_value(name: str, text: str) -> ParameterValue:
-    """Return the value of a launch argument, converted to the type of the node's parameter.
+    """Convert the text of a launch argument to the type of the node parameter of that name.
 
     Args:
-        name: Name of the argument and parameter.
-        text: Value of the argument.
+        name: Name of the argument and of the parameter.
+        text: Value of the argument, which is not empty.
 
     Raises:
         ValueError: The text is not a number; the error names the argument.
@@ -123,7 +123,7 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
 
 
 def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """Return the action that ends the launch after a process has ended.
+    """Return the action that ends the launch, because a process has ended.
 
     Args:
         event: The end of the process, with its exit status.

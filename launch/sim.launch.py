@@ -27,9 +27,9 @@ from an_control.system.share import find_share_path
 from an_control.view.process import make_page_action
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
-from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
+from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.bridge.simulator_node import check_files_fit
+from an_control_sim.bridge.simulator_node import check_wiring_fits_simulation
 from an_control_sim.scrambler.wiring import write_wiring
 
 SHARE = find_share_path("config").parent
@@ -77,7 +77,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description: the launch arguments, simulator and policy node."""
+    """Return the launch description: launch arguments, simulator, policy node and live page."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",
@@ -97,13 +97,13 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return the launch actions of simulator and policy node, and of the live page if it is wanted.
+    """Return the launch actions of simulator and policy node, and of the live page if wanted.
 
     Args:
         context: Launch context with the values of the arguments.
 
     Raises:
-        ValueError: An argument or a file is bad; nothing is started then.
+        ValueError: An argument or a file is not valid; nothing is started then.
     """
     given = {name: read_argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
@@ -118,7 +118,7 @@ def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
     load_policy(given["model"])
     simulation = load_simulation(given["simulation"])
     lockstep, camera_hz = not given["realtime"], given["camera_hz"]
-    check_files_fit(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
+    check_wiring_fits_simulation(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
     if lockstep:
         given["command_timeout_s"] = given["command_timeout_s"] or COMMAND_S
     disturbance = DisturbanceSettings.from_values({one.name: given[one.name] for one in SETTINGS})
@@ -143,14 +143,16 @@ def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
 
 
 def choose_yaml_and_model_files(task: str, given: dict[str, Any]) -> dict[str, str]:
-    """Return the paths of simulation, wiring and model; missing paths are those of the task.
+    """Return the paths of the simulation YAML, the wiring and the model, by argument name.
+
+    A path that is not given is that of the task.
 
     Args:
         task: Name of the task; "" for none.
         given: Values of all launch arguments, by name; a path is "" if not given.
 
     Raises:
-        ValueError: A file is not given and there is no task.
+        ValueError: A path is not given and there is no task.
     """
     if task:
         return {
@@ -163,7 +165,7 @@ def choose_yaml_and_model_files(task: str, given: dict[str, Any]) -> dict[str, s
 
 
 def read_argument(context: LaunchContext, name: str) -> Any:
-    """Return the value of a launch argument, converted to the type of its default.
+    """Return the value of a launch argument, converted to the type of its default value.
 
     Args:
         context: Launch context with the values of the arguments.
@@ -185,21 +187,21 @@ def read_argument(context: LaunchContext, name: str) -> Any:
 def prepare_policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
-    """Return the path of the wiring for the policy: the robot's own wiring, or one derived from it.
+    """Return the path of the wiring (the YAML file that connects topics to the policy) to use.
 
-    A wiring is the YAML file that connects topics to the policy. A new one is written to a
-    temporary file if the policy gets its readings from the scrambler, which disturbs them, or if
-    the launch argument `rate` sets the control rate.
+    This is the robot's own wiring, unless the policy reads the scrambler, which disturbs the
+    readings, or the launch argument `rate` sets the control rate. In these cases a changed wiring
+    is written to a temporary file.
 
     Args:
         context: Launch context, which keeps the temporary folder until the launch ends.
         given: Values of all launch arguments, by name.
         wiring: The robot's wiring.
-        disturbance: The disturbances at the start of the simulation.
+        disturbance: The disturbance at the start of the simulation.
     """
     scrambled = disturbance.is_active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
-        wiring = derive_rehearsal_wiring(wiring, given["simulation"])
+        wiring = derive_wiring_for_disturbed_simulation(wiring, given["simulation"])
     if given["rate"]:
         wiring = replace(wiring, rate_hz=given["rate"])
     if not (scrambled or given["rate"]):
@@ -214,9 +216,9 @@ def prepare_policy_wiring(
 def make_node_action(
     executable: str, name: str, namespace: str, parameters: dict[str, Any]
 ) -> Node:
-    """Return the launch action of a node of this package.
+    """Return the launch action that runs a node of this package.
 
-    When the node ends, the launch ends too; when the node fails, the launch fails.
+    The launch ends when the node ends. It fails if the node fails.
 
     Args:
         executable: Name of the executable.
@@ -237,7 +239,7 @@ def make_node_action(
 
 
 def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """Return the action that ends the launch after a process has ended.
+    """Return the action that ends the launch, because a process has ended.
 
     Args:
         event: The end of the process, with its exit status.

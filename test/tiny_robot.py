@@ -137,5 +137,5 @@ def finish(bridge: Bridge, future: Any) -> Any:
 
 
 def begin(bridge: Bridge) -> None:
-    bridge.start()
+    bridge.wait_for_policy()
     bridge.reset(0, 0)

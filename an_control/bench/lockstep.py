@@ -163,7 +163,7 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
         bridge: Simulator that exchanges messages with the node; it is started here.
         steps: Number of steps to measure.
     """
-    bridge.start()
+    bridge.wait_for_policy()
     bridge.reset(0, 0)
     robot = bridge.robot
     for _ in range(steps // 10):

@@ -35,7 +35,7 @@ from an_control.wiring import WiringError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb of the command line and return the exit status.
+    """Run the command line `an-control` and return its exit status.
 
     Args:
         arguments: The verb and its arguments, such as ["sim", "ant"]; None for those in `sys.argv`.
@@ -46,33 +46,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
         return run_verb(lambda: load_verb_class(first), f"an-control {first}", rest)
-    return _run_reporting_errors("an-control", lambda: _handle_call_without_verb(first, rest))
+    return _run_and_report_errors("an-control", lambda: _handle_call_without_verb(first, rest))
 
 
-def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
+def run_verb(load_verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
     """Parse a verb's arguments, run the verb and return its exit status.
 
     Args:
-        verb: Function that imports and returns the verb's dataclass. It is called here, so that an
-            import error is reported like other errors.
+        load_verb: Function that imports and returns the verb's dataclass. An import error that it
+            raises is reported like other errors.
         prog: Name of the program in messages, such as ``an-control sim``.
         arguments: Arguments of the verb, without its name.
     """
 
     def print_message(text: str) -> None:
-        """Print a message on standard error, preceded by the name of the program."""
+        """Print a text on standard error, preceded by the name of the program."""
         print(f"{prog}: {text}", file=sys.stderr)
 
     def run() -> int:
-        """Parse the arguments, check the paths, run the verb and return its exit status."""
-        work = replace_model_names_by_paths(parse_arguments(verb(), prog, arguments))
+        """Parse the arguments, check the output paths, run the verb and return its exit status."""
+        work = replace_model_names_by_paths(parse_arguments(load_verb(), prog, arguments))
         check_writable_outputs(work)
         with allow_interrupts(), report_compilation(print_message):
             status: int = work.run()
             sys.stdout.flush()
         return status
 
-    return _run_reporting_errors(prog, run)
+    return _run_and_report_errors(prog, run)
 
 
 def _handle_call_without_verb(first: str, rest: Sequence[str]) -> int:
@@ -102,7 +102,7 @@ def _handle_call_without_verb(first: str, rest: Sequence[str]) -> int:
     return 0
 
 
-def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
+def _run_and_report_errors(prog: str, work: Callable[[], int]) -> int:
     """Call a function and return its exit status, or the status for the error that it raises.
 
     An expected error, such as bad input, is printed on standard error in one line, without a
@@ -136,9 +136,9 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
 
 
 def _discard_output_if_unread() -> bool:
-    """Redirect standard output to /dev/null if it is a pipe that nobody reads any more.
+    """Redirect standard output to /dev/null if it is a pipe whose reader has ended.
 
-    A reader such as `head` may have ended.
+    Such a reader is `head`, once it has enough lines.
 
     Returns:
         Whether standard output was redirected.

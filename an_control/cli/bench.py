@@ -98,10 +98,10 @@ class BenchCommand:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        """Measure, print the tables and return the exit status."""
+        """Measure what the user asked for, print the tables and return the exit status."""
         if not 0.0 < self.seconds <= 600.0:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
-        self._check_options()
+        self._check_options_affect_benchmark()
         if self.model is not None:
             sizes = read_model(self.model).sizes
             vision = isinstance(sizes, VisionSizes) and self.what == "inference"
@@ -113,7 +113,7 @@ class BenchCommand:
         measure = {
             "inference": self._measure_policy_tick,
             "parts": self._measure_architecture_variants,
-            "monitor": self._measure_monitor_time,
+            "monitor": self._measure_monitor_overhead_per_tick,
             "ros": self._measure_ros_latency_and_speed,
             "ant": self._measure_ant_simulation_speed,
             "training": self._measure_training_speed,
@@ -126,8 +126,8 @@ class BenchCommand:
         write_json(self.json, {"bench": self.what, **result})
         return 0
 
-    def _check_options(self) -> None:
-        """Check that each option that was given has an effect on the chosen benchmark.
+    def _check_options_affect_benchmark(self) -> None:
+        """Check that each option that was given has an effect on the benchmark that is run.
 
         Raises:
             InputError: An option has no effect; the text names it and lists the allowed options.
@@ -142,7 +142,11 @@ class BenchCommand:
                 )
 
     def _measure_policy_tick(self) -> dict[str, Any]:
-        """Measure and print the duration of a policy's tick on one core, and return the results."""
+        """Measure and print the duration of a policy's tick (control step) on one core.
+
+        Returns:
+            The measured values for ``--json``, by name.
+        """
         rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
@@ -154,15 +158,23 @@ class BenchCommand:
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _measure_architecture_variants(self) -> dict[str, Any]:
-        """Measure and print the tick of each architecture variant, and return the results."""
+        """Measure and print the duration of a tick of each variant of the policy's architecture.
+
+        Returns:
+            The measured values for ``--json``, by name.
+        """
         rows = list(measure_tick_time_on_one_core(None, self.seconds, compare_variants=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_channel_cost_growth(rows, by="parts")
         _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
-    def _measure_monitor_time(self) -> dict[str, Any]:
-        """Measure and print the time that the monitor adds to a tick, and return the results."""
+    def _measure_monitor_overhead_per_tick(self) -> dict[str, Any]:
+        """Measure and print the time that the identity monitor adds to a tick.
+
+        Returns:
+            The measured values for ``--json``, by name.
+        """
         require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor_overhead
 
@@ -178,7 +190,11 @@ class BenchCommand:
         return {"model": str(path), "rows": rows}
 
     def _measure_ros_latency_and_speed(self) -> dict[str, Any]:
-        """Measure and print latency and lockstep speed over ROS 2, and return the results."""
+        """Measure and print the policy node's latency and its steps per second in lockstep.
+
+        Returns:
+            The measured values for ``--json``, by name.
+        """
         require_packages("ros", "rclpy")
         from an_control.bench.latency import make_policy_node_command_line, measure_latency
 
@@ -208,11 +224,15 @@ class BenchCommand:
         return {"latency": latency, "lockstep": lockstep}
 
     def _measure_ant_simulation_speed(self) -> dict[str, Any]:
-        """Measure and print the Ant environment's steps per second, and return the results."""
-        require_packages("sim", "pybullet_envs_gymnasium")
-        from an_control_sim.envs.ant_benchmark import ROUNDS, compare_ant_speeds
+        """Measure and print the steps per second of the Ant environment.
 
-        result = compare_ant_speeds(steps=max(round(2000 * self.seconds / ROUNDS), 10))
+        Returns:
+            The measured values for ``--json``, by name.
+        """
+        require_packages("sim", "pybullet_envs_gymnasium")
+        from an_control_sim.envs.ant_benchmark import ROUNDS, compare_ant_simulation_speeds
+
+        result = compare_ant_simulation_speeds(steps=max(round(2000 * self.seconds / ROUNDS), 10))
         rows = [
             {"environment": "an_control/Ant-v0", "steps_per_s": result["ant_steps_per_s"]},
             {"environment": "AntBulletEnv", "steps_per_s": result["package_steps_per_s"]},
@@ -222,7 +242,11 @@ class BenchCommand:
         return result
 
     def _measure_training_speed(self) -> dict[str, Any]:
-        """Measure and print how many steps per second training plays, and return the results."""
+        """Measure and print how many environment steps per second the rollouts of training play.
+
+        Returns:
+            The measured values for ``--json``, by name.
+        """
         require_packages("train", "cma")
         from an_control.bench.training import measure_training_speed, measure_worker_speedup
 
@@ -277,7 +301,7 @@ def _format_cell(value: Any) -> str:
 
 
 def _print_ratios_of_time_per_channel(ratios: dict[str, float]) -> None:
-    """Print, for each engine or part, how much more time a channel takes if there are many.
+    """Print, for each engine or part, whether an additional channel takes longer if there are many.
 
     Args:
         ratios: A mapping from the name of an engine or part to a ratio: the time for one more

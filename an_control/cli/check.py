@@ -68,16 +68,16 @@ class Findings:
     """Tables, problems and notes that a check collects; any problem makes the exit status 1.
 
     Attributes:
-        channels: Rows of the table of channels, by column.
-        actuators: Rows of the table of actuators, by column.
-        sources: Rows of the table of sources (topic subscriptions), by column.
-        doctor: Rows of the table of wrongly wired channels and motors, by column.
+        channels: Rows of the table of channels; each is a dict of cells by column.
+        actuators: Rows of the table of actuators.
+        sources: Rows of the table of sources (topic subscriptions).
+        doctor: Rows of the table of wrongly wired channels and motors.
         diff: Difference between the text of the wiring file and the corrected text; "" if nothing
             is corrected.
         problems: Sentences that describe problems.
         notes: Sentences about facts that need no action.
         looked_at: What was checked, in words.
-        not_looked_at: What was not checked, in words, each with a reason or an option.
+        not_looked_at: What was not checked, in words, each with the reason or the option for it.
     """
 
     channels: list[dict[str, Any]] = field(default_factory=list)
@@ -97,12 +97,12 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics).
-    While a live robot moves on commands of the policy or of another node, a model with an identity
-    monitor (which detects swapped signals) also finds which channels and motors are wired wrong,
-    and prints the corrected lines. The undecided values of a draft (comments that begin with SET)
-    are problems until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad
-    input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics). If
+    the model has an identity monitor (which detects swapped signals), and a live robot moves on
+    commands of the policy or of another node, the check also finds which channels and motors are
+    wired wrong, and prints the corrected lines. The undecided values of a draft (comments that
+    begin with SET) are problems until their comments are deleted. Exit status 0: no problem; 1: a
+    problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -186,12 +186,12 @@ class CheckCommand:
     def _add_check_summary(
         self, model: Model | None, listened: ListenResult | None, examined: bool, findings: Findings
     ) -> None:
-        """Add to `findings` what was looked at, what was not, and which channels did not change.
+        """Add to `findings` what was checked, what was not, and which channels never changed.
 
         Args:
-            model: The model, None if none is given.
-            listened: What was received from the robot or a bag, None if nothing was listened to.
-            examined: Whether the doctor examined a recording.
+            model: The model; None if none is given.
+            listened: What was received from the robot or read from a bag; None if neither was done.
+            examined: Whether a recording was examined for wrong wiring.
             findings: Receives the lists and notes.
         """
         ranged = model is not None and bool(get_training_ranges(model))
@@ -228,7 +228,7 @@ class CheckCommand:
             wiring: The robot's wiring.
 
         Returns:
-            A list with one error text; an empty list if the messages can be made.
+            A list with the text of the error, or an empty list if the messages can be made.
         """
         try:
             make_command_messages(wiring.command, str(self.wiring))
@@ -239,7 +239,7 @@ class CheckCommand:
     def _compare_wiring_with_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
-        """Add to `findings` why the policy node would refuse this wiring with this model.
+        """Add to `findings` why the policy node would refuse to run this model with this wiring.
 
         Args:
             wiring: The robot's wiring.
@@ -264,11 +264,14 @@ class CheckCommand:
         findings.problems += describe_channel_differences(names, str(self.model), watched=watched)
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Return the recorded messages of the wiring's sources (topics), and notes about the bag.
+        """Collect from a bag what `_listen_to_robot` observes on a running robot.
 
         Args:
             wiring: The robot's wiring.
             path: Path of the bag, a ROS 2 recording.
+
+        Returns:
+            What the bag has of the wiring's sources (topics), and notes about the bag.
 
         Raises:
             InputError: The bag cannot be read.
@@ -285,12 +288,12 @@ class CheckCommand:
             raise InputError(f"--bag {error}") from error
 
     def _listen_to_robot(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
-        """Listen to the running robot and return the messages that came from the wiring's sources.
+        """Listen to the running robot and return what its sources (topics of the wiring) sent.
 
         Args:
             wiring: The robot's wiring.
-            recorder: Recorder that also receives the messages, for the diagnosis; None if there is
-                no diagnosis.
+            recorder: Recorder that also receives the messages, for the diagnosis of wrong wiring;
+                None if there is no diagnosis.
 
         Raises:
             InputError: The namespace is not a valid ROS 2 name.
@@ -308,12 +311,15 @@ class CheckCommand:
     def _make_live_recorder(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
-        """Return a recorder of a running robot for the diagnosis, or None if it is impossible.
+        """Make a recorder of the running robot, for the diagnosis of wrong wiring.
 
         Args:
             wiring: The robot's wiring.
             model: The model, whose monitor is needed for the diagnosis; None if none is given.
             findings: Receives a note if the model has no monitor.
+
+        Returns:
+            The recorder, or None if this wiring and model allow no diagnosis.
         """
         if model is None or not self._can_diagnose(wiring, model, findings):
             return None
@@ -327,12 +333,15 @@ class CheckCommand:
     def _make_recorder_from_bag(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> DrivenRecorder | None:
-        """Return a recorder that holds the bag's content for the diagnosis, or None if impossible.
+        """Make a recorder that holds the content of the bag, for the diagnosis of wrong wiring.
 
         Args:
             wiring: The robot's wiring.
             model: The model, whose monitor is needed for the diagnosis; None if none is given.
             findings: Receives a note if the model has no monitor.
+
+        Returns:
+            The recorder, or None if this wiring and model allow no diagnosis.
 
         Raises:
             InputError: The bag cannot be read.
@@ -357,7 +366,7 @@ class CheckCommand:
             raise InputError(f"--bag {error}") from error
 
     def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
-        """Return whether recordings can be diagnosed with this wiring and model.
+        """Return whether wrong wiring can be found in recordings with this wiring and model.
 
         Args:
             wiring: The robot's wiring; one with a camera cannot be diagnosed.
@@ -374,7 +383,7 @@ class CheckCommand:
         return model.forward is not None
 
     def _record_simulation(self) -> Recording:
-        """Run the simulated robot with the wiring and the model, and return a recording of it."""
+        """Run the simulated robot under this wiring and model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
         from an_control_sim.bridge.doctor_run import record_simulation
 
@@ -392,9 +401,9 @@ class CheckCommand:
 
         Args:
             wiring: The robot's wiring.
-            model: A model with a monitor, which predicts readings.
+            model: The model, whose monitor predicts readings.
             recording: Readings and commands of the robot.
-            findings: Receives the diagnosis and the corrected lines.
+            findings: Receives the mistakes and the corrected lines.
 
         Returns:
             Whether the recording was long enough for a diagnosis.
@@ -432,14 +441,14 @@ def _add_channel_rows(
     heard: ListenResult | None,
     findings: Findings,
 ) -> None:
-    """Add a table row for each channel of wiring and model to `findings`.
+    """Add a row to the table of channels in `findings` for each channel of wiring and model.
 
     Args:
         wiring: The robot's wiring.
         table: Table of the channels that this wiring defines.
         model: The model to compare with; None if none is given.
-        heard: Result of listening to the robot, from which the ranges of readings are taken; None
-            if the check did not listen.
+        heard: What was observed of the robot, with the ranges of its readings; None if the check
+            did not listen.
         findings: Receives the rows, and problems with the readings.
     """
     trained = () if model is None else model.task.channels
@@ -471,11 +480,11 @@ def _add_channel_rows(
 def _make_channel_row(
     id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], findings: Findings
 ) -> dict[str, Any]:
-    """Return the table cells on a channel's readings and on their range in training.
+    """Return the cells of a table row that describe a channel's readings.
 
     Args:
         id_: Id of the channel.
-        heard: Result of listening to the robot.
+        heard: What was observed of the robot.
         ranges: A mapping from the id of a channel to its lowest and its highest reading in
             training.
         findings: Receives problems, such as readings that suggest another unit.
@@ -516,7 +525,9 @@ def _make_channel_row(
 def _add_actuator_rows(
     wiring: Wiring, model_path: str, model: Model | None, findings: Findings
 ) -> None:
-    """Add a table row for each actuator of the wiring, with the model's action that it receives.
+    """Add a row to the table of actuators in `findings` for each actuator of the wiring.
+
+    The row says which action of the model the actuator receives.
 
     Args:
         wiring: The robot's wiring.
@@ -547,10 +558,10 @@ def _add_actuator_rows(
 
 
 def _add_source_rows(heard: ListenResult, findings: Findings) -> None:
-    """Add a table row for each source that was listened to, and the problems found with it.
+    """Add a row to the table of sources in `findings` for each source, and the problems with it.
 
     Args:
-        heard: Result of listening to the robot.
+        heard: What was observed of the sources (topics of the wiring).
         findings: Receives the rows, notes and problems.
     """
     for one in heard.sources:
@@ -577,7 +588,7 @@ def _add_source_rows(heard: ListenResult, findings: Findings) -> None:
 
 
 def _print_findings(findings: Findings) -> None:
-    """Print all tables, the corrections, the notes and the problems."""
+    """Print all tables, the corrections of the wiring, the notes and the problems."""
     console = Console()
     if not console.is_terminal:
         console.width = WIDE
@@ -604,7 +615,7 @@ def _print_findings(findings: Findings) -> None:
 
 
 def _join_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table row in which the two ends of each range are one text.
+    """Return a copy of a table row in which low and high of each range are joined to one text.
 
     Args:
         channel: Row of the table of channels, by column.

@@ -35,17 +35,14 @@ class WorkError(RuntimeError):
 
 
 class Output(Enum):
-    """Marker in the type of an option that names a path to which a verb writes.
-
-    The marker's value says whether the verb writes a file or a folder there.
-    """
+    """Marker in the type of an option that is the path of a file or folder to write."""
 
     FILE = "file"
     FOLDER = "folder"
 
 
 class Input(Enum):
-    """Marker in an option's type: the option is a path that the verb reads, and does not write."""
+    """Marker in the type of an option that is a path which is read and not written."""
 
     MODEL = "model file"
 
@@ -76,9 +73,7 @@ def require_packages(extra: str, *packages: str) -> None:
 
 
 def check_writable_outputs(verb: Any) -> None:
-    """Check that a verb can write all its results.
-
-    This is called before the verb does its work, because the work may take hours.
+    """Check that a verb can write all its results, before it does its work, which may take hours.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `OutputFile` and `OutputFolder` are
@@ -102,13 +97,15 @@ def check_writable_outputs(verb: Any) -> None:
 
 
 def replace_model_names_by_paths(verb: Command) -> Command:
-    """Return the verb with the names of shipped models, such as ``ant``, replaced by their paths.
+    """Replace the names of shipped models, such as ``ant``, by the paths of their files.
 
-    A file that has the name is preferred to the shipped model. A path that is neither stays as it
-    is.
+    If a file with the name exists, that file is meant instead. Any other text stays as it is.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `ModelFile` are replaced.
+
+    Returns:
+        A copy of `verb` with the paths, or `verb` itself if nothing is replaced.
     """
     hints = get_type_hints(type(verb), include_extras=True)
     found = {}
@@ -122,7 +119,7 @@ def replace_model_names_by_paths(verb: Command) -> Command:
 
 
 def _is_model_file(hint: Any) -> bool:
-    """Return whether an option's type says that the option names a model file."""
+    """Return whether an option is the path of a model file, judged by the option's type."""
     return any(part is Input.MODEL or _is_model_file(part) for part in get_args(hint))
 
 
@@ -136,35 +133,39 @@ def find_output_markers(hint: Any) -> Iterator[Output]:
 
 
 def describe_file_problem(path: Path) -> str:
-    """Return why no file can be written at `path`, as text for an error, or "" if it can."""
+    """Return why no file can be written at `path`, as text for an error, or "" if one can be."""
     if path.is_dir():
         return "is a folder, must be a file"
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         return "" if os.access(path, os.W_OK) else "is not writable"
     folder = path.resolve().parent  # of the file that a link leads to
-    return _describe_write_problem(folder) if folder.exists() else f"there is no folder {folder}"
+    return (
+        _describe_problem_with_writing_into(folder)
+        if folder.exists()
+        else f"there is no folder {folder}"
+    )
 
 
 def _describe_folder_problem(path: Path) -> str:
-    """Return why no folder can be created or filled at `path`, as text, or "" if it can."""
+    """Return why a folder cannot be created or filled at `path`, as text, or "" if it can be."""
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    return _describe_write_problem(there)
+    return _describe_problem_with_writing_into(there)
 
 
-def _describe_write_problem(folder: Path) -> str:
-    """Return why nothing can be created in `folder`, as text for an error, or "" if it can."""
+def _describe_problem_with_writing_into(folder: Path) -> str:
+    """Return why nothing can be created in `folder`, as text for an error; "" if it is writable."""
     if not folder.is_dir():
         return f"{folder} is not a folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a verb's result to the file that the option ``--json`` names.
+    """Write a verb's result as JSON to the file that the option ``--json`` names.
 
     Numbers that are not finite, which JSON cannot represent, become null.
 
     Args:
-        path: Path of the file. If it is None, nothing is written.
+        path: Path of the file; None if the option is not given, and then nothing is written.
         result: The values to write, by name.
 
     Raises:

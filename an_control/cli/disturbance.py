@@ -14,7 +14,7 @@ class DisturbanceOptions:
     """Command line options for disturbances, one for each setting, such as ``--noise 0.1``."""
 
     def to_settings(self) -> DisturbanceSettings:
-        """Return the settings that the options describe.
+        """Return the disturbance that the options describe.
 
         Raises:
             ValueError: A value is not allowed; the text names the option and the value.
@@ -22,7 +22,7 @@ class DisturbanceOptions:
         return DisturbanceSettings.from_values(vars(self))
 
     def to_json_values(self) -> dict[str, Any]:
-        """Return the value of each option, by name, for JSON.
+        """Return the values of the options, by name, in a form that JSON can represent.
 
         Most values are numbers. Shuffles and ranges are texts.
         """
@@ -30,7 +30,7 @@ class DisturbanceOptions:
 
 
 def _make_help_text(setting: Setting) -> str:
-    """Return the help text of a setting's option: its meaning, and the allowed values."""
+    """Return the help text of the option for a setting: its meaning and the allowed values."""
     allowed = "" if setting.kind is bool else f": {setting.allowed_values_text}"
     return f"{setting.help_with_unit[0].upper()}{setting.help_with_unit[1:]}{allowed}."
 

@@ -42,14 +42,14 @@ USUAL = make_disturbance_options(shuffle="reset")
 class EvaluateCommand:
     """Measure a model's returns without ROS, with readings disturbed as in the simulator.
 
-    The options describe one protocol, which is a set of disturbances. --table takes several
-    protocols, each as comma-separated words: first the shuffle (none, reset, K for every K steps,
-    or reset+K; none if left out), then any of these: announced; reset or zeroed (what happens to
-    the neurons' state); the other disturbance options without their dashes, as in delay=1,
-    delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels); until=STEP;
-    monitor=off|reset|match; without=attention|queries|action (parts of the policy to remove); and
-    background=NAME (CarRacing). The same seed gives the same starts and permutations under every
-    protocol.
+    The options describe one protocol, which is a set of disturbances. With --table several
+    protocols are compared, each of which is a list of words with commas between them. The first
+    word is the shuffle: none (may be left out), reset, K for every K steps, or reset+K. Any of
+    these words may follow: announced; reset or zeroed (what happens to the neurons' state); the
+    other disturbance options without their dashes, as in delay=1, delay=0..2 (drawn for each
+    episode) or missing=0.1 (noise=N for --noise-channels); until=STEP; monitor=off|reset|match;
+    without=attention|queries|action (parts of the policy to remove); background=NAME (CarRacing).
+    The same seed gives the same starts and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[ModelFile]
@@ -122,16 +122,16 @@ class EvaluateCommand:
         return 0
 
     def _make_options(self) -> EvaluateOptions:
-        """Return the options of the function `evaluate` that correspond to the command line."""
+        """Return the options for the function `evaluate` that this command line stands for."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
-            self._check_options_beside_table()
+            self._refuse_protocol_options_beside_table()
         protocols = self.table or (self._make_protocol(),)
         given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
-    def _check_options_beside_table(self) -> None:
-        """Check that ``--table`` is given without options that its protocols must contain instead.
+    def _refuse_protocol_options_beside_table(self) -> None:
+        """Check that no option is given beside ``--table`` that belongs into its protocols instead.
 
         Raises:
             InputError: Such an option is given; the text of the error shows how to write it in a
@@ -157,7 +157,7 @@ class EvaluateCommand:
         )
 
     def _is_option_changed(self, option: Field[Any]) -> bool:
-        """Return whether an option has another value than its default.
+        """Return whether an option has a value other than its default.
 
         Args:
             option: Dataclass field of the option.
@@ -165,7 +165,7 @@ class EvaluateCommand:
         return bool(getattr(self, option.name) != option.default)
 
     def _print_progress(self, progress: RunProgress) -> None:
-        """Print a finished episode, a finished row of the table, or a note."""
+        """Print the news in a progress report: a finished episode or table row, or a note."""
         figures = progress.figures
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
@@ -195,7 +195,10 @@ class EvaluateCommand:
         write_json(self.json, {**about, **described, **alone})
 
     def _measure_identification(self) -> int:
-        """Measure how fast the neurons identify their channels, and return the exit status.
+        """Measure in how many steps the neurons identify their channels, and print the tables.
+
+        Returns:
+            The exit status.
 
         Raises:
             InputError: An option has no effect on this measurement, or a file cannot be written.
@@ -236,7 +239,7 @@ class EvaluateCommand:
 
 
 def _format_protocol_line(name: str, results: list[PlayedEpisode]) -> str:
-    """Return a line of text with the mean return under a protocol and the monitor's detections.
+    """Format the results under one protocol as a line of text: mean return, and detected moves.
 
     Args:
         name: Name of the protocol.

@@ -101,7 +101,7 @@ within which several verbs are offered."""
 
 
 def describe_unknown_verb(word: str) -> str:
-    """Return the error text for a word that is not a verb, with verbs that may be meant.
+    """Return the error text for a word that is not a verb, which offers verbs with a similar name.
 
     Args:
         word: The first argument of the command line.
@@ -124,8 +124,8 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
         arguments: Arguments of the verb, without its name.
 
     Raises:
-        InputError: An option has another name now; the message says which.
-        SystemExit: The arguments ask for help, which is printed, or are wrong.
+        InputError: An option was renamed; the message has its new name.
+        SystemExit: The arguments are wrong, or ask for help, which is printed.
     """
     for word in (*arguments[:1], *(one for one in arguments[1:] if one.startswith("--"))):
         name = word.partition("=")[0]
@@ -135,10 +135,10 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
 
 
 def add_help_texts(verb: type[Command]) -> type[Command]:
-    """Return a subclass of a verb's dataclass from which tyro makes a plain help text.
+    """Return a subclass of a verb's dataclass, from whose field types tyro makes the help text.
 
-    A default that only means that the option is not given, such as None, is not shown. A flag that
-    is off by default has no opposite flag ``--no-...``.
+    The help does not show a default that only stands for an option that is not given, such as None.
+    A flag that is off by default has no opposite flag ``--no-...``.
 
     Args:
         verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.
@@ -166,7 +166,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
 
 
 def _takes_any_word(hint: Any) -> bool:
-    """Return whether an argument is positional and allows any word, not only some fixed ones.
+    """Return whether an argument is positional and may be any word, not only one of a fixed list.
 
     Args:
         hint: Type of the argument's dataclass field.
@@ -178,9 +178,9 @@ def _takes_any_word(hint: Any) -> bool:
 
 
 def _collect_docstrings_of_all_fields(verb: type) -> dict[str, str]:
-    """Return the docstrings of a dataclass's fields by name, inherited fields included.
+    """Return the docstrings of a dataclass's own and inherited fields, by the field's name.
 
-    Each docstring is on one line.
+    The lines of each docstring are joined to one.
     """
     texts: dict[str, str] = {}
     for base in reversed([one for one in verb.__mro__ if is_dataclass(one)]):
@@ -189,9 +189,9 @@ def _collect_docstrings_of_all_fields(verb: type) -> dict[str, str]:
 
 
 def _read_docstrings_of_own_fields(verb: type) -> dict[str, str]:
-    """Return the docstrings of the fields that a class itself defines, by name.
+    """Return the docstrings of a class's own fields, without inherited ones, by the field's name.
 
-    They are read from the source of the class.
+    They are read from the source of the class. The lines of each docstring are joined to one.
     """
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(verb))).body
     assert isinstance(tree, ast.ClassDef)

@@ -58,7 +58,7 @@ class ImportCommand:
         return 0
 
     def _find_channel_and_actuator_names(self) -> PolicyNames:
-        """Return the channel and actuator names of ``--task``, or numbered names without it.
+        """Return the channel and actuator names of ``--task``; without it, numbered names.
 
         Raises:
             InputError: The task is unknown, or its environment cannot be made.

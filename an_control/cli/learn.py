@@ -59,7 +59,7 @@ class LearnCommand(LearnOptions):
 
     @property
     def _existing_models_text(self) -> str:
-        """End of an error text that names the model files which exist already; "" if none does."""
+        """The end of an error text: the model files that exist already; "" if none does."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""

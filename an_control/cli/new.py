@@ -33,8 +33,8 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
-    From a gymnasium environment both files of `an-control sim --simulation F --wiring F --model M`
-    are drafted, from a running robot or a recording its wiring.
+    A gymnasium environment gives both files (`an-control sim --simulation F --wiring F --model M`).
+    A running robot or a recording gives the wiring only.
     """
 
     name: tyro.conf.Positional[str]
@@ -126,7 +126,7 @@ class NewCommand:
         Raises:
             InputError: The topics do not suffice for a draft.
         """
-        from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_robot
+        from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_wiring_of_robot
         from an_control.ros.temporary_node import describe_discovery_range
 
         model = None if self.model is None else read_model(self.model)
@@ -136,7 +136,7 @@ class NewCommand:
         try:
             survey = self._survey_robot_topics()
             heard_any = bool(survey.topics)
-            draft = draft_robot(self.name, survey, self.namespace, model)
+            draft = draft_wiring_of_robot(self.name, survey, self.namespace, model)
         except ValueError as error:
             hint = "" if heard_any or not self.live else f"; {describe_discovery_range()}"
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
@@ -168,7 +168,7 @@ class NewCommand:
         return 0
 
     def _survey_robot_topics(self) -> Survey:
-        """Return the topics of the running robot, or of the bag if ``--bag`` is given."""
+        """Return the topics of the running robot, or those of the bag if ``--bag`` is given."""
         if self.bag is None:
             from an_control.commissioning.survey import survey_topics
 
@@ -186,7 +186,7 @@ class NewCommand:
         return survey_bag(Bag(self.bag), self.namespace, deserialize_message)
 
     def _write_files(self, texts: Mapping[Path, str]) -> None:
-        """Write texts as files and print their paths.
+        """Write texts to files in the output folder, and print the files' paths.
 
         Args:
             texts: A mapping from the path of each file to the text to write.
@@ -203,10 +203,10 @@ class NewCommand:
         actuators: Sequence[str],
         more: Mapping[str, Any],
     ) -> None:
-        """Write files, channels and actuators as JSON if ``--json`` is given.
+        """Write a description of the draft as JSON, if ``--json`` is given.
 
         Args:
-            files: A mapping from the path of each drafted file to the text of the file.
+            files: A mapping whose keys are the paths of the drafted files; only these are written.
             channels: Ids of the channels.
             actuators: Names of the actuators.
             more: Further values to write, by name.
@@ -220,7 +220,7 @@ def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Pa
 
     Args:
         folder: Folder of the files.
-        texts: A mapping from a path to the text to write; only the name in the path is used.
+        texts: A mapping from a path to the text to write. Only the file name of the path is used.
     """
     paths = [folder / path.name for path in texts]
     for path, text in zip(paths, texts.values(), strict=True):
@@ -229,7 +229,7 @@ def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Pa
 
 
 def _check_wiring_can_be_loaded(path: Path) -> None:
-    """Raise WiringError unless the drafted wiring file can be loaded."""
+    """Load the drafted wiring file as a test; raise WiringError if that fails."""
     ChannelTable(load_wiring(path))
 
 

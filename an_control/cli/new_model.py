@@ -62,7 +62,7 @@ class NewModelCommand:
         return 0
 
     def _make_task_from_wiring(self) -> Task:
-        """Return the task description for the model file, from a robot's wiring.
+        """Describe the channels and actuators of a robot's wiring as the task in a model file.
 
         Raises:
             InputError: The robot has a camera.
@@ -78,10 +78,10 @@ class NewModelCommand:
         )
 
     def _make_task_from_environment(self) -> Task:
-        """Return the task description for the model file, from a gymnasium environment.
+        """Describe the readings and actuators of an environment as the task in a model file.
 
         Raises:
-            InputError: The environment is unknown, or shows images.
+            InputError: The environment is unknown, or its observations are images.
         """
         require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (

@@ -55,7 +55,7 @@ class StatusCommand:
 
     def run(self) -> int:
         """Show the status and return the exit status."""
-        return _run_with_nodes("status", self.node, self.timeout_s, self._show_status)
+        return _call_for_each_node("status", self.node, self.timeout_s, self._show_status)
 
     def _show_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
@@ -93,14 +93,16 @@ class EstopCommand:
     """Seconds to wait for the node's answer."""
 
     def run(self) -> int:
-        """Latch the e-stop and return the exit status."""
+        """Latch the e-stop of one or all policy nodes and return the exit status."""
 
-        def stop_node(operator: Operator, node: str) -> int:
+        def latch_estop_of_node(operator: Operator, node: str) -> int:
             return _print_request_result(
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
-        return _run_with_nodes("estop", self.node, self.timeout_s, stop_node, all_nodes=True)
+        return _call_for_each_node(
+            "estop", self.node, self.timeout_s, latch_estop_of_node, all_nodes=True
+        )
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,16 @@ class ResetCommand:
     """Seconds to wait for the node's answer."""
 
     def run(self) -> int:
-        """Reset the node and return the exit status."""
+        """Clear the e-stop, or the policy's memory, and return the exit status."""
 
-        def reset_node(operator: Operator, node: str) -> int:
+        def clear_estop_or_memory_of_node(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
             return _print_request_result("reset", node, operator.call_trigger(node, service), done)
 
-        return _run_with_nodes("reset", self.node, self.timeout_s, reset_node)
+        return _call_for_each_node(
+            "reset", self.node, self.timeout_s, clear_estop_or_memory_of_node
+        )
 
 
 @dataclass(frozen=True)
@@ -141,16 +145,16 @@ class ShadowCommand:
     """Seconds to wait for the node's answer."""
 
     def run(self) -> int:
-        """Switch shadow mode and return the exit status."""
+        """Switch the node's shadow mode on or off, and return the exit status."""
         on = self.switch == "on"
         done = (
             "proposes commands, and sends none" if on else "commands the robot while it is active"
         )
 
-        def switch_shadow_mode(operator: Operator, node: str) -> int:
+        def switch_shadow_mode_of_node(operator: Operator, node: str) -> int:
             return _print_request_result("shadow", node, operator.set_shadow(node, on), done)
 
-        return _run_with_nodes("shadow", self.node, self.timeout_s, switch_shadow_mode)
+        return _call_for_each_node("shadow", self.node, self.timeout_s, switch_shadow_mode_of_node)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class ActivateCommand:
                 "activate", node, operator.change_state(node, "active"), "active"
             )
 
-        return _run_with_nodes("activate", self.node, self.timeout_s, activate_node)
+        return _call_for_each_node("activate", self.node, self.timeout_s, activate_node)
 
 
 @dataclass(frozen=True)
@@ -190,10 +194,10 @@ class DeactivateCommand:
                 "deactivate", node, operator.change_state(node, "inactive"), "inactive"
             )
 
-        return _run_with_nodes("deactivate", self.node, self.timeout_s, deactivate_node)
+        return _call_for_each_node("deactivate", self.node, self.timeout_s, deactivate_node)
 
 
-def _run_with_nodes(
+def _call_for_each_node(
     verb: str,
     node: str,
     timeout_s: float,
@@ -201,12 +205,12 @@ def _run_with_nodes(
     *,
     all_nodes: bool = False,
 ) -> int:
-    """Call `work` for one or several policy nodes, and return the highest of its exit statuses.
+    """Call a function for one or several policy nodes, and return the highest exit status.
 
     Args:
         verb: Name of the verb, for messages.
         node: Full name of the node; "" for the only node that runs.
-        timeout_s: Time in seconds to wait for the node.
+        timeout_s: Time in seconds to wait for a node to be found, and for each of its answers.
         work: Function that gets the operator and a node's name, and returns an exit status.
         all_nodes: Whether "" stands for all policy nodes, if several run.
 
@@ -247,7 +251,7 @@ def _run_with_nodes(
 
 
 def _describe_ros_network() -> str:
-    """Return the part of the ROS network in which nodes are looked for, as text."""
+    """Return a text that says in which part of the ROS network nodes are looked for."""
     from an_control.ros.temporary_node import describe_discovery_range
 
     return describe_discovery_range()

@@ -22,10 +22,10 @@ from an_control.system.files import WriteError
 class RecordExcitationCommand(ExcitationOptions):
     """Record how a robot answers small motions, so that a policy can find its channels' order.
 
-    The motions are played in the simulator, in the known order of the channels, or taken from the
-    beginning of recorded episodes. If the order is unknown at the start, they are played on the
-    robot, and the policy acts once their effects have shown which channel is which. It needs a
-    monitor (an-control train-monitor).
+    The motions are played in the simulator, where the order of the channels is known, or taken from
+    the beginning of recorded episodes. When a robot starts with its channels in an unknown order,
+    the node plays the recorded motions on it first; the policy acts once their effects have shown
+    which channel is which. This needs a monitor (an-control train-monitor).
     """
 
     model: tyro.conf.Positional[Path]
@@ -33,7 +33,10 @@ class RecordExcitationCommand(ExcitationOptions):
     """The file to write; by default NAME.excitation.safetensors beside the policy."""
 
     def run(self) -> int:
-        """Record the motions, write the file, print what it tells apart, and return the status."""
+        """Record the motions, write the file and return the exit status.
+
+        The channels that the motions do not tell apart are printed.
+        """
         if not self.bag:
             require_packages("sim", "gymnasium")
         if not is_onnx(self.model):
@@ -61,8 +64,13 @@ class RecordExcitationCommand(ExcitationOptions):
         print(f"{out}: name it in {beside}: excitation: {out.name}")
         return 0
 
-    def _show_played_runs(self, terminal: RunAtTerminal, done: int) -> None:
-        """Show the number of runs that were played."""
-        share = done / self.runs
-        progress = RunProgress("step", unit="run", done=done, steps=self.runs, share=share)
+    def _show_played_runs(self, terminal: RunAtTerminal, run_count: int) -> None:
+        """Show how many runs of the motions have been played.
+
+        Args:
+            terminal: Shows the progress.
+            run_count: Number of runs that have been played.
+        """
+        share = run_count / self.runs
+        progress = RunProgress("step", unit="run", done=run_count, steps=self.runs, share=share)
         terminal.report_progress(progress)

@@ -33,8 +33,9 @@ class ReplayCommand:
     The node's own code gets the recorded messages at the recorded times, faster than real time.
     With the recorded model and wiring every command is equal to the last bit, on the machine that
     recorded it and with the same libraries. With another model or wiring a table shows where the
-    commands differ; the command sent before each tick is always the recorded one. Exit status 0:
-    all are equal, or another model or wiring was given; 1: some differ; 2: bad input.
+    commands differ. In each tick, the previously sent command is taken from the recording, also if
+    the replayed one differs from it. Exit status 0: all are equal, or another model or wiring was
+    given; 1: some differ; 2: bad input.
     """
 
     bag: tyro.conf.Positional[Path]
@@ -97,20 +98,20 @@ class ReplayCommand:
         """Replay the recording on the live page until the user stops it.
 
         Args:
-            replay: The replay.
-            comparison: Receives each command, to compare it with the recorded one.
+            replay: The replay of the recording.
+            comparison: Receives each replayed command, to compare it with the recorded one.
             report_end: Called once the whole recording has been replayed.
         """
         from an_control.view.main import serve_recording
         from an_control.view.recorded import RecordedFrames
 
-        def print_address(server: PageServer) -> None:
+        def print_page_address(server: PageServer) -> None:
             """Print the address of the page."""
             print(server.address, flush=True)
 
         frames = RecordedFrames(replay, comparison.add_command)
         try:
-            asyncio.run(serve_recording(frames, self.page_port, print_address, report_end))
+            asyncio.run(serve_recording(frames, self.page_port, print_page_address, report_end))
         except OSError as error:
             raise InputError(
                 f"--page-port {self.page_port}: cannot listen there ({error.strerror or error})"
@@ -119,12 +120,15 @@ class ReplayCommand:
     def _print_result(
         self, summary: ReplaySummary, comparison: Comparison, duration_s: float
     ) -> int:
-        """Print the result of the replay, write the files that are asked for, return the status.
+        """Print the result of the replay and write the files that options ask for.
 
         Args:
             summary: The result.
-            comparison: The differences between the commands and the recorded ones.
+            comparison: The differences between the replayed commands and the recorded ones.
             duration_s: Seconds that the replay took.
+
+        Returns:
+            The exit status.
         """
         speed = summary.recorded_s / duration_s if duration_s else 0.0
         print(
@@ -168,7 +172,7 @@ class ReplayCommand:
 
 
 def _print_differences(rows: list[dict[str, Any]]) -> None:
-    """Print a table of how much the replayed commands differ from the recorded ones.
+    """Print a table of the differences between replayed and recorded commands.
 
     Args:
         rows: One dict of results for each actuator, from `Comparison.make_actuator_rows`.

@@ -61,10 +61,10 @@ class RewireCommand:
 
 
 def _parse_rewiring(change: str) -> tuple[str, str]:
-    """Parse one change of the wiring to the parameter of the policy node that makes the change.
+    """Convert a change of the wiring to the parameter of the policy node that makes the change.
 
     Args:
-        change: SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
+        change: The change as a text SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
 
     Returns:
         The name of the parameter, and its new value.

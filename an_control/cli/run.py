@@ -18,10 +18,10 @@ from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
 def make_node_option(name: str) -> Any:
-    """Return the dataclass field of an option that sets a parameter of the policy node.
+    """Make the dataclass field of a command line option that sets a parameter of the policy node.
 
     The option has the parameter's description as its help text, and the parameter's default value.
-    Its default is None instead if the parameter has a special value for "not given".
+    If the parameter has a special value for "not given", the option's default is None instead.
 
     Args:
         name: Name of the parameter, such as ``ramp_s``.

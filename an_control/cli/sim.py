@@ -61,7 +61,7 @@ SIMULATORS = {
 
 @dataclass(frozen=True)
 class _SimulationFiles:
-    """Paths of the simulation, wiring and model file that a simulation needs."""
+    """Paths of the three files that a simulation needs: simulation YAML, wiring and model."""
 
     simulation: Path
     wiring: Path
@@ -150,8 +150,10 @@ class SimCommand:
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
-            _check_required_options(disturbance)
-        silent = self._check_files_fit(files.simulation, controller.wiring, disturbance)
+            _refuse_options_without_effect(disturbance)
+        silent = self._check_files_and_list_silent_sources(
+            files.simulation, controller.wiring, disturbance
+        )
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
@@ -159,10 +161,12 @@ class SimCommand:
         return self._run_node_and_simulator(files, name, disturbance, schedule)
 
     def _choose_simulation_files(self) -> _SimulationFiles:
-        """Return the paths of simulation, wiring and model, by default the task's own files.
+        """Return the paths of the simulation file, the wiring and the model to use.
+
+        A path that is not given is that of the task's own file.
 
         Raises:
-            InputError: A file is not given, and no task is given.
+            InputError: A path is not given, and no task is given.
         """
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
@@ -179,29 +183,32 @@ class SimCommand:
             self.model or _find_shipped_model(self.task),
         )
 
-    def _check_files_fit(
+    def _check_files_and_list_silent_sources(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """Check that simulation and wiring fit each other, and return the sources without messages.
+        """Check that simulation and wiring fit, and return the sources that will have no messages.
 
         Args:
             simulation: Path of the simulation file.
             wiring: The robot's wiring.
-            disturbance: Disturbances from the start; some cannot be applied to every robot.
+            disturbance: The disturbance from the start, which the simulated robot must support.
 
         Returns:
-            Names of the wiring's sources that the simulation does not publish.
+            Names of the wiring's sources (topics) that the simulation does not publish.
 
         Raises:
             WiringError: Simulation and wiring do not fit each other.
-            InputError: A disturbance cannot be applied to this robot.
+            InputError: The robot does not support a setting of the disturbance.
         """
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
-        from an_control_sim.bridge.simulator_node import check_files_fit, find_unpublished_sources
+        from an_control_sim.bridge.simulator_node import (
+            check_wiring_fits_simulation,
+            find_unpublished_sources,
+        )
 
         simulated = load_simulation(simulation)
-        check_files_fit(simulated, wiring, lockstep=not self.realtime)
+        check_wiring_fits_simulation(simulated, wiring, lockstep=not self.realtime)
         if self.task is None or disturbance.is_active_on("robot"):
             try:
                 SimulatedRobot(simulated, disturbance=disturbance).close()
@@ -216,18 +223,21 @@ class SimCommand:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
-        """Run policy node and simulator until the episodes are done, and return the exit status.
+        """Run policy node and simulator until the episodes are done, and report the result.
 
         Args:
             files: The three files of the simulation.
             name: Name of the robot, which becomes the ROS namespace.
-            disturbance: Disturbances from the start.
-            schedule: Changes of the disturbances during each episode.
+            disturbance: The disturbance from the start.
+            schedule: Changes of the disturbance during each episode.
+
+        Returns:
+            The exit status.
         """
-        from an_control.cli.sim import show_progress
+        from an_control.cli.sim import show_progress_line
         from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
-        from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
+        from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
         from an_control_sim.process import catch_signals, create_ros_node
@@ -245,7 +255,7 @@ class SimCommand:
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                write_wiring(derive_rehearsal_wiring(wired, files.simulation), seen)
+                write_wiring(derive_wiring_for_disturbed_simulation(wired, files.simulation), seen)
             node = stack.enter_context(create_ros_node("simulator", name))
             try:
                 wait_until_no_other_simulator(node, stopped)
@@ -257,7 +267,7 @@ class SimCommand:
                 page = stack.enter_context(_run_live_page(name, self.view_port))
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
-            report = stack.enter_context(show_progress(self.episodes))
+            report = stack.enter_context(show_progress_line(self.episodes))
             recorder = None
             if self.video is not None:
                 recorder = _make_video_recorder(
@@ -279,13 +289,13 @@ class SimCommand:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> SimulatorSettings:
-        """Return the settings of the simulator.
+        """Return the settings of the simulator that the options describe.
 
         Args:
             files: The three files of the simulation.
             wiring: The robot's wiring.
-            disturbance: Disturbances from the start.
-            schedule: Changes of the disturbances during each episode.
+            disturbance: The disturbance from the start.
+            schedule: Changes of the disturbance during each episode.
         """
         from an_control_sim.bridge.policy_link import COMMAND_S, PAIR_START_S
         from an_control_sim.bridge.recorder import RATE_HZ
@@ -306,15 +316,16 @@ class SimCommand:
         )
 
     def _report_result(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
-        """Print the results of the finished episodes, write them as JSON, and return the status.
-
-        If the run failed, the failure is printed too.
+        """Print the results of the finished episodes and any failure; write the results as JSON.
 
         Args:
             name: Name of the robot.
             model: Path of the model file.
             summary: Results of the finished episodes.
             failure: Why the run failed, as text; "" if it did not.
+
+        Returns:
+            The exit status.
         """
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.format_lines()))
@@ -328,10 +339,10 @@ class SimCommand:
     def _make_policy_node_context(
         self, name: str, wiring: Path, model: Path
     ) -> AbstractContextManager[list[int]]:
-        """Return a context in which the policy node runs.
+        """Return a context in which the policy node runs, with the parameters that the options set.
 
-        On entry the context gives a list, to which the exit status is added if the node ends too
-        early.
+        On entry the context gives a list, to which the exit status of the node is added if the node
+        ends too early.
 
         Args:
             name: Name of the robot, which becomes the ROS namespace.
@@ -357,7 +368,7 @@ class SimCommand:
         return _run_policy_node(name, values)
 
     def _make_result_for_json(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
-        """Return the result of the run for ``--json``, by name.
+        """Return the values that ``--json`` writes about the run, by name.
 
         Args:
             name: Name of the robot.
@@ -392,26 +403,26 @@ def _find_shipped_model(task: str) -> Path:
 def _check_disturbances_possible(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
-    """Raise ValueError if a disturbance is impossible for the messages of a robot.
+    """Check that the scrambler can apply a disturbance to the messages of a robot.
 
     Args:
         wiring: Path of the robot's wiring.
-        disturbance: Disturbances from the start.
-        schedule: Changes of the disturbances during each episode.
+        disturbance: The disturbance from the start.
+        schedule: Changes of the disturbance during each episode.
 
     Raises:
-        ValueError: A disturbance is impossible; the text names it.
+        ValueError: It cannot apply a setting; the text names the setting.
     """
     from an_control_sim.scrambler.messages import make_scrambled_message
 
     make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
-def _check_required_options(disturbance: DisturbanceSettings) -> None:
-    """Check that each disturbance option is given together with the option that it needs.
+def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:
+    """Check that no disturbance option is given that has no effect without another option.
 
     Raises:
-        InputError: An option lacks the other one; the text names both.
+        InputError: The other option is not given; the text names both.
     """
     for one in disturbance.changed_settings:
         if one.modifies and TABLE[one.modifies] not in disturbance.changed_settings:
@@ -420,11 +431,11 @@ def _check_required_options(disturbance: DisturbanceSettings) -> None:
 
 
 def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
-    """Return a recorder of the video that ``--video`` asks for.
+    """Make a recorder of the video that ``--video`` asks for.
 
-    It shows the simulator's picture; for a robot with a camera it shows the camera's images and
-    what the policy attends to in them. It records at the rate at which pictures arrive, so that the
-    robot moves at its true speed in the video.
+    It shows the simulator's picture. For a robot with a camera it shows, side by side, the camera's
+    images and what the policy attends to in them. The video plays at the rate at which pictures are
+    published per simulated second, so that the robot moves at its true speed.
 
     Args:
         node: ROS node that subscribes to the pictures.
@@ -451,7 +462,10 @@ def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes
 
     Args:
         namespace: ROS namespace of the robot.
-        port: Port of the page; 0 takes any that is free.
+        port: Port of the page; 0 for any that is free.
+
+    Yields:
+        The process.
     """
     process = subprocess.Popen(make_page_command(namespace, port), start_new_session=True)
     try:
@@ -464,13 +478,15 @@ def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes
 def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
     """Run the policy node in another process until the block of this context ends.
 
-    If the node ends earlier, its exit status is added to the list that the context gives, and this
-    process gets a SIGTERM. The node also ends if this process is killed, if util-linux is
-    installed.
+    If the node ends earlier, this process gets a SIGTERM. The node ends too if this process is
+    killed, provided that util-linux is installed.
 
     Args:
         namespace: ROS namespace of the robot.
         values: Parameters of the node, by name.
+
+    Yields:
+        A list, to which the exit status of the node is added if it ends too early.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *format_parameter_arguments(values)]
@@ -479,7 +495,7 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[l
     done = threading.Event()
 
     def stop_when_node_ends() -> None:
-        """Wait until the node ends, and stop this process if the simulation has not ended."""
+        """Wait until the node ends; if that is too early, send this process a SIGTERM."""
         status = process.wait()
         if not done.is_set():
             died.append(status)
@@ -510,14 +526,15 @@ USUAL_STEPS = 1000
 
 
 @contextmanager
-def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
+def show_progress_line(episodes: int) -> Iterator[Callable[[Any], None]]:
     """Show a progress line until the block of this context ends.
 
     Args:
         episodes: Number of episodes to run.
 
     Yields:
-        A function to pass to `simulate`, which calls it after each step with the state of the run.
+        A function to pass to `simulate`, which calls it during and after each episode with the
+        state of the run.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -531,7 +548,7 @@ def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
         usual = USUAL_STEPS
 
         def update_progress_line(state: Any) -> None:
-            """Update the progress line, and print a line for a finished episode."""
+            """Update the progress line, and print a line for an episode that has ended."""
             nonlocal usual
             part = min(state.steps / usual, 1.0)
             if state.finished is not None:

@@ -38,10 +38,10 @@ VALIDATION = ("validation", "validation_failed")
 
 
 def add_metric_meanings(text: str | None, *names: str) -> str:
-    """Return a help text, followed by the meanings of some metrics of the progress line.
+    """Return a help text with an explanation of the metrics that the progress line shows.
 
     Args:
-        text: The help text; None counts as empty.
+        text: The help text, to which the explanation is added; None for no text.
         *names: Names of the metrics, which are keys of `FIGURES`.
     """
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
@@ -52,7 +52,7 @@ def add_metric_meanings(text: str | None, *names: str) -> str:
 
 
 class Display(Protocol):
-    """Interface of a display of a run's progress."""
+    """Interface of an object that shows the progress of a run to the user."""
 
     def show_progress(self, progress: RunProgress) -> None:
         """Show a report of the run."""
@@ -65,7 +65,7 @@ class RunAtTerminal:
     """Context in which a run shows its progress and can be stopped by Ctrl-C or SIGTERM.
 
     Pass the method `report_progress` to the run as the argument `progress`. The first signal stops
-    the run after its present step. A second signal raises KeyboardInterrupt at once. An error that
+    the run after its current step. A second signal raises KeyboardInterrupt at once. An error that
     the run raises becomes an error of the verb, which is printed in one line.
 
     Args:
@@ -92,7 +92,7 @@ class RunAtTerminal:
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
     def report_progress(self, progress: RunProgress) -> bool:
-        """Show a progress report; return False if the run should stop."""
+        """Show a progress report, and return whether the run should go on."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._install_signal_handlers(progress.unit)
         elif progress.event == "end":
@@ -118,7 +118,7 @@ class RunAtTerminal:
             signal.signal(*self._handlers.popitem())
 
     def _handle_signal(self, *_: object) -> None:
-        """Let the first signal stop the run after its present step, and the second one at once."""
+        """Stop the run after its current step at the first signal, at once at the second."""
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
@@ -126,11 +126,11 @@ class RunAtTerminal:
             self._display.print_note(f"stops after this {self._unit} (Ctrl-C again: at once)")
 
 
-class Clock:
+class RemainingTimeEstimate:
     """Estimate of a run's remaining time.
 
     Args:
-        progress: First report of the run, from which the pace is measured.
+        progress: First report of the run, from which on the pace is measured.
     """
 
     def __init__(self, progress: RunProgress) -> None:
@@ -139,8 +139,8 @@ class Clock:
     def estimate_remaining_s(self, progress: RunProgress) -> float | None:
         """Return the remaining time in seconds, or None if it is unknown.
 
-        It is estimated from the pace since this command started, or from the run's time limit if no
-        pace is known yet.
+        It is estimated from the run's pace since the first report. As long as there is no progress
+        since then, it is the time that is left until the run's time limit.
 
         Args:
             progress: Newest report of the run.
@@ -151,7 +151,7 @@ class Clock:
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
     def format_step_and_time_left(self, progress: RunProgress) -> str:
-        """Return a text with the present step, the number of steps and the remaining time.
+        """Return a text such as "round 3 of 20, 5 min left".
 
         Args:
             progress: Newest report of the run.
@@ -179,13 +179,13 @@ def is_output_terminal() -> bool:
 
 
 class ProgressLine:
-    """Display of progress in one line, which it overwrites again and again on a terminal.
+    """Display of a run's progress in one line, which is overwritten again and again.
 
-    If the output is not a terminal, it prints a new line every few seconds.
+    If the output is not a terminal, a new line is printed every few seconds instead.
 
     Args:
-        command: Command that continues the run, for a message; None if the run has no folder to
-            continue from.
+        command: Command that continues the run, for the message after a stop; None if the run
+            cannot be continued.
         every_s: Seconds between two lines if the output is not a terminal.
     """
 
@@ -198,9 +198,9 @@ class ProgressLine:
         """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Show a report of the run.
+        """Show a report of the run: its start, a step, a note or its end.
 
-        Not every step is shown if the output is not a terminal.
+        If the output is not a terminal, most steps are not shown.
         """
         if progress.event == "note":
             self.print_note(progress.note)
@@ -218,16 +218,20 @@ class ProgressLine:
         self._open = False
 
     def _show_start(self, progress: RunProgress) -> None:
-        """Start the clock, and print the step from which the run continues."""
+        """Begin to measure the run's pace, and print the number of steps that were done before."""
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
-        self._clock = Clock(progress)
+        self._clock = RemainingTimeEstimate(progress)
         if not progress.finished:
-            self._print_line(self._clock.format_step_and_time_left(progress), stays=False)
+            self._print_line(self._clock.format_step_and_time_left(progress), end_line=False)
 
     def _show_step(self, progress: RunProgress) -> None:
-        """Show the metrics of a step, unless the previous line was printed too recently."""
+        """Show the metrics of a step in the progress line.
+
+        If the output is not a terminal and the previous line is younger than `every_s`, show
+        nothing.
+        """
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
@@ -239,23 +243,23 @@ class ProgressLine:
             f"{self._clock.format_step_and_time_left(progress)}  {figures}", progress.finished
         )
 
-    def _print_line(self, text: str, stays: bool) -> None:
+    def _print_line(self, text: str, end_line: bool) -> None:
         """Print the progress line over the previous one.
 
         Args:
-            text: Content of the line, cut to the width of the terminal.
-            stays: Whether the line stays, and the next one is printed below it.
+            text: Content of the line, which is cut to the width of the terminal.
+            end_line: Whether to end the line, so that the next one is printed below it.
         """
         if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
         width = shutil.get_terminal_size().columns - 1
-        self._open = not stays
-        print(f"{chr(13)}{text[:width]:{width}}", end="\n" if stays else "", flush=True)
+        self._open = not end_line
+        print(f"{chr(13)}{text[:width]:{width}}", end="\n" if end_line else "", flush=True)
 
 
 class PartBars:
-    """Context, and display of progress, that shows one bar for each part of `learn`.
+    """Context that displays the progress of `learn`, with one bar for each of its parts.
 
     If the output is not a terminal, it prints lines instead.
 
@@ -308,7 +312,7 @@ class PartBars:
         elif progress.unit == "row":
             self._update_bar(progress.part, progress.share, progress.note)
         elif progress.event == "begin":
-            self._clock = Clock(progress)
+            self._clock = RemainingTimeEstimate(progress)
             if not progress.finished:
                 self._update_bar(
                     progress.part, progress.share, self._clock.format_step_and_time_left(progress)
@@ -324,7 +328,7 @@ class PartBars:
         self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     def _update_bar(self, part: str, share: float, text: str) -> None:
-        """Set the bar of a part to its finished share.
+        """Set the length and the text of the bar of a part.
 
         If the output is not a terminal, print a line instead, unless one was printed too recently.
 
@@ -341,7 +345,7 @@ class PartBars:
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
-    """Return those metrics of a step that are in `FIGURES`, as text on one line.
+    """Format the metrics of a step as text on one line; only those in `FIGURES` are included.
 
     Args:
         metrics: Metrics of the step, by name.
@@ -353,5 +357,5 @@ def format_metrics(metrics: Mapping[str, Any]) -> str:
 
 
 def _format_number(value: Any) -> str:
-    """Return a value as text, a float with four significant digits."""
+    """Return a value as text, with four significant digits if it is a float."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

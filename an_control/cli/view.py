@@ -47,7 +47,7 @@ class ViewCommand:
 
         os.nice(NICE)  # now, so that the middleware's threads have it too
         try:
-            asyncio.run(serve_live_page(self.port, self.host, robot, self._print_address))
+            asyncio.run(serve_live_page(self.port, self.host, robot, self._print_page_address))
         except OSError as error:
             raise InputError(
                 f"--host {self.host} --port {self.port}: cannot listen there"
@@ -55,8 +55,8 @@ class ViewCommand:
             ) from error
         return 0
 
-    def _print_address(self, server: PageServer) -> None:
-        """Print the address of the page, with a warning if other machines can reach it."""
+    def _print_page_address(self, server: PageServer) -> None:
+        """Print the address of the page, with a warning if other machines can reach the page."""
         if self.host != LOOPBACK:
             print(
                 f"an-control view: listens on {self.host}: anyone with the address below can watch,"

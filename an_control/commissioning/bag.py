@@ -25,7 +25,7 @@ from an_control.commissioning.survey import (
     SubscribedTopic,
     Survey,
     SurveyedTopic,
-    is_robot_topic,
+    may_be_sensor_topic,
     update_topic_statistics,
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
@@ -52,8 +52,9 @@ class BagSource(HeardSource):
     """The messages of one source (topic in the wiring file) that a bag holds.
 
     Attributes:
-        jumps: The number of stamps that go back or jump ahead.
-        orders: The different orders in which messages list the names of their elements.
+        jumps: The number of messages whose time stamp is before the previous one, or far ahead.
+        orders: The different orders in which messages list the names of their elements, such as
+            joints.
     """
 
     jumps: int = 0
@@ -63,27 +64,27 @@ class BagSource(HeardSource):
     def delay_s(self) -> float | None:
         """Median delay in seconds from a message's stamp to its recording.
 
-        None if the messages have no stamps, or stamps of another clock.
+        It is None if the messages have no stamps, or stamps of another clock.
         """
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
-    def describe_problem(self, seconds: float, control_hz: float) -> str:
+    def describe_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, as text; "" if nothing is.
 
         Args:
-            seconds: The length of the recording.
+            observed_s: The length of the recording.
             control_hz: The control rate of the policy.
         """
         found = (
             super()
-            .describe_problem(seconds, control_hz)
+            .describe_problem(observed_s, control_hz)
             .replace("no publisher", "is not in the bag")
         )
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
         return "; ".join(filter(None, [found, jumps]))
 
-    def describe_changing_name_order(self) -> list[str]:
+    def list_notes_on_name_order(self) -> list[str]:
         """Return a list with a note if the order of names in the messages changes, else [].
 
         Such a change is not a problem, because each element is read by name.
@@ -99,7 +100,7 @@ class BagSource(HeardSource):
 
 
 class _BagMessages:
-    """Reader of the ROS messages in a bag, which deserializes them."""
+    """Reader of the ROS messages in a bag."""
 
     def __init__(self, bag: Bag, deserialize: Deserialize) -> None:
         self._bag, self._deserialize = bag, deserialize
@@ -148,7 +149,7 @@ def listen_to_bag(
         wiring: The robot's wiring: the YAML file that connects topics to the policy's channels.
         bag: The bag.
         namespace: The robot's namespace; "" finds a relative topic in any namespace.
-        deserialize: Makes a ROS message from bytes and a message class.
+        deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
         What was observed of all sources and channels, and notes as sentences.
@@ -216,12 +217,14 @@ def listen_to_bag(
         commands=commands,
         wrong_commands=(),
     )
-    notes = [note for one in heard.values() for note in one.describe_changing_name_order()]
+    notes = [note for one in heard.values() for note in one.list_notes_on_name_order()]
     return listened, [*bag.notes, *notes]
 
 
 def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
-    """Append the times of a message to those of its source, and count a jump of the stamps.
+    """Append the recording time, stamp and delay of a message to the lists of its source.
+
+    A stamp that jumps relative to the previous message is counted too.
 
     Args:
         source: The source, which is changed.
@@ -241,12 +244,15 @@ def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) 
 
 
 def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
-    """List the sensor topics of a bag, as `survey_topics` does for a running robot.
+    """Survey the topics of a bag, as `survey_topics` does for a running robot.
 
     Args:
         bag: The bag.
         namespace: The namespace of the topics; "" for all topics.
-        deserialize: Makes a ROS message from bytes and a message class.
+        deserialize: Makes a ROS message from its bytes and its message class.
+
+    Returns:
+        The topics with numbers and those with commands.
 
     Raises:
         BagError: The bag cannot be read.
@@ -262,7 +268,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])
             continue
-        if name not in messages.types or not is_robot_topic(name, prefix):
+        if name not in messages.types or not may_be_sensor_topic(name, prefix):
             continue
         if COMMANDS.search(PurePosixPath(name).name):
             taken[name] = entry.type

@@ -13,8 +13,8 @@ from itertools import chain, count, takewhile
 from an_control.commissioning.model_names import (
     HeardField,
     Match,
-    match_actuators,
-    match_channels,
+    match_channels_with_fields,
+    rename_matching_actuators,
 )
 from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
 from an_control.policy import Model
@@ -50,15 +50,17 @@ _PATH_PARTS = re.compile(r"[\[\]().]+")
 _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
 
-def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None = None) -> Draft:
-    """Draft the wiring file of a robot.
+def draft_wiring_of_robot(
+    robot: str, survey: Survey, namespace: str, model: Model | None = None
+) -> Draft:
+    """Draft the wiring file of a robot from a survey of its topics.
 
     Args:
         robot: The name of the robot.
         survey: The topics of the robot.
         namespace: The robot's namespace, which is left out of topic names.
         model: A model that will control the robot, which gives the channel ids and the control rate
-            of the draft. If it is None, the ids are made from the robot's topics.
+            of the draft. If it is None, both are derived from the robot's topics.
 
     Raises:
         ValueError: No topic with numbers was found, or none is like a channel of the model.
@@ -90,14 +92,17 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
         "clip the readings as in training, and set the limits and safe values below.",
     )
     if model is not None:
-        match = match_channels(heard, model)
+        match = match_channels_with_fields(heard, model)
         if not match.channels:
             known = ", ".join(model.task.channels[:SHOWN])
             raise ValueError(
                 f"nothing that was heard is like a channel of the model ({known}, ...)"
             )
-        channels, aside = match.channels, _describe_match(match, model, survey)
-        actuators = match_actuators(
+        channels, aside = (
+            match.channels,
+            _describe_unmatched_channels_and_fields(match, model, survey),
+        )
+        actuators = rename_matching_actuators(
             actuators, next((value for key, value, _ in command if key == "field"), ""), model
         )
         rate_hz = 1.0 / model.task.step_s if model.task.step_s else rate_hz
@@ -123,9 +128,9 @@ def draft_robot(robot: str, survey: Survey, namespace: str, model: Model | None 
 
 
 def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
-    """Return the highest message rate in Hz of the joint topics, as the draft's control rate.
+    """Return the highest message rate in Hz among the joint topics, as the draft's control rate.
 
-    Without joint topics, all topics count.
+    If there are no joint topics, it is the highest among all topics.
     """
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
@@ -133,9 +138,10 @@ def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
 
 
 def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
-    """Choose a short name for each topic, from the last parts of the topic's name.
+    """Choose a short name in the wiring for each topic, such as "imu" for /robot/imu.
 
-    More parts are used if another topic has the name already, and a number if no parts are left.
+    It is the last part of the topic's name. If another topic has it already, more parts are used,
+    or a number if no parts are left.
 
     Returns:
         The short names, by the topics' full names.
@@ -152,7 +158,7 @@ def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
 
 
 def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[SourceConfig, str]:
-    """Return the wiring's entry for a topic, with a comment on its message rate.
+    """Return a topic's entry in the wiring's list of sources, with a comment on its message rate.
 
     Args:
         name: The name of the entry.
@@ -179,7 +185,7 @@ def _remove_namespace(topic: str, namespace: str) -> str:
 
 
 def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
-    """Yield the wiring's entry for each number in a topic's messages, with a comment.
+    """Yield a channel entry of the wiring for each number in a topic's messages, with a comment.
 
     Args:
         source: The name of the topic in the wiring.
@@ -188,22 +194,24 @@ def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
-            channel = _draft_laser_beams(channel, topic)
+            channel = _add_laser_range_limits(channel, topic)
         turning = topic.turning.get(path)
-        hint = turning.describe_angle_hint(path) if turning is not None else ""
+        hint = turning.make_angle_advice(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
-def _draft_laser_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
-    """Return a laser scanner's channel with the limits of the scanner's range.
+def _add_laser_range_limits(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
+    """Add the limits of a laser scanner's range to the drafted entry of its channel.
 
-    A beam that hits nothing then reads the upper limit, and readings outside the limits are not
-    valid.
+    With them a beam that hits nothing reads the upper limit, and readings outside the limits are
+    not valid.
 
     Args:
-        channel: The drafted entry of the channel, which is returned unchanged if the topic's
-            messages do not give the scanner's range.
-        topic: The topic.
+        channel: The drafted entry.
+        topic: The topic of the scanner.
+
+    Returns:
+        The entry with the limits, or `channel` if the messages do not give them.
     """
     ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
     nearest, farthest = ends
@@ -213,7 +221,7 @@ def _draft_laser_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelC
 
 
 def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
-    """Make a channel's id from its field, such as hip.position for position[hip].
+    """Make a channel's id from the path of its field, such as hip.position from position[hip].
 
     Args:
         source: The name of the topic in the wiring.
@@ -248,7 +256,9 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
 def _draft_commands(
     topics: Sequence[SurveyedTopic], subscribed_topics: Sequence[SubscribedTopic], namespace: str
 ) -> list[CommandDraft]:
-    """Draft the command messages: one for joints and one for a mobile base, or a placeholder.
+    """Draft the command messages: one for joints and one for a mobile base.
+
+    If no other node listens for commands, draft a placeholder for joint commands.
 
     Args:
         topics: The sensor topics, which name the joints.
@@ -296,9 +306,9 @@ def _draft_commands(
 def _select_joint_topics(
     topics: Sequence[SurveyedTopic], command_topic: str
 ) -> list[SurveyedTopic]:
-    """Return the joint topics whose names are most like that of a command topic.
+    """Return the joint topics whose names begin with the most parts of a command topic's name.
 
-    Names are alike if they begin with the same parts between slashes.
+    The parts of a name are the words between its slashes.
 
     Args:
         topics: The sensor topics; those that list joint names are joint topics.
@@ -315,15 +325,15 @@ def _select_joint_topics(
 
 
 def _collect_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
-    """Return the names of all joints of these topics."""
+    """Return the names of all joints that the messages of these topics list, each name once."""
     return list(dict.fromkeys(name for one in topics for name in one.joints))
 
 
 def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
-    """Return the message field in which the values of a joint command are sent.
+    """Choose the message field in which the commands for joints are sent.
 
-    A `JointState` has several: its position if the robot measures positions and no efforts, else
-    its effort. For other types the field is fixed.
+    A `JointState` has several. The choice is its position if the robot measures positions and no
+    efforts, else its effort. For other message types there is only one choice.
 
     Args:
         topics: The topics with joints.
@@ -337,18 +347,21 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
 
 def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
-    """Draft an actuator whose scale, limits and safe value the user must set.
+    """Draft an actuator of the wiring, whose scale, limits and safe value the user must set.
 
     Args:
         name: The name of the actuator.
         field: The field of the message that holds its command; None if all actuators share a field.
+
+    Returns:
+        The drafted entry, and a comment that asks the user to set these values.
     """
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"
 
 
 def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> list[str]:
-    """Return comments on topics and numbers that the drafted wiring does not use.
+    """Return comments that name the topics and numbers which the drafted wiring does not use.
 
     Args:
         survey: The topics of the robot.
@@ -366,7 +379,9 @@ def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> 
     return aside
 
 
-def _describe_match(match: Match, model: Model, survey: Survey) -> list[str]:
+def _describe_unmatched_channels_and_fields(
+    match: Match, model: Model, survey: Survey
+) -> list[str]:
     """Return comments on the model's channels without a field, and on fields without a channel.
 
     Args:

@@ -49,17 +49,17 @@ class HeardSource:
     """The messages that arrived from one source (topic in the wiring) during the observation.
 
     Attributes:
-        config: The source in the wiring.
+        config: The entry of the source in the wiring.
         topic: The full name of the topic.
         publishers: The full names of the nodes that publish it.
         quality: The quality of service of the publishers, as text.
         other_types: Publishers with another message type, as text.
-        elsewhere: A text that names another topic with messages of the same type, to be shown after
-            "no publisher".
+        elsewhere: If nobody publishes the topic, a text that names another topic with messages of
+            the same type, for the end of an error text.
         rivals: A warning for each pair of nodes that send the same channels.
         times_s: The arrival times of the messages, by the steady clock.
         stamps_ns: The stamps of the messages; None for one without a stamp.
-        delays_s: The time from each stamp to the arrival, by the node's clock.
+        delays_s: The seconds from each stamp to the arrival of its message, by the node's clock.
     """
 
     config: SourceConfig
@@ -90,11 +90,11 @@ class HeardSource:
         """Median delay in seconds from a message's stamp to its arrival; None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
-    def describe_problem(self, seconds: float, control_hz: float) -> str:
+    def describe_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, as text; "" if nothing is.
 
         Args:
-            seconds: How long the robot was observed.
+            observed_s: How long the robot was observed.
             control_hz: The control rate of the policy.
         """
         if self.other_types:
@@ -102,7 +102,7 @@ class HeardSource:
         if not self.publishers:
             return f"no publisher{self.elsewhere}"
         if not self.times_s:
-            return f"no message in {seconds:g} s"
+            return f"no message in {observed_s:g} s"
         stamps = [one for one in self.stamps_ns if one is not None]
         if len(stamps) > 2 and len(set(stamps)) == 1:
             return (
@@ -135,7 +135,8 @@ class ReadingRange:
         clipped: The number of readings at or beyond the clip bounds of the wiring.
         turning: The detector that finds out whether the channel is an angle that jumps by a full
             turn, or that grows over more than one.
-        turns: Advice on what to read instead of such an angle, as text; "" if the channel is none.
+        turns: If the channel is such an angle, advice on what to read in its place, as text; else
+            "".
     """
 
     count: int = 0
@@ -153,9 +154,9 @@ class ListenResult:
     Attributes:
         seconds: How long the robot was observed.
         sources: The messages of each source.
-        ranges: The range of each channel's readings by its id, without the patches of cameras.
-        reads: How many times all channels were read.
-        missing: The ids of the channels that are missing at the end, by the reason.
+        ranges: The range of each channel's readings by its id; the patches of cameras have none.
+        reads: How many times the readings of all channels were read.
+        missing: The ids of the channels without a valid reading at the end, by the reason as text.
         control_hz: The control rate of the policy.
         commands: For each command topic a text that names its subscribers and its present
             publishers.
@@ -261,10 +262,10 @@ def _listen_to_sources_with_node(
 
 
 def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:
-    """Convert a list of readings to arrays.
+    """Convert a list of readings to arrays, with NaN where a channel has no reading.
 
     Args:
-        history: For each tick the time in seconds, and the readings by channel id.
+        history: For each tick the time in seconds, and the unscaled readings by channel id.
     """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
@@ -282,17 +283,17 @@ def wait_for_publishers(
 
 
 def _append_message_times(
-    node: Node, heard: dict[str, HeardSource], source: str, stamp_ns: int | None
+    node: Node, sources: dict[str, HeardSource], source_name: str, stamp_ns: int | None
 ) -> None:
     """Append the arrival time, stamp and delay of a new message to the lists of its source.
 
     Args:
         node: The node whose clock measures the delay.
-        heard: The sources by name.
-        source: The name of the source that sent the message.
+        sources: The sources by name; that of the message is changed.
+        source_name: The name of the source from which the message arrived.
         stamp_ns: The message's stamp, or None if it has none.
     """
-    one = heard[source]
+    one = sources[source_name]
     if len(one.times_s) < KEPT:
         one.times_s.append(time.monotonic())
         one.stamps_ns.append(stamp_ns)
@@ -306,13 +307,14 @@ def update_reading_ranges(
     now_ns: int,
     history: list[tuple[float, dict[str, float]]] | None = None,
 ) -> None:
-    """Read all channels from a channel table, and widen each channel's range to its reading.
+    """Read all channels from a channel table, and extend each channel's range by its reading.
 
     Args:
         table: The channel table, which stores the newest messages.
         ranges: The range of each channel by its id, which is updated.
-        now_ns: The present time, from which the age of readings is computed.
-        history: A list to which the time and the unscaled readings are appended; None for no list.
+        now_ns: The current time in nanoseconds, from which the age of readings is computed.
+        history: A list to which a pair is appended: the time in seconds, and the unscaled readings
+            by channel id. None for no such list.
     """
     readings = table.read(now_ns)
     if readings.values.ndim > 1:
@@ -328,15 +330,15 @@ def update_reading_ranges(
         raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.sine_or_cosine or config.wrap):
             one.turning.record_value((value - config.offset) / config.scale)
-            one.turns = one.turning.describe_angle_hint(config.field.replace("*", "NAME"))
+            one.turns = one.turning.make_angle_advice(config.field.replace("*", "NAME"))
         clip = config.clip
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
 def _look_up_publishers(node: Node, source: HeardSource) -> None:
-    """Set what `source` says about the publishers of its topic.
+    """Look up who publishes the topic of a source, and store that in the source.
 
-    These are their nodes, their quality of service, and wrong message types.
+    Stored are the nodes, their quality of service, and wrong message types.
 
     Args:
         node: The node whose view of the ROS graph is used.
@@ -350,11 +352,13 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
     if not infos:
         source.elsewhere = suggest_similar_topic(node, source.topic, source.config.type)
     source.quality = (
-        _describe_qos(find_strongest_qos_on_topic(node, source.config.topic, 1)) if right else ""
+        _describe_quality_of_service(find_strongest_qos_on_topic(node, source.config.topic, 1))
+        if right
+        else ""
     )
 
 
-def _describe_qos(qos: QoSProfile) -> str:
+def _describe_quality_of_service(qos: QoSProfile) -> str:
     """Describe a quality of service in words, such as "best effort"."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL
@@ -362,7 +366,7 @@ def _describe_qos(qos: QoSProfile) -> str:
 
 
 def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, list[str]]:
-    """Describe which nodes publish and receive commands on a topic.
+    """Describe which nodes publish commands on a topic and which receive them.
 
     Args:
         node: The node whose view of the ROS graph is used.

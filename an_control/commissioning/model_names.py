@@ -42,7 +42,7 @@ SILENT = frozenset({"twist", "pose", "data", "state", "states", "joint"})
 
 
 class HeardField(NamedTuple):
-    """A number in the messages that the robot's topics carried, with the channel drafted for it.
+    """A number in the received messages of the robot, with the channel that was drafted for it.
 
     Args:
         config: The drafted channel.
@@ -61,8 +61,8 @@ class Match(NamedTuple):
     """Result of matching a model's channels with fields of the robot's messages.
 
     Args:
-        channels: The drafted channels that were matched, with the model's ids and in its order,
-            each with a comment.
+        channels: The drafted channels that were matched, each with a comment. They have the ids of
+            the model's channels, in the model's order.
         missing: Ids of the model's channels without a match.
         unused: Fields that match no channel of the model.
         doubtful: Number of matched channels that the user must confirm.
@@ -74,27 +74,29 @@ class Match(NamedTuple):
     doubtful: int
 
 
-def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
-    """Match the channels of a model with fields of received messages, each field at most once.
+def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model) -> Match:
+    """Find for each channel of a model the message field of the robot that probably is the channel.
+
+    Each field is used at most once.
 
     Args:
-        heard: The fields of received messages, with the channels drafted for them.
+        heard_fields: The fields of received messages, with the channels drafted for them.
         model: The model; it must name its channels.
     """
     ids, ranges = list(model.task.channels), get_training_ranges(model)
     scores = {
         (id_, place): _compute_field_similarity(id_, one, ranges.get(id_))
         for id_ in ids
-        for place, one in enumerate(heard)
+        for place, one in enumerate(heard_fields)
     }
-    taken = _assign_names_to_places(scores)
+    taken = _assign_names_to_candidates(scores)
     channels, missing, doubtful = [], [], 0
     for id_ in ids:
         place = taken.get(id_)
         if place is None:
             missing.append(id_)
             continue
-        one = heard[place]
+        one = heard_fields[place]
         others = [s for (name, other), s in scores.items() if name == id_ and other != place]
         score, second = scores[id_, place], max(others, default=0.0)
         comment = one.comment
@@ -107,23 +109,22 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
             comment += f", in training {low:.4g} .. {high:.4g}"
         channels.append((replace(one.config, id=id_), comment))
     used = set(taken.values())
-    unused = [one for place, one in enumerate(heard) if place not in used]
+    unused = [one for place, one in enumerate(heard_fields) if place not in used]
     return Match(channels, missing, unused, doubtful)
 
 
-def match_actuators(
+def rename_matching_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Rename drafted actuators of one message to those of a model that they surely are.
+    """Give drafted actuators the names of a model's actuators, where the match is certain.
 
     Args:
-        actuators: The drafted actuators, each with a comment.
+        actuators: The drafted actuators of one message, each with a comment.
         field: The message field that the actuators share; "" if each actuator has its own field.
         model: The model.
 
     Returns:
-        All actuators in the same order; one that surely is an actuator of the model has the model's
-        name.
+        All actuators in the same order, renamed or not.
     """
     names = list(model.task.actuators)
     known = {one.name for one, _ in actuators}
@@ -136,7 +137,7 @@ def match_actuators(
     }
     taken = {
         place: name
-        for name, place in _assign_names_to_places(scores).items()
+        for name, place in _assign_names_to_candidates(scores).items()
         if scores[name, place] >= SURE
     }
     found = []
@@ -149,20 +150,21 @@ def match_actuators(
     return found
 
 
-def _assign_names_to_places(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
-    """Match names with places, the most similar pairs first.
+def _assign_names_to_candidates(similarities: Mapping[tuple[str, int], float]) -> dict[str, int]:
+    """Assign names to candidates, the most similar pairs first.
 
-    Each name gets at most one place, and each place at most one name. Pairs that are too unlike are
-    not matched.
+    Each name gets at most one candidate, and each candidate at most one name. Pairs that are not
+    similar enough are not assigned.
 
     Args:
-        scores: For each pair (name, place) the similarity from 0 to 1.
+        similarities: The similarity of a name and a candidate, from 0 to 1, by the pair (name,
+            index of the candidate).
 
     Returns:
-        The place of each matched name.
+        The index of the candidate of each assigned name.
     """
     found: dict[str, int] = {}
-    for (name, place), score in sorted(scores.items(), key=lambda pair: -pair[1]):
+    for (name, place), score in sorted(similarities.items(), key=lambda pair: -pair[1]):
         if score >= POSSIBLE and name not in found and place not in found.values():
             found[name] = place
     return found
@@ -171,14 +173,15 @@ def _assign_names_to_places(scores: Mapping[tuple[str, int], float]) -> dict[str
 def _compute_field_similarity(
     id_: str, heard_field: HeardField, trained_range: tuple[float, float] | None
 ) -> float:
-    """Return how well a message field fits a channel of the model: 1 is best.
+    """Return how well a message field fits a channel of the model, from about 0 to 1 (best).
 
-    Names are compared, and a field whose values are unlike those in training loses `OUT_OF_RANGE`.
+    This is the similarity of their names. `OUT_OF_RANGE` is subtracted if the values of the field
+    are far from the channel's readings in training.
 
     Args:
         id_: The id of the channel.
         heard_field: The field.
-        trained_range: The range of the channel's readings in training; None if it is not known.
+        trained_range: The lowest and the highest reading in training; None if not known.
     """
     config = heard_field.config
     score = max(
@@ -191,9 +194,9 @@ def _compute_field_similarity(
 def _is_within_trained_range(
     heard_field: HeardField, trained_range: tuple[float, float] | None
 ) -> bool:
-    """Return whether the values of a field lie in the range that a channel had in training.
+    """Return whether the values of a field lie in or near the range that a channel had in training.
 
-    Values near the range count too. If the range is not known, the result is True.
+    If that range is not known, the result is True.
 
     Args:
         heard_field: The field.
@@ -214,7 +217,7 @@ def _format_source_and_field(config: ChannelConfig) -> str:
 
 
 def _compute_name_similarity(name: str, other_name: str) -> float:
-    """Return the similarity of two names from 0 to 1, by their words and by their letters."""
+    """Return how similar two names are in their words and letters, from 0 to 1 (equal)."""
     words, others = _split_words(name), _split_words(other_name)
     common = len(set(words) & set(others))
     share = common / max(1, len(set(words) | set(others)))
@@ -224,7 +227,7 @@ def _compute_name_similarity(name: str, other_name: str) -> float:
 
 
 def _split_words(name: str) -> list[str]:
-    """Return the words of a name in lower case.
+    """Split a name into its words in lower case, such as imu.linearX into imu, linear and x.
 
     Abbreviations and synonyms are replaced, such as gyro by angular and velocity. Words in
     `SILENT`, which say nothing about the number, are left out unless there are no others.

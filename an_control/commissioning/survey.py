@@ -51,7 +51,10 @@ IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
 class AngleDetector:
-    """Detector of an angle whose value jumps by a full turn, or grows over more than one turn."""
+    """Detector of an angle whose value jumps by a full turn, or grows over more than one turn.
+
+    Pass the values of a number to `record_value` one after the other.
+    """
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -59,7 +62,7 @@ class AngleDetector:
         self._jumps = False
 
     def record_value(self, value: float) -> None:
-        """Process the next value of a number that may be an angle."""
+        """Examine the next value of a number that may be an angle in rad."""
         if self._first is None:
             self._first = self._last = value
         change = value - self._last
@@ -67,11 +70,11 @@ class AngleDetector:
         self._travelled += abs(change)
         self._last = value
 
-    def describe_angle_hint(self, path: str) -> str:
-        """Return advice, as text, if this number is an angle that jumps or grows; "" if it is not.
+    def make_angle_advice(self, path: str) -> str:
+        """Return advice if the number is an angle that jumps or grows; "" if it is not.
 
         Args:
-            path: The path of the field that holds the number.
+            path: The path of the message field that holds the number, for the text.
         """
         moved = abs(self._last - (self._first or 0.0))
         grows = moved > math.tau and moved > STRAIGHT * self._travelled
@@ -83,17 +86,17 @@ class AngleDetector:
 
 @dataclass
 class SurveyedTopic:
-    """A topic with numbers, and the statistics of its messages.
+    """A topic that was listened to, with statistics of its messages.
 
     Attributes:
         name: The full name.
         type: The message type.
         publishers: The full names of the nodes that publish it.
         messages: The number of messages that arrived.
-        first_s: The arrival time of the first message.
-        last_s: The arrival time of the newest message.
-        gap_s: The longest time between two messages.
-        stamped: Whether a message had a stamp.
+        first_s: The arrival time of the first message in seconds.
+        last_s: The arrival time of the newest message in seconds.
+        gap_s: The longest time between two messages in seconds.
+        stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if
             they list none.
@@ -121,7 +124,7 @@ class SurveyedTopic:
 
 @dataclass(frozen=True)
 class SubscribedTopic:
-    """A topic that other nodes subscribe to and that is no sensor topic: it may take commands.
+    """A topic to which other nodes subscribe, probably to get commands on it.
 
     Attributes:
         name: The full name.
@@ -136,10 +139,10 @@ class SubscribedTopic:
 
 @dataclass(frozen=True)
 class Survey:
-    """The topics of a robot.
+    """The topics of a robot, as they were observed.
 
     Attributes:
-        topics: The topics with sensor readings.
+        topics: The topics on which sensor readings are published.
         subscribed: The topics that may take commands.
     """
 
@@ -148,7 +151,7 @@ class Survey:
 
 
 def survey_topics(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace and return their types, rates and ranges.
+    """Listen to all topics in a namespace and return a survey with their types, rates and ranges.
 
     Args:
         namespace: The namespace of the topics; "" for all topics.
@@ -197,15 +200,19 @@ def _survey_topics_with_node(
 
 
 def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
-    """Subscribe to sensor topics that have appeared since the last call.
+    """Subscribe to the sensor topics that have appeared since the previous call.
 
     Args:
         node: The node.
-        prefix: The start of the names of the wanted topics.
+        prefix: The robot's namespace with slashes around it, with which the topics' names begin.
         topics: The known topics by name, to which the new ones are added.
     """
     for name, types in node.get_topic_names_and_types():
-        if name in topics or not is_robot_topic(name, prefix) or not node.count_publishers(name):
+        if (
+            name in topics
+            or not may_be_sensor_topic(name, prefix)
+            or not node.count_publishers(name)
+        ):
             continue
         if _is_command_topic(node, name):
             continue
@@ -217,7 +224,7 @@ def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, Surveyed
 
 
 def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) -> None:
-    """Subscribe to a topic, and let each message update the topic's statistics.
+    """Subscribe to a topic, so that each message updates the topic's statistics.
 
     Args:
         node: The node.
@@ -226,24 +233,24 @@ def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) ->
     """
     stamp_of = make_stamp_reader(message_class)
 
-    def record_topic_message(message: Any) -> None:
+    def update_statistics_of_topic(message: Any) -> None:
         """Update the topic's statistics with a message that has just arrived."""
         update_topic_statistics(topic, message, stamp_of(message) is not None, time.monotonic())
 
     qos = find_strongest_qos_on_topic(node, topic.name, 10)
-    node.create_subscription(message_class, topic.name, record_topic_message, qos)
+    node.create_subscription(message_class, topic.name, update_statistics_of_topic, qos)
 
 
 def update_topic_statistics(
     topic: SurveyedTopic, message: Any, has_stamp: bool, now_s: float
 ) -> None:
-    """Update a topic's statistics with a message that arrived now.
+    """Update a topic's statistics with a new message.
 
     Args:
-        topic: The topic.
+        topic: The topic, which is changed.
         message: The message.
         has_stamp: Whether the message has a time stamp.
-        now_s: The current time in seconds.
+        now_s: The time in seconds at which the message arrived.
     """
     if topic.messages:
         topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
@@ -254,14 +261,14 @@ def update_topic_statistics(
     topic.stamped |= has_stamp
     if topic.type in IMAGES:
         return
-    for path, low, high in iterate_number_fields(message):
+    for path, low, high in iterate_number_ranges(message):
         before = topic.ranges.get(path, (low, high))
         topic.ranges[path] = min(low, before[0]), max(high, before[1])
         if low == high and ANGULAR.search(path):
             topic.turning.setdefault(path, AngleDetector()).record_value(low)
 
 
-def is_robot_topic(name: str, prefix: str) -> bool:
+def may_be_sensor_topic(name: str, prefix: str) -> bool:
     """Return whether a topic may carry a robot's sensor readings, judged by its name alone.
 
     Args:
@@ -296,11 +303,11 @@ def _iterate_subscribed_topics(
 
     Args:
         node: The node whose view of the ROS graph is used.
-        prefix: The start of the names of the wanted topics.
+        prefix: The robot's namespace with slashes around it, with which the topics' names begin.
         topics: The sensor topics by name.
     """
     for name, types in sorted(node.get_topic_names_and_types()):
-        if name in topics or not is_robot_topic(name, prefix):
+        if name in topics or not may_be_sensor_topic(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
         subscribers = tuple(sorted({get_owner_name(one) for one in infos}))
@@ -309,20 +316,20 @@ def _iterate_subscribed_topics(
 
 
 def _read_element_names(message: Any) -> tuple[str, ...]:
-    """Return the names that a message lists for its arrays' elements, or () if it lists none."""
+    """Return the names of array elements that a message lists in its field `name`, else ()."""
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 
 
-def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
+def iterate_number_ranges(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each number in a message.
 
-    A number alone has itself as lowest and highest value. Stamps and covariances are left out; a
-    quaternion is given as roll, pitch and yaw.
+    Both values are the number itself, except for long arrays (see `_iterate_element_ranges`).
+    Stamps and covariances are left out. A quaternion is given as roll, pitch and yaw.
 
     Args:
         message: The message.
-        prefix: If the message is part of another one, its path in that one with a trailing dot.
+        prefix: If the message is a field of another one, its path there with a trailing dot.
     """
     for name, kind in list_field_types(message).items():
         path, value = prefix + name, getattr(message, name)
@@ -335,11 +342,11 @@ def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str,
                 if np.isfinite(one):
                     yield f"{angle}({path})", one, one
         elif kind.message_type and not kind.array:
-            yield from iterate_number_fields(value, f"{path}.")
+            yield from iterate_number_ranges(value, f"{path}.")
         elif kind.is_numeric and not kind.array:
             yield path, float(value), float(value)
         elif kind.is_numeric and len(value):
-            yield from _iterate_array_elements(
+            yield from _iterate_element_ranges(
                 path, np.asarray(value, np.float64), _read_element_names(message)
             )
 
@@ -347,16 +354,16 @@ def iterate_number_fields(message: Any, prefix: str = "") -> Iterator[tuple[str,
 _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs/Header")}
 
 
-def _iterate_array_elements(
+def _iterate_element_ranges(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the field path, the lowest value and the highest value of each element of an array.
 
-    The lowest and the highest value of an element are both its value. A long array without names is
-    yielded as one path with a wildcard, with the lowest and the highest value of all elements.
+    Both values are the element itself. A long array without names is yielded as one path with a
+    wildcard, such as ranges[*], with the lowest and the highest value of all its elements.
 
     Args:
-        path: The path of the array.
+        path: The path of the array in the message.
         values: The elements of the array (n,).
         names: The names of the elements, if the message lists them.
     """
@@ -380,6 +387,6 @@ def _iterate_array_elements(
 
 
 def _convert_quaternion_to_angles(value: Any) -> tuple[float, ...]:
-    """Convert a quaternion message to roll, pitch and yaw in rad."""
+    """Convert a geometry_msgs/Quaternion to the angles (roll, pitch, yaw) in rad."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

@@ -52,7 +52,7 @@ class Ant:
         self.heard: list[tuple[float, bool]] = []
         """The time of each command, and whether it was the safe command."""
         node.create_subscription(JointState, "joint_commands", self._store_command, RELIABLE)
-        self.bridge.start()
+        self.bridge.wait_for_policy()
         self.bridge.reset(1, 0)
 
     def _store_command(self, message: Any) -> None:

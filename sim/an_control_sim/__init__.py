@@ -57,9 +57,12 @@ def register_envs() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public function of this name at its first use, and return it.
+    """Import a public function or class of this package when it is first used, and return it.
 
-    Because of this, `import an_control_sim` alone loads no environment.
+    Because of this, `import an_control_sim` alone does not import the modules of environments.
+
+    Args:
+        name: The name of the function or class.
     """
     if name in ("describe_task", "make_environment"):
         from an_control_sim.gym import environments

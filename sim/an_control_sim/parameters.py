@@ -58,12 +58,12 @@ def declare_disturbance_parameters(
 ) -> DisturbanceSettings:
     """Declare every setting of the disturbance as a parameter, and return the settings.
 
-    The disturbance is what is done to readings, commands and robot on purpose. Only settings that
-    disturb readings may be changed at run time.
+    The disturbance is what is done to readings, commands and robot on purpose. Clients may change
+    only the settings of the readings at run time.
 
     Args:
         node: The node.
-        default: The default values.
+        default: The default values; None for a disturbance that changes nothing.
 
     Raises:
         ValueError: A value is out of bounds; the message names the parameter.
@@ -92,9 +92,9 @@ def declare_disturbance_parameters(
 
 
 def declare_schedule_parameter(node: Node) -> tuple[Change, ...]:
-    """Declare the parameter `schedule`, the path of a file, and return the changes in that file.
+    """Declare the parameter `schedule`, the path of a YAML file, and return the file's content.
 
-    The file says how the disturbance changes within each episode.
+    The file lists changes of the disturbance within each episode. The result is () without a file.
 
     Raises:
         WiringError: The file is not valid.
@@ -110,18 +110,18 @@ def call_when_disturbance_changes(
     change: Callable[[DisturbanceSettings], object] | None,
     check: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
-    """Make a node call `change` whenever parameters of the disturbance are set.
+    """Make a node call a function whenever a client sets parameters of the disturbance.
 
     Args:
         node: The node, with the parameters of `declare_disturbance_parameters`. It refuses values
             that are not valid.
         change: Called with the new settings. If it is None, the node refuses every change, because
             it has no scrambler that could disturb readings.
-        check: Called before each change; raises ValueError to refuse the settings.
+        check: Called with the new settings before each change; raises ValueError to refuse them.
     """
 
     def accept_or_refuse_settings(parameters: list[Parameter[Any]]) -> SetParametersResult:
-        """Check the parameters that a client sets, and return whether the node accepts them."""
+        """Check new values of parameters, and return whether the node accepts them."""
         reason = ""
         if _has_disturbance_setting(parameters):
             if change is None:
@@ -134,13 +134,13 @@ def call_when_disturbance_changes(
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)
 
-    def apply_changes(parameters: list[Parameter[Any]]) -> None:
+    def apply_new_settings(parameters: list[Parameter[Any]]) -> None:
         """Call `change` with the new settings, after the node has accepted the parameters."""
         if change is not None and _has_disturbance_setting(parameters):
             change(_read_disturbance(node, ()))
 
     node.add_on_set_parameters_callback(accept_or_refuse_settings)
-    node.add_post_set_parameters_callback(apply_changes)
+    node.add_post_set_parameters_callback(apply_new_settings)
 
 
 def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:
@@ -149,7 +149,12 @@ def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:
 
 
 def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
-    """Return the node's settings of the disturbance, with `changed` in place of the old values."""
+    """Return the disturbance that a node's parameters describe.
+
+    Args:
+        node: The node.
+        changed: Parameters whose values replace those of the node.
+    """
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
     return DisturbanceSettings.from_values(values)
@@ -164,8 +169,8 @@ def _declare_checked_parameter(
         node: The node.
         name: The name of the parameter.
         default: The default value.
-        descriptor: The description for ROS.
-        allowed: What is allowed, for error texts.
+        descriptor: What ROS reports about the parameter: description, allowed range and so on.
+        allowed: The allowed values in words, for error texts.
 
     Raises:
         ValueError: The value is not allowed.

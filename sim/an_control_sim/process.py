@@ -32,7 +32,7 @@ def initialise_ros(args: Sequence[str] | None = None) -> Iterator[None]:
     """Initialise rclpy for a `with` block, and shut it down at the end of the block.
 
     Args:
-        args: ROS arguments; None takes the arguments of this process.
+        args: ROS arguments; None for the arguments of this process.
 
     Raises:
         ValueError: rclpy refuses the arguments.
@@ -51,7 +51,10 @@ def initialise_ros(args: Sequence[str] | None = None) -> Iterator[None]:
 
 
 def create_node(make: Callable[[], AnyNode]) -> AnyNode:
-    """Create a node by calling `make`, and return it.
+    """Create a node, so that a refusal by ROS becomes a ValueError.
+
+    Args:
+        make: Creates the node.
 
     Raises:
         ValueError: ROS refuses to create it, for example without security keys.
@@ -64,9 +67,16 @@ def create_node(make: Callable[[], AnyNode]) -> AnyNode:
 
 @contextmanager
 def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
-    """Initialise rclpy and create a node for a `with` block, which gets the node.
+    """Initialise rclpy and create a node for a `with` block.
 
-    At the end of the block the node is destroyed and rclpy shut down.
+    At the end of the block the node is destroyed and rclpy is shut down.
+
+    Args:
+        name: The name of the node.
+        namespace: The namespace of the node.
+
+    Yields:
+        The node.
     """
     with initialise_ros([]):
         node = QuietNode(name, namespace=namespace)
@@ -78,13 +88,16 @@ def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 @contextmanager
 def catch_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Record SIGINT and SIGTERM within a `with` block instead of ending the process.
+    """Catch SIGINT and SIGTERM within a `with` block, so that they do not end the process.
 
-    The block gets a function that returns whether one of them has arrived, in this block or before
-    in a surrounding block of `catch_signals`. Use it on the main thread only.
+    Use it on the main thread only.
 
     Args:
         on_signal: Called in the signal handler.
+
+    Yields:
+        A function that returns whether one of the signals has arrived, in this block or before in a
+        surrounding block of `catch_signals`.
     """
     outer = signal.getsignal(signal.SIGINT)
     note = _SignalHandler(on_signal, outer.received if isinstance(outer, _SignalHandler) else [])
@@ -97,11 +110,11 @@ def catch_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[Call
 
 
 class _SignalHandler:
-    """A handler of SIGINT and SIGTERM that notes the signal's number and calls a function.
+    """A handler of SIGINT and SIGTERM that stores the number of each signal and calls a function.
 
     Args:
         call: The function.
-        received: The list to which the number is appended.
+        received: The list to which the number of each signal is appended.
     """
 
     def __init__(self, call: Callable[[], None], received: list[int]) -> None:
@@ -115,8 +128,7 @@ class _SignalHandler:
 def make_events_executor(context: Context) -> Executor:
     """Return rclpy's events executor, or a single-threaded one if this rclpy has none.
 
-    The events executor needs only a third of the processor time. Run the executor with `spin_once`
-    only.
+    The events executor needs only a third of the processor time. Call only `spin_once` on it.
     """
     executor = create_events_executor(context)
     return SingleThreadedExecutor(context=context) if executor is None else executor

@@ -29,7 +29,10 @@ from an_control.policy.random_model import make_random_model
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.draft import draft_environment, format_index_expression
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.bridge.simulator_node import check_files_fit, find_unpublished_sources
+from an_control_sim.bridge.simulator_node import (
+    check_wiring_fits_simulation,
+    find_unpublished_sources,
+)
 from an_control_sim.gym.environments import describe_task, make_environment
 
 LEGS = """
@@ -124,7 +127,7 @@ def test_interleaved_joints_go_out_as_joint_states_and_the_rest_by_id(tmp_path, 
     hip, knee = wired.command.actuators
     assert (hip.name, hip.safe, knee.limits, knee.offset) == ("hip", 0.0, (0.0, 3.0), 1.5)
     assert hip.limits[1] == float(np.float32(0.4))
-    check_files_fit(load_simulation(simulation), wired, lockstep=True)
+    check_wiring_fits_simulation(load_simulation(simulation), wired, lockstep=True)
     assert find_unpublished_sources(load_simulation(simulation), wired) == []
 
 

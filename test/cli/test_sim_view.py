@@ -2,12 +2,12 @@
 
 from types import SimpleNamespace
 
-from an_control.cli.sim import show_progress
+from an_control.cli.sim import show_progress_line
 
 
 def test_the_progress_line_counts_an_episodes_own_steps(capsys):
     """It said 1000/1000 at the end of every episode, whatever its length."""
-    with show_progress(2) as report:
+    with show_progress_line(2) as report:
         for episode in range(2):
             report(SimpleNamespace(episode=episode, steps=150, return_=-3.0, finished=None))
             ended = SimpleNamespace(return_=-4.0, steps=200, distance_m=None, shuffles=0)

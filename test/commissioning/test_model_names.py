@@ -10,7 +10,7 @@ pytest.importorskip("rclpy")
 
 import yaml
 
-from an_control.commissioning.draft import UNUSED, draft_robot
+from an_control.commissioning.draft import UNUSED, draft_wiring_of_robot
 from an_control.commissioning.survey import SubscribedTopic, Survey, SurveyedTopic
 from an_control.wiring import load_wiring
 
@@ -63,7 +63,7 @@ def load(draft, tmp_path):
 
 
 def test_two_command_topics_are_both_drafted_each_with_its_own_actuators(tmp_path):
-    wiring = load(draft_robot("bot", base(), "/bot"), tmp_path)
+    wiring = load(draft_wiring_of_robot("bot", base(), "/bot"), tmp_path)
     mast, drive = wiring.command.messages
     assert (mast.topic, drive.topic) == ("mast/cmd", "cmd_vel")
     assert [one.name for one in mast.actuators] == ["mast_pan", "mast_tilt"]
@@ -72,16 +72,16 @@ def test_two_command_topics_are_both_drafted_each_with_its_own_actuators(tmp_pat
 
 
 def test_a_goal_that_is_sent_once_is_a_channel_and_never_stale(tmp_path):
-    wiring = load(draft_robot("bot", base(), "/bot"), tmp_path)
+    wiring = load(draft_wiring_of_robot("bot", base(), "/bot"), tmp_path)
     assert wiring.find_source("goal").max_age_s == 0.0
     assert "goal.pose.position.x" in [one.id for one in wiring.channels]
-    wiring = load(draft_robot("bot", base(goal=50), "/bot"), tmp_path)
+    wiring = load(draft_wiring_of_robot("bot", base(goal=50), "/bot"), tmp_path)
     assert wiring.find_source("goal").max_age_s > 0.0
 
 
 def test_the_models_ids_are_filled_in_and_its_rate(tmp_path):
     known = model(("mast_pan.position", "imu.angular_velocity.z", "odom.linear.x"))
-    draft = draft_robot("bot", base(), "/bot", known)
+    draft = draft_wiring_of_robot("bot", base(), "/bot", known)
     wiring = load(draft, tmp_path)
     fields = {one.id: (one.source, one.field) for one in wiring.channels}
     assert fields == {
@@ -99,7 +99,7 @@ def test_the_models_ids_are_filled_in_and_its_rate(tmp_path):
 
 def test_what_is_doubtful_or_was_not_heard_says_set_this(tmp_path):
     known = model(("mast.yaw", "lidar.front"))
-    text = draft_robot("bot", base(), "/bot", known).format_yaml()
+    text = draft_wiring_of_robot("bot", base(), "/bot", known).format_yaml()
     (line,) = [one for one in text.splitlines() if one.startswith("  mast.yaw:")]
     assert "position[mast_pan]" in line and "SET THIS: is it mast.yaw?" in line
     assert "# SET THIS: lidar.front: nothing like it was heard" in text
@@ -107,24 +107,24 @@ def test_what_is_doubtful_or_was_not_heard_says_set_this(tmp_path):
 
 def test_values_far_outside_of_the_training_make_a_match_doubtful_and_say_both_ranges(monkeypatch):
     known = model(("mast_pan.position",))
-    sure = draft_robot("bot", base(), "/bot", known).format_yaml()
+    sure = draft_wiring_of_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it" not in sure
     ranges = {"mast_pan.position": (-30.0, -20.0)}
     monkeypatch.setattr(
         "an_control.commissioning.model_names.get_training_ranges", lambda _: ranges
     )
-    text = draft_robot("bot", base(), "/bot", known).format_yaml()
+    text = draft_wiring_of_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it mast_pan.position? -0.2 .. 0.3, in training -30 .. -20" in text
 
 
 def test_a_model_of_another_robot_is_refused():
     with pytest.raises(ValueError, match="nothing that was heard is like a channel of the model"):
-        draft_robot("bot", base(), "/bot", model(("xyzzy",)))
+        draft_wiring_of_robot("bot", base(), "/bot", model(("xyzzy",)))
 
 
 def test_topics_whose_names_spell_the_same_get_sources_of_their_own():
     names = "/a/b", "/c/b", "/c_b"
     topics = tuple(topic(name, IMU, {"angular_velocity.z": (-1.0, 1.0)}) for name in names)
-    draft = draft_robot("walker", Survey(topics, base().subscribed), "/")
+    draft = draft_wiring_of_robot("walker", Survey(topics, base().subscribed), "/")
     sources = {source.topic: source.name for source, _ in draft.sources}
     assert sources == {"/a/b": "b", "/c/b": "c_b", "/c_b": "c_b_2"}

@@ -243,7 +243,7 @@ def test_too_many_failing_episodes_in_a_row_end_a_run():
         failures.count_failure(BrokenEnvironmentError("no"))
     with pytest.raises(BrokenEnvironmentError, match="no; 20 episodes in a row failed"):
         failures.count_failure(BrokenEnvironmentError("no"))
-    failures.count_success()
+    failures.reset_consecutive_failures()
     failures.count_failure(BrokenEnvironmentError("no"))
     assert (
         failures.pop_failure_metrics()["failed"] == MAX_IN_A_ROW + 1

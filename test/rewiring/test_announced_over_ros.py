@@ -183,7 +183,7 @@ def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
 
 def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
     with simulated(RestlessTopics) as (bridge, sensors):
-        bridge.start()
+        bridge.wait_for_policy()
         bridge.run.executor.add_node(restless := Node("restless"))
         restless.create_timer(0.005, sensors.move)
         walks = []

@@ -157,7 +157,7 @@ def test_the_picture_has_the_size_asked_for():
 
 def test_the_benchmark_measures_both_environments():
     pytest.importorskip("pybullet_envs_gymnasium")
-    from an_control_sim.envs.ant_benchmark import compare_ant_speeds
+    from an_control_sim.envs.ant_benchmark import compare_ant_simulation_speeds
 
-    figures = compare_ant_speeds(rounds=1, steps=20)
+    figures = compare_ant_simulation_speeds(rounds=1, steps=20)
     assert figures["ratio"] == figures["ant_steps_per_s"] / figures["package_steps_per_s"] > 0

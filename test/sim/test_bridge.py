@@ -291,9 +291,9 @@ def test_a_policy_that_is_not_active_is_waited_for(serve, responder):
     bridge = serve(start_timeout_s=0.4)
     responder.active = False
     with pytest.raises(BridgeError, match="it replied 'not active'"):
-        bridge.start()
+        bridge.wait_for_policy()
     responder.active = True
-    bridge.start()
+    bridge.wait_for_policy()
 
 
 def test_a_policy_gone_silent_for_good_ends_the_run(serve, responder):
@@ -331,7 +331,7 @@ class Tap:
 def test_a_disturbance_that_the_policy_would_not_read_is_refused(serve, policy, said, realtime):
     bridge = serve(tap=Tap(), policy=policy, realtime=realtime, start_timeout_s=2.0)
     with pytest.raises(BridgeError, match=f"{said} /scrambled, so nothing would be disturbed"):
-        bridge.start()
+        bridge.wait_for_policy()
 
 
 @pytest.mark.parametrize("policy", ["policy", ""])
@@ -339,7 +339,7 @@ def test_a_disturbance_that_the_policy_reads_is_taken(serve, responder, policy):
     bridge = serve(tap=Tap(), policy=policy)
     responder.create_subscription(JointState, "scrambled", lambda message: None, 10)
     bridge.node.create_publisher(JointState, "scrambled", 10)
-    bridge.start()
+    bridge.wait_for_policy()
 
 
 def test_all_topics_are_reliable(serve):

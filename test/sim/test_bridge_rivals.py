@@ -65,7 +65,7 @@ def test_it_starts_once_the_other_simulator_has_ended(serve, rival):
 
 def test_another_simulator_that_comes_later_is_an_error_in_the_log_once(serve, rival, capfd):
     bridge = serve(policy="", realtime=True)
-    bridge.start()
+    bridge.wait_for_policy()
     rival.create_publisher(Clock, "/clock", 10)
     known(bridge, "/clock", 2)
     for _ in range(3):

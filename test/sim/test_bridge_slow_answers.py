@@ -193,7 +193,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
             start_timeout_s=60.0,
         )
         bridge.run.executor.add_node(policy)
-        bridge.start()
+        bridge.wait_for_policy()
         policy._late_s, policy.times = late_s, times
         clock = TurnedClock(bridge.run.executor, policy)
         clock.bridge, bridge.run.executor = bridge, clock

@@ -294,7 +294,10 @@ def test_a_command_of_two_topics_is_there_once_both_have_come(tmp_path):
 
     text = GOOD[: GOOD.index("command:")] + TWO_TOPICS
     commands = robot(tmp_path, ("step_s", "options: {actions: 2}\nstep_s"), text=text).commands
-    assert commands.topics == [("cmd_vel", TwistStamped), ("arm", JointTrajectory)]
+    assert commands.topics_and_message_classes == [
+        ("cmd_vel", TwistStamped),
+        ("arm", JointTrajectory),
+    ]
     assert commands.safe.tolist() == [0.5, 0.0]
     twist = TwistStamped()
     twist.twist.linear.x = 1.0

@@ -54,7 +54,7 @@ class Network:
 
     def play(self, steps: int) -> Network:
         """Make an episode."""
-        self.exchange.prepare_episode()
+        self.exchange.prepare_next_episode()
         for self.step in range(1, steps + 1):
             self._parts, self.published = [None] * len(self._stamped), 0
             whole = (

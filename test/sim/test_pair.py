@@ -11,7 +11,7 @@ pytest.importorskip("rclpy")
 from an_control.system.share import find_share_path
 from an_control.wiring import Wiring, WiringError, load_wiring
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
-from an_control_sim.bridge.simulator_node import check_files_fit
+from an_control_sim.bridge.simulator_node import check_wiring_fits_simulation
 
 
 def changed(folder: Path, name: str, old: str, new: str) -> Path:
@@ -28,7 +28,7 @@ def test_a_topic_that_is_read_as_another_type_than_it_has_is_named(tmp_path, loc
     wiring = load_wiring(changed(tmp_path, "cartpole", "Vector3Stamped", "PointStamped"))
     simulation = load_simulation(find_share_path("config/cartpole_sim.yaml"))
     with pytest.raises(WiringError) as raised:
-        check_files_fit(simulation, wiring, lockstep=lockstep)
+        check_wiring_fits_simulation(simulation, wiring, lockstep=lockstep)
     assert raised.value.key == "sources.pole.type"
     said = str(raised.value)
     assert "cartpole.yaml" in said and "'geometry_msgs/msg/PointStamped' is not allowed" in said
@@ -45,8 +45,8 @@ def seen(tmp_path: Path) -> tuple[Simulation, Wiring]:
 
 
 def test_in_lockstep_the_rendered_view_counts_only_where_it_is_published(seen):
-    check_files_fit(*seen, lockstep=True, camera_hz=15.0)
+    check_wiring_fits_simulation(*seen, lockstep=True, camera_hz=15.0)
     with pytest.raises(WiringError) as raised:
-        check_files_fit(*seen, lockstep=True)
+        check_wiring_fits_simulation(*seen, lockstep=True)
     assert raised.value.key == "sources.camera.topic"
     assert "publishes: screen" in str(raised.value)

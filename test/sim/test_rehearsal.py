@@ -23,7 +23,10 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import find_share_path
 from an_control.wiring import ChannelTable, Readings, Wiring, import_message_class, load_wiring
-from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring, list_wildcard_matches
+from an_control_sim.bridge.rehearsal import (
+    derive_wiring_for_disturbed_simulation,
+    list_wildcard_matches,
+)
 from an_control_sim.scrambler.scrambler import Scrambler
 from an_control_sim.scrambler.wiring import TOPIC, derive_scrambled_wiring, write_wiring
 
@@ -111,7 +114,7 @@ def robot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     else:
         simulation = SHIPPED[name].with_name(f"{name}_sim.yaml")
         wiring, messages = load_wiring(SHIPPED[name]), simulated_messages(simulation)
-        derived = derive_rehearsal_wiring(wiring, simulation)
+        derived = derive_wiring_for_disturbed_simulation(wiring, simulation)
     write_wiring(derived, tmp_path / "scrambled.yaml")
     return Robot(wiring, load_wiring(tmp_path / "scrambled.yaml"), messages)
 
@@ -387,7 +390,7 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     verb = sim.SimCommand(view=view, scrambler=not view)
     with pytest.raises(Seen) as seen:
         verb._run_node_and_simulator(files, "base", DisturbanceSettings(), ())
-    derived = derive_rehearsal_wiring(load_wiring(files.wiring), files.simulation)
+    derived = derive_wiring_for_disturbed_simulation(load_wiring(files.wiring), files.simulation)
     write_wiring(derived, tmp_path / "expected.yaml")
     assert str(seen.value) == (tmp_path / "expected.yaml").read_text()
 

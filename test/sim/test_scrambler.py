@@ -228,7 +228,7 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     wiring = load_wiring(find_share_path("config/pong.yaml"))
     scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
     ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
-    scrambler._add_channels(ids)
+    scrambler._add_new_channels(ids)
     scrambler.move_signals({ids[3]: ids[5], ids[7]: ""})
     places, names = scrambler.disturb(np.arange(196, dtype=np.float32), ids)
     assert dict(zip(names, places, strict=True))[ids[3]] == 5.0 and ids[7] not in names

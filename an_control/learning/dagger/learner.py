@@ -469,7 +469,7 @@ class Dagger:
             except BrokenEnvironmentError as failure:
                 self._failures.count_failure(failure)
                 continue
-            self._failures.count_success()
+            self._failures.reset_consecutive_failures()
             left -= len(episode.labels) if unit else 1
             yield episode
 

@@ -184,7 +184,7 @@ class ScorePlayer:
                 self.failures.count_failure(failure)
                 last = failure
                 continue
-            self.failures.count_success()
+            self.failures.reset_consecutive_failures()
             over = time.process_time() - begun >= seconds
             if over and len(episodes) >= bounds[0]:
                 break

@@ -256,7 +256,7 @@ def record_episodes(
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
-        failures.count_success()
+        failures.reset_consecutive_failures()
         traces.append(trace)
         steps += len(trace.actions)
         long = long or len(trace.actions) > WINDOW

@@ -143,7 +143,7 @@ def record_unmonitored_episodes(
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
-        failures.count_success()
+        failures.reset_consecutive_failures()
         left -= len(traces[-1].actions)
     return traces
 

@@ -433,7 +433,7 @@ class TeacherLearner:
             except BrokenEnvironmentError as failure:
                 failures.count_failure(failure)
             else:
-                failures.count_success()
+                failures.reset_consecutive_failures()
         return totals
 
     def _play_validation_episode(

@@ -244,7 +244,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._advance_tick()
         if self._episode.done:
             self.returns.append(self._episode.total)
-            self._failures.count_success()
+            self._failures.reset_consecutive_failures()
         return reward
 
     def _send_zeros_during_stop(self) -> None:

@@ -54,18 +54,19 @@ class Bridge:
     The node must belong to the bridge alone. Topics without subscribers are not published.
 
     Args:
-        node: The node.
+        node: The simulator's ROS node, on which publishers, subscriptions and services are created.
         robot: The simulated robot.
-        tap: An object to which every sensor message is also passed directly, within this process.
-            The scrambler is one: it disturbs the readings and publishes them itself.
+        tap: The scrambler, if it runs in this process. It gets every sensor message directly,
+            disturbs the readings and publishes them on a topic of its own. None for no disturbance.
         policy: The name of the policy node, whose service `reset_state` is called before each
             episode. "" means that any node may send commands, and that no service is called.
-        realtime: Whether to step by the steady clock and apply the newest command, instead of
-            lockstep.
-        command_timeout_s: In lockstep, seconds that a step waits for its command (by default 1); in
-            real time, the age at which a command is too old (by default five steps). After that the
-            safe command is applied.
-        start_timeout_s: Seconds to wait for the policy, at the start and when it stops answering.
+        realtime: True to make a step at fixed times of the clock, under the newest command. False
+            for lockstep, in which each step waits for its command.
+        command_timeout_s: In lockstep, the seconds that a step waits for its command (1 if None).
+            In real time, the age in seconds from which a command is too old (the length of five
+            steps if None). A step without a command applies the safe command.
+        start_timeout_s: Seconds to wait for the policy node at the start, and again if it stops
+            answering, before a BridgeError is raised.
         camera_hz: Camera pictures per simulated second; 0 for none.
     """
 
@@ -97,10 +98,10 @@ class Bridge:
         clears it."""
         self._rivals = ""
         self.run = RunControl(node)
-        self._create_topics(policy, camera_hz)
+        self._create_topics_and_policy_link(policy, camera_hz)
 
-    def _create_topics(self, policy: str, camera_hz: float) -> None:
-        """Create publishers, subscriptions and the connection to the policy node.
+    def _create_topics_and_policy_link(self, policy: str, camera_hz: float) -> None:
+        """Create the publishers, the command subscriptions and the connection to the policy node.
 
         Args:
             policy: The name of the policy node; "" if any node may send commands.
@@ -110,7 +111,7 @@ class Bridge:
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
             node.create_subscription(cls, topic, partial(self._on_command, number), RELIABLE)
-            for number, (topic, cls) in enumerate(self.robot.commands.topics)
+            for number, (topic, cls) in enumerate(self.robot.commands.topics_and_message_classes)
         ]
         self.exchange = Exchange(
             [one.topic_name for one in self._commands],
@@ -131,16 +132,16 @@ class Bridge:
     # A run is one start, then a reset and steps for each episode. All of these methods may raise
     # StopRequestedError and BridgeError.
 
-    def start(self) -> None:
-        """Wait until the policy node is active and connected.
+    def wait_for_policy(self) -> None:
+        """Wait until the policy node is active and connected; call this once, before all episodes.
 
-        In real time this waits for a policy only if its name is known. If another simulator
-        publishes the same topics, this waits at most `ALONE_S` seconds until that simulator has
-        ended, because a killed simulator stays in the ROS graph for a while.
+        In real time there is no such wait if the name of the policy node is not known. If another
+        simulator publishes on the same topics, this first waits up to `ALONE_S` seconds for it to
+        end: a killed simulator remains visible in the ROS graph for a while.
 
         Raises:
-            BridgeError: The policy does not connect, or does not subscribe to the topic of the
-                `tap`, or another simulator still publishes the same topics.
+            BridgeError: The policy node does not connect in time, or it does not subscribe to the
+                scrambler's topic, or another simulator still publishes on the same topics.
         """
         self._wait_for_other_simulators_to_end()
         if self._link.is_policy_name_known or not self._realtime:
@@ -151,17 +152,15 @@ class Bridge:
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: reset the environment, the policy's state and the `tap`.
-
-        The `tap` is the object that disturbs the readings; there may be none.
+        """Start an episode: reset the environment, the policy's state and the scrambler, if any.
 
         Args:
             seed: The seed of the environment.
-            episode: The index of the episode, on which the disturbance depends.
+            episode: The index of the episode, which determines how the scrambler disturbs it.
         """
-        self.run.end_episode()
+        self.run.mark_episode_end()
         if not self._realtime:
-            self.exchange.prepare_episode()
+            self.exchange.prepare_next_episode()
         if self._latched:  # the previous episode ended during a stop
             self.set_estop(False)
         self.robot.reset(seed)
@@ -172,15 +171,16 @@ class Bridge:
         self._progress.start_episode(episode)
         self._link.reset_policy()
         self._next_s = self._heard_s = time.monotonic()
-        self.run.start_episode()
+        self.run.mark_episode_start()
 
     def step(self) -> None:
-        """Publish the readings, wait for the command and advance the robot by one step.
+        """Publish the readings, wait for the policy's command and advance the robot by one step.
 
-        While the run is paused, this waits for a call of the service `~/step`.
+        If no command arrives in time, the safe command is applied. While a client has paused the
+        run, this first waits until the run is resumed or a client calls the service `~/step`.
 
         Raises:
-            RestartRequestedError: The service `~/reset` was called.
+            RestartRequestedError: A client called the service `~/reset`.
             BridgeError: The policy has stopped answering.
         """
         if self.run.wait_while_paused():
@@ -196,49 +196,52 @@ class Bridge:
         self.robot.step(commands)
         self._count += 1
         self._progress.publish_progress(self._count, self.robot, self._stamp_ns)
-        self.run.answer_waiting_requests()
+        self.run.answer_pause_and_step_requests()
 
     def end_episode(self) -> None:
-        """End an episode, and in lockstep wait for commands that arrive late.
+        """End the episode. In lockstep, also wait for commands that arrive after the final step.
 
-        Commands that answer none of the episode's steps are counted in `exchange.unmatched`.
+        Such late commands, which no step asked for, are counted in `exchange.unmatched`.
         """
-        self.run.end_episode()
+        self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
                 self.exchange.discard_late_commands()
 
     def set_estop(self, latch: bool) -> None:
-        """Set or clear the policy's e-stop by its services; call `wait_for_estop` first.
+        """Set or clear the e-stop of the policy node; call `wait_for_estop` once before.
 
         Args:
-            latch: True to set it, False to clear it.
+            latch: True to set the e-stop, False to clear it.
         """
         self._latched = latch
         self._link.set_estop(latch, wait=not self._realtime)
 
     def wait_for_estop(self) -> None:
-        """Wait for the services of the policy that `set_estop` needs.
+        """Wait until the policy node offers the services that `set_estop` calls.
 
         Raises:
-            BridgeError: The policy does not offer them.
+            BridgeError: The policy node does not offer them in time.
         """
         self._link.wait_for_estop()
 
     def read_diagnostics(self) -> PolicyDiagnostics | None:
-        """Return the policy node's diagnostics after the final episode; None if it publishes none.
+        """Return the policy node's diagnostics at the end of a run; None if it publishes none.
 
-        During this call the reset service does not restart an episode, and `run.stop` ends only the
-        wait for diagnostics.
+        This may wait for a message. `run.stop` ends the wait, and the result is then None. No
+        episode runs any more, so a call of the reset service has no effect here.
         """
-        self.run.end_episode()
+        self.run.mark_episode_end()
         try:
             return None if self._figures is None else self._figures.read_diagnostics(self.run.spin)
         except StopRequestedError:
             return None
 
     def close(self) -> None:
-        """Clear the e-stop, answer pending service calls, and release node and robot."""
+        """Clear the policy's e-stop if it is set, answer pending service calls, close the robot.
+
+        The node's messages are no longer processed afterwards, but the node is not destroyed.
+        """
         cleared = self._link.request_estop(False) if self._latched else None
         until_s = time.monotonic() + CALL_S
         while cleared is not None and not cleared.done() and time.monotonic() < until_s:
@@ -267,9 +270,10 @@ class Bridge:
             self._check_for_other_publishers()
 
     def _check_for_other_publishers(self) -> None:
-        """Look for other nodes that publish on this bridge's topics, and store a text about them.
+        """Store a text that names other nodes which publish on this bridge's topics; "" for none.
 
-        After the run has started, an error is logged if the text has changed.
+        Once the policy is connected, a text that differs from the previous one is logged as an
+        error.
         """
         rivals = describe_other_publishers(self.node, self._outputs.exclusively_published_topics)
         if rivals and rivals != self._rivals and self._started:
@@ -281,14 +285,14 @@ class Bridge:
     def _wait_for_command(self) -> NDArray[np.float64] | None:
         """Publish the readings of a step in lockstep and return the command that answers them.
 
-        If the `tap`, which disturbs readings, drops this step's message, the previous command is
-        applied again, or the safe command while the e-stop is set.
+        If the disturbance drops this step's message, no command is awaited. The result is then the
+        previous command, or the safe command while the e-stop is set.
 
         Returns:
             The command (A,) in the unit of the action, or None after the timeout.
 
         Raises:
-            BridgeError: The policy has not answered for too long.
+            BridgeError: The policy has not answered for longer than the start timeout.
         """
         commands = self.robot.commands
         if self.tap is not None and self.tap.is_message_dropped:
@@ -311,7 +315,7 @@ class Bridge:
         return None
 
     def _wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """Publish the readings of a step in real time, and wait for the end of the step.
+        """Publish the readings of a step in real time, and wait until the step's time is over.
 
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.
@@ -326,9 +330,9 @@ class Bridge:
         return commands.newest_command if age_s <= self._command_timeout_s else None
 
     def _on_command(self, topic_index: int, message: Any) -> None:
-        """Store a command if it answers the current step; log the reason if it is refused.
+        """Store the commands of a message that answers the current step; log why one is refused.
 
-        In real time every command is stored.
+        In real time the commands of every message are stored.
 
         Args:
             topic_index: The index of the command topic.

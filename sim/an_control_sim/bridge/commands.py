@@ -30,7 +30,7 @@ class CommandReader:
     Args:
         simulation: The content of the simulation YAML, which describes the command topics.
         space: The environment's action space.
-        resolve: Returns the class of a message type.
+        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The commands do not fit the message types or the action space.
@@ -57,21 +57,23 @@ class CommandReader:
         self._offsets = np.array([actuator.offset for actuator in actuators])
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
-        self._check_action_count(len(actuators), simulation)
+        self._check_actuator_count(len(actuators), simulation)
         self.clear_commands()
 
     @property
-    def topics(self) -> list[tuple[str, Any]]:
-        """The command topics with their message classes."""
+    def topics_and_message_classes(self) -> list[tuple[str, Any]]:
+        """The command topics: for each a pair of its name and the class of its messages."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
     @property
     def topics_have_stamps(self) -> list[bool]:
-        """For each topic, whether its messages have a stamp that identifies the step."""
+        """For each command topic, whether its messages have a stamp that identifies the step."""
         return [one.is_stamped for one in self._messages]
 
     def read_stamp_ns(self, message: Any, topic_index: int = 0) -> int | None:
-        """Return the stamp of the readings that a command message answers; None without a stamp.
+        """Return the time stamp in nanoseconds of a command message, or None if it has none.
+
+        The policy node copies this stamp from the readings that the command answers.
 
         Args:
             message: The command message.
@@ -80,11 +82,14 @@ class CommandReader:
         return self._stamps[topic_index](message)
 
     def read_commands(self, message: Any, topic_index: int = 0) -> NDArray[np.float64]:
-        """Return the commands (n,) in a topic's message, in the unit of the action.
+        """Return the commands for a topic's n actuators in a message, in the unit of the action.
 
         Args:
             message: The command message.
             topic_index: The index of the topic on which the message arrived.
+
+        Returns:
+            The commands (n,).
 
         Raises:
             ValueError: The message is refused; the text says why.
@@ -94,7 +99,7 @@ class CommandReader:
         return (values - self._offsets[span]) / self._scales[span]
 
     def store_commands(self, message: Any, now_s: float, topic_index: int = 0) -> None:
-        """Store the commands in a topic's message; `newest_command` joins those of all topics.
+        """Store the commands in a message in place of those that its topic brought before.
 
         Args:
             message: The command message.
@@ -114,7 +119,7 @@ class CommandReader:
 
     @property
     def newest_command(self) -> NDArray[np.float64] | None:
-        """The newest command (A,) in the unit of the action.
+        """The newest command (A,) of all topics together, in the unit of the action.
 
         It is None until a message has arrived on every command topic.
         """
@@ -123,9 +128,10 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which the first of the stored messages was received.
+        """The time in seconds at which the oldest part of the newest command was received.
 
-        It is -inf until a message has arrived on every command topic.
+        A command has one message on each command topic. The value is -inf until a message has
+        arrived on every one of them.
         """
         return min(self._taken_s)
 
@@ -133,19 +139,21 @@ class CommandReader:
         """Convert a command to an action of the environment, clipped to its action space.
 
         Args:
-            commands: The command (A,) in the unit of the action. For an action that is one of
-                several choices (a Discrete space) it may also be a single number, the index of the
-                choice.
+            commands: The command (A,) in the unit of the action. For a choice among n options (a
+                Discrete space) it has either n numbers, of which the largest wins, or a single
+                number, the index of the option.
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
         return self._actions.from_own_units(commands)
 
-    def _check_action_count(self, count: int, simulation: Simulation) -> None:
+    def _check_actuator_count(self, actuator_count: int, simulation: Simulation) -> None:
         """Check that the simulation YAML has as many actuators as the action space needs.
 
+        The conversion of commands to actions is stored as well.
+
         Args:
-            count: The number of actuators in the file.
+            actuator_count: The number of actuators in the file.
             simulation: The content of the file, whose path is named in errors.
 
         Raises:
@@ -159,7 +167,7 @@ class CommandReader:
         wanted = [len(self._actions.names)]
         if isinstance(self._space, gymnasium.spaces.Discrete):
             wanted = sorted({1, *wanted})
-        if count not in wanted:
+        if actuator_count not in wanted:
             allowed = f"{' or '.join(map(str, wanted))} actuators, as the environment's action has"
             key = "command.actuators" if len(self._messages) == 1 else "command"
-            raise WiringError(simulation.file, key, count, allowed)
+            raise WiringError(simulation.file, key, actuator_count, allowed)

@@ -25,10 +25,10 @@ def record_simulation(
     """Run a simulated robot under a controller, and record its readings and actions.
 
     Args:
-        controller: The controller, with the wiring and the model that the doctor checks.
-        simulation: The simulation YAML of the robot.
-        seconds: The simulated time to record, in as many episodes as are needed.
-        seed: The seed of the episodes.
+        controller: The controller, with the wiring and the model that the doctor examines.
+        simulation: The path of the robot's simulation YAML.
+        seconds: The simulated time to record in seconds, in as many episodes as are needed.
+        seed: The number from which the seeds of the episodes are derived.
 
     Returns:
         The recording, and the return (sum of rewards) of each episode that was played to its end.
@@ -65,7 +65,7 @@ def record_simulation(
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
-                _store_command(controller, robot, sent, now_ns)
+                _pass_command_to_robot(controller, robot, sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest_command
                 robot.step(robot.commands.safe if answer is None else answer)
@@ -78,19 +78,21 @@ def record_simulation(
     return recorder.make_recording(), returns
 
 
-def _store_command(
+def _pass_command_to_robot(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
-    """Fill the command messages of a wiring, and pass them to a simulated robot without ROS.
+    """Pass a controller's command to a simulated robot, as ROS messages but without ROS.
 
     Args:
-        controller: The controller, which owns the wiring and the message objects.
-        robot: The robot.
+        controller: The controller, whose wiring and message objects are used.
+        robot: The robot, which stores the command for its next step.
         values: The command (A,) in physical units.
         stamp_ns: The stamp of the messages.
     """
     command = controller.wiring.command
-    topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
+    topics = {
+        topic: number for number, (topic, _) in enumerate(robot.commands.topics_and_message_classes)
+    }
     robot.commands.clear_commands()
     for config, message, span in zip(
         command.messages, controller.messages, command.message_slices, strict=True

@@ -41,14 +41,14 @@ CommentedActuator = tuple[ActuatorConfig, str]
 
 @dataclass(frozen=True)
 class DraftTopic:
-    """A topic to publish, with the parts of the observation that its message holds.
+    """A topic of a drafted simulation, whose JointState message is filled from the observation.
 
     Attributes:
         topic: The name of the topic.
-        names: The names in its message: of joints, or the ids of the readings.
-        fields: For each field of the message, the indices of the observation's numbers that fill
-            it.
-        about: A comment on the topic, for the drafted file.
+        names: The names in the message, one for each value: of joints, or ids of readings.
+        fields: A mapping from each filled field of the message, such as "position", to the indices
+            in the observation of its values, in the order of `names`.
+        about: A comment on the topic for the drafted file.
     """
 
     topic: str
@@ -59,14 +59,14 @@ class DraftTopic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """A drafted wiring file and simulation file for an environment.
+    """A drafted wiring file and a drafted simulation file for an environment.
 
-    A model that is run with these files must have the channels, actuators and step length.
+    A model can run with these files only if it has these channels, actuators and this step length.
 
     Attributes:
         wiring: The text of the wiring file.
         simulation: The text of the simulation file.
-        channels: The ids of the readings, which are the ids of the channels.
+        channels: The ids of the channels, in the order of the observation.
         actuators: The names of the actuators.
         step_s: The length of a step in seconds.
     """
@@ -79,10 +79,10 @@ class EnvironmentDraft:
 
 
 def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
-    """Draft the wiring file and the simulation file of an environment.
+    """Draft the wiring file and the simulation file of a gymnasium environment.
 
     Args:
-        robot: The name of the robot.
+        robot: The name of the robot, for the wiring and the comments.
         environment: A gymnasium id, or ``module:id``.
 
     Raises:
@@ -103,13 +103,13 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
             raise ValueError(
                 f"environment {environment!r}: images have no draft; see docs/how-to/cameras.md"
             )
-        topics = _assign_topics(task.channels, len(shape) == 1)
+        topics = _group_readings_by_topic(task.channels, len(shape) == 1)
         actuators = _draft_actuators(env.action_space, task.actuators)
         about = f"{robot}: {environment}, as an-control new has drafted it."
         step_s = task.step_s
         return EnvironmentDraft(
             wiring=_draft_wiring(
-                robot, about, task, topics, _format_ranges(space), actuators
+                robot, about, task, topics, _format_reading_bounds(space), actuators
             ).format_yaml(),
             simulation=_draft_simulation(about, environment, env, step_s, topics, actuators),
             channels=task.channels,
@@ -118,16 +118,22 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         )
 
 
-def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
-    """Assign an environment's readings to topics: one for joint states, one for all other readings.
+def _group_readings_by_topic(channels: Sequence[str], is_one_dimensional: bool) -> list[DraftTopic]:
+    """Group an environment's readings into one topic of joint states and one of all other readings.
+
+    A joint is a pair of readings such as hip.position and hip.velocity.
 
     Args:
         channels: The ids of the readings, in the order of the observation.
-        flat: Whether the observation has one dimension; only then there are joint states.
+        is_one_dimensional: Whether the observation has one dimension. If not, no reading counts as
+            a joint's.
+
+    Returns:
+        The topics that have readings, so one or two.
     """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
-    joints = [one for one in joints if f"{one}.velocity" in place] if flat else []
+    joints = [one for one in joints if f"{one}.velocity" in place] if is_one_dimensional else []
     fields = {
         quantity: tuple(place.pop(f"{one}.{quantity}") for one in joints)
         for quantity in ("position", "velocity")
@@ -144,7 +150,7 @@ def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
 def _draft_actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Draft the wiring's entries of the actuators, in the environment's own units.
+    """Draft the wiring's entries of the actuators, with commands in the environment's units.
 
     The safe command is 0, or the middle of the bounds if 0 is out of bounds.
 
@@ -187,26 +193,25 @@ def _draft_actuators(
 
 def _draft_wiring(
     robot: str,
-    about: str,
+    description: str,
     task: Task,
     topics: Sequence[DraftTopic],
-    ranges: Mapping[int, str],
+    bound_texts: Mapping[int, str],
     actuators: Sequence[CommentedActuator],
 ) -> Draft:
-    """Draft the wiring file.
+    """Draft the wiring file of an environment.
 
     Args:
         robot: The name of the robot.
-        about: A text that names the robot and its environment, for a comment in the file.
-        task: The task as a model file describes it: ids of the readings, names of the actuators,
-            and units.
+        description: A text that names the robot and its environment, for a comment in the file.
+        task: A description of the environment: ids of the readings, their units, and step length.
         topics: The topics on which the simulation publishes the readings.
-        ranges: The bounds of readings as text, by index in the observation, for comments.
+        bound_texts: The bounds of readings as text, by index in the observation, for comments.
         actuators: A pair for each actuator: its entry and a comment.
     """
     step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
-        (place, _make_channel(topic, name, field, *units.get(place, (1.0, 0.0))))
+        (place, _draft_channel_entry(topic, name, field, *units.get(place, (1.0, 0.0))))
         for topic in topics
         for field, places in topic.fields.items()
         for name, place in zip(topic.names, places, strict=True)
@@ -214,7 +219,7 @@ def _draft_wiring(
     return Draft(
         robot=robot,
         about=(
-            f"The wiring of {about}",
+            f"The wiring of {description}",
             "Ids and actuators are those that a model of this environment names: keep them.",
         ),
         rate_hz=1.0 / step_s,
@@ -224,7 +229,7 @@ def _draft_wiring(
             for one in topics
         ],
         channels=[
-            (channel, ranges.get(place, ""))
+            (channel, bound_texts.get(place, ""))
             for place, channel in sorted(channels, key=lambda pair: pair[0])
         ],
         command=(
@@ -237,38 +242,41 @@ def _draft_wiring(
 
 
 def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
-    """Make the id of the channel that reads one number of a topic's JointState message.
+    """Return the id of the channel that reads one number of a drafted JointState message.
 
     Args:
-        topic: The topic.
-        name: The name of the number in the message: a joint, or the id itself.
-        field: The field of the message, such as position.
+        topic: The topic of the message.
+        name: The name that the message gives the number: a joint, or the id of a reading.
+        field: The field of the message, such as "position".
     """
     return name if topic.topic == "readings" else f"{name}.{field}"
 
 
-def _make_channel(
+def _draft_channel_entry(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
-    """Draft the wiring's entry of the channel that reads one number of a topic.
+    """Draft the wiring's entry of a channel that reads a number of a drafted JointState message.
 
     Args:
-        topic: The topic.
-        name: The name of the number in the message: a joint, or the id of the channel.
-        field: The field of the message, such as position.
-        scale: The factor from the environment's number to the reading.
+        topic: The topic of the message.
+        name: The name that the message gives the number: a joint, or the id of a reading.
+        field: The field of the message, such as "position".
+        scale: The factor by which the number is multiplied to get the reading.
         offset: The number that is added after scaling.
     """
     where = topic.topic, f"{field}[{name}]"
     return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)
 
 
-def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
-    """Format the bounds of readings as text, such as "-1 .. 1".
+def _format_reading_bounds(space: gymnasium.Space[Any]) -> dict[int, str]:
+    """Format the bounds of an observation's numbers as texts, such as "-1 .. 1".
+
+    Args:
+        space: The observation space.
 
     Returns:
-        A mapping from an index in the observation to the text. It has only readings with two finite
-        bounds.
+        A mapping from the index of a number in the observation to the text. Numbers without two
+        finite bounds are left out.
     """
     if not isinstance(space, gymnasium.spaces.Box):
         return {}
@@ -277,7 +285,7 @@ def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
 
 
 def _draft_simulation(
-    about: str,
+    description: str,
     environment: str,
     env: gymnasium.Env[Any, Any],
     step_s: float,
@@ -287,7 +295,7 @@ def _draft_simulation(
     """Draft the text of the simulation file.
 
     Args:
-        about: A text that names the robot and its environment, for a comment in the file.
+        description: A text that names the robot and its environment, for a comment in the file.
         environment: The gymnasium id.
         env: The environment.
         step_s: The length of a step in seconds.
@@ -297,7 +305,7 @@ def _draft_simulation(
     size = sum(len(places) for topic in topics for places in topic.fields.values())
     sensors = _format_sensor_names(env)
     lines = [
-        f"# The simulation of {about}",
+        f"# The simulation of {description}",
         "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
         *([f"# And the same of sensors.NAME with NAME of {sensors}."] if sensors else []),
         "an_control_simulation: 1",
@@ -329,9 +337,10 @@ def _draft_simulation(
 
 
 def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
-    """Return the names, joined by commas, of the sensors that an environment has.
+    """Return the names of an environment's sensors as one text, with commas between them.
 
-    These are its readings beside the observation. The text is "" if there are none.
+    Sensors are the readings that an environment offers beside the observation. The text is "" if
+    there are none.
     """
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):
@@ -340,22 +349,24 @@ def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
     return ", ".join(inner.sensors())
 
 
-def format_index_expression(places: Sequence[int], size: int) -> str:
-    """Format indices of an observation as an expression of the simulation file.
+def format_index_expression(indices: Sequence[int], observation_size: int) -> str:
+    """Format indices of an observation as the expression that a simulation file has for them.
 
     >>> format_index_expression((0, 2, 4), 6)
     'observation[0:5:2]'
 
     Args:
-        places: The indices in the observation.
-        size: The length of the observation.
+        indices: The indices in the observation.
+        observation_size: The length of the observation.
     """
-    if len(places) == 1:
-        return f"observation[{places[0]}:{places[0] + 1}]"
-    steps: NDArray[np.int64] = np.diff(places)
-    first, last, step = places[0], places[-1] + 1, int(steps[0])
+    if len(indices) == 1:
+        return f"observation[{indices[0]}:{indices[0] + 1}]"
+    steps: NDArray[np.int64] = np.diff(indices)
+    first, last, step = indices[0], indices[-1] + 1, int(steps[0])
     if step < 1 or (steps != step).any():
-        return f"observation[{','.join(map(str, places))}]"
+        return f"observation[{','.join(map(str, indices))}]"
     if step > 1:
         return f"observation[{first}:{last}:{step}]"
-    return "observation" if (first, last) == (0, size) else f"observation[{first}:{last}]"
+    return (
+        "observation" if (first, last) == (0, observation_size) else f"observation[{first}:{last}]"
+    )

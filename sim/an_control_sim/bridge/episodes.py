@@ -31,12 +31,13 @@ class EpisodeResult:
         return_: The sum of the rewards in the order of the steps.
         steps: The number of steps.
         shuffles: How often sensor signals were permuted among the channels.
-        distance_m: The distance covered in metres, if the environment reports one.
+        distance_m: The distance that the robot covered in metres; None if the environment reports
+            none.
         timeouts: The number of steps in which the safe command was applied, because no command
             arrived in time.
         unmatched: In lockstep, the number of commands that no step asked for, plus those that never
             arrived (see `Exchange.unmatched`).
-        wall_s: The wall-clock time in seconds.
+        wall_s: The duration of the episode in seconds of wall-clock time.
         walked_m: The distance in metres that the robot covered in the first seconds after an
             e-stop; None if there was no e-stop, or the robot had fallen before the e-stop ended.
         latency_s: For each step the seconds from publishing the readings to receiving the command;
@@ -59,11 +60,11 @@ class EpisodeProgress:
     """A report of how far a run of episodes has come.
 
     Attributes:
-        episode: The index of the running episode.
+        episode: The index of the current episode.
         episodes: The number of episodes of the run; 0 if it has no end.
         steps: The number of steps so far in this episode.
         return_: The sum of the rewards so far in this episode.
-        finished: The result, in the report that ends an episode; else None.
+        finished: The result of the episode if it has just ended, else None.
     """
 
     episode: int
@@ -89,16 +90,16 @@ def run_episodes(
     progress: ProgressCallback | None = None,
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
 ) -> list[EpisodeResult]:
-    """Run episodes on a bridge (the server of a simulated robot) and return their results.
+    """Run episodes of a simulated robot and return their results.
 
-    Episode e starts from `derive_episode_seed(seed, e)`. The reset service restarts the running
-    episode, and `bridge.run.stop()` ends the run with the results so far. A run without end returns
-    its newest `MAX_KEPT_RESULTS` results.
+    The seed of episode e is `derive_episode_seed(seed, e)`. A client that calls the reset service
+    restarts the current episode. `bridge.run.stop()` ends the run, and the episodes that had ended
+    before are returned. A run without end returns only its newest `MAX_KEPT_RESULTS` results.
 
     Args:
-        bridge: The bridge; it is not closed.
+        bridge: The server of the robot; it is not closed.
         episodes: The number of episodes; 0 runs until stopped.
-        seed: The seed of the episodes.
+        seed: The number from which the seeds of the episodes are derived.
         progress: Called during and after each episode.
         disturbance: What is done to the robot on purpose: changes of motors, mass and friction, and
             stops by the policy's e-stop. Its other settings have no effect here.
@@ -106,12 +107,12 @@ def run_episodes(
     Raises:
         BridgeError: The policy cannot be reached. The error's attribute `finished` has the results
             so far.
-        ValueError: The environment does not support these settings of the robot.
+        ValueError: The environment does not support a setting of the robot in `disturbance`.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
     drawn, episode = Disturber((), disturbance, seed), 0
     try:
-        bridge.start()
+        bridge.wait_for_policy()
         if disturbance.stop:
             bridge.wait_for_estop()
         while not episodes or episode < episodes:
@@ -141,10 +142,10 @@ def _run_episode(
     Args:
         bridge: The server of the robot.
         episode: The index of the episode.
-        episodes: The number of episodes, for progress reports.
-        seed: The seed of the run.
-        progress: Called during and after the episode.
-        disturber: Draws how the robot is changed and stopped in each episode.
+        episodes: The number of episodes of the run, for progress reports.
+        seed: The seed of the run, from which that of the episode is derived.
+        progress: Called during and after the episode; None for no reports.
+        disturber: Draws how the robot is changed and when it is stopped in each episode.
     """
     disturber.reset(episode)
     stop = disturber.draw_stop(bridge.robot.simulation.step_s)
@@ -189,9 +190,10 @@ class RunSummary:
 
     Attributes:
         episodes: The results of the episodes.
-        policy: The policy node's diagnostics at the end of a run in real time.
+        policy: The policy node's diagnostics at the end of a run in real time; None in lockstep, or
+            if the node published none.
         walk_m: A robot that covers at least this distance in metres after an e-stop counts as
-            walking again.
+            walking again; None if the task defines no such distance.
         failure: Why the run ended early; "" if it did not.
     """
 
@@ -207,23 +209,23 @@ class RunSummary:
 
     @property
     def mean_return(self) -> float:
-        """The mean return."""
+        """The mean over the episodes of their returns (sums of rewards)."""
         return float(self.returns.mean()) if self.episodes else float("nan")
 
     @property
     def return_sd(self) -> float:
-        """The standard deviation of the returns (of the population, ddof 0)."""
+        """The standard deviation of the episodes' returns (of the population, ddof 0)."""
         return float(self.returns.std()) if self.episodes else float("nan")
 
     @property
     def steps_per_s(self) -> float:
-        """The number of steps per second of wall-clock time."""
+        """The number of simulation steps per second of wall-clock time, over all episodes."""
         wall_s = sum(one.wall_s for one in self.episodes)
         return sum(one.steps for one in self.episodes) / wall_s if wall_s else float("nan")
 
     @property
     def timeout_count(self) -> int:
-        """The number of steps in which the safe command was applied."""
+        """The number of steps in which the safe command was applied, because none came in time."""
         return sum(one.timeouts for one in self.episodes)
 
     @property
@@ -233,16 +235,19 @@ class RunSummary:
 
     @property
     def walked_distances_m(self) -> list[float]:
-        """The distance in metres covered after the e-stop of each episode that has a distance."""
+        """For each episode with an e-stop, the distance in metres that the robot covered after it.
+
+        Episodes in which the robot had fallen before the e-stop ended are left out.
+        """
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
     def compute_latency_quantile_s(self, share: float) -> float:
         """Return a quantile of the seconds from publishing readings to receiving the command.
 
-        It is NaN in real time.
+        It is taken over all steps of all episodes, and is NaN in real time.
 
         Args:
-            share: The quantile, 0 to 1.
+            share: Which quantile, from 0 to 1; 0.5 for the median.
         """
         parts = [one.latency_s for one in self.episodes]
         latencies = np.concatenate(parts) if parts else np.empty(0)

@@ -24,16 +24,17 @@ messages which have already arrived."""
 class Exchange:
     """The exchange of readings and commands in lockstep.
 
-    It publishes each step's readings and recognises the command that answers them.
+    It publishes each step's readings and recognises the command that answers them. A command
+    consists of one message on each command topic.
 
     Args:
-        topics: The command topics; a command has one message on each.
-        stamped: For each topic, whether its messages have a stamp.
+        topics: The names of the command topics.
+        stamped: For each command topic, whether its messages have a time stamp.
         publish: Publishes the readings of the current step.
-        spin: Processes messages until a time of `clock` at most; returns False once that time has
-            passed.
-        timeout_s: Seconds that a step waits for its command, and that the next step waits for a
-            missing command without a stamp.
+        spin: Processes incoming messages. It gets a time of `clock` in seconds, at which it must
+            return; it may return earlier. It returns False if that time has passed.
+        timeout_s: The maximum seconds that a step waits for its command. If the command has no
+            stamp, the next step waits as long once more before it begins.
         report: Called with warnings for the user.
         clock: Returns the time in seconds.
     """
@@ -65,7 +66,7 @@ class Exchange:
         """Publish a step's readings and wait for the command that answers them.
 
         Args:
-            stamp_ns: The step's stamp.
+            stamp_ns: The stamp of the step's readings.
             is_complete: Returns whether all messages of the command have arrived.
 
         Returns:
@@ -87,38 +88,41 @@ class Exchange:
         self._open, self._longest_s = False, self._timeout_s
         return None
 
-    def is_answer(self, topic: int, stamp_ns: int | None) -> bool:
-        """Return whether a command message, which has just arrived, answers the current step.
+    def is_answer(self, topic_index: int, stamp_ns: int | None) -> bool:
+        """Return whether a command message that has just arrived answers the current step.
+
+        Call this once for every command message, because the messages are counted.
 
         Args:
-            topic: The index of the topic on which it arrived.
+            topic_index: The index of the command topic on which the message arrived.
             stamp_ns: The stamp of the message; None if it has none.
         """
         self._heard += 1
         if stamp_ns is not None:
             current = self._open and stamp_ns == self._stamp_ns
-            self._awaited[topic] &= not current
+            self._awaited[topic_index] &= not current
             return current
-        self._stamped[topic] = False  # the type may have a stamp that the sender leaves at 0
-        if self._awaited[topic]:
-            self._awaited[topic] = False
+        self._stamped[topic_index] = False  # the type may have a stamp that the sender leaves at 0
+        if self._awaited[topic_index]:
+            self._awaited[topic_index] = False
             return self._open
-        self._count_unmatched(
-            f"a command on {self._topics[topic]} came that no step was waiting for, and has no"
-            " stamp that names its step"
+        self._count_unmatched_command(
+            f"a command on {self._topics[topic_index]} came that no step was waiting for, and has"
+            " no stamp that names its step"
         )
         return False
 
-    def prepare_episode(self) -> None:
-        """Prepare for the next episode: wait for commands that belong to finished steps."""
+    def prepare_next_episode(self) -> None:
+        """Prepare for the next episode: wait for commands that earlier steps still lack."""
         self._wait_for_missing_commands()
         self._longest_s, self._reported = 0.0, False
 
     def discard_late_commands(self) -> None:
-        """Wait for commands that arrive after the final step, and count them as unmatched.
+        """Wait a short time after an episode's final step, and count commands that still arrive.
 
-        There is such a command if each command was taken as the answer to the step after its own.
-        Commands with stamps are not waited for.
+        A command without a stamp that arrives then shows that each command may have been applied
+        one step too late. Such commands are counted as unmatched. If all command topics have
+        stamps, this does not wait for them, because stamps rule out such a shift.
         """
         self._wait_for_missing_commands()
         if not all(self._stamped):
@@ -128,9 +132,10 @@ class Exchange:
                 pass
 
     def _wait_for_missing_commands(self) -> None:
-        """Wait for commands without stamps that finished steps still lack, then process the rest.
+        """Wait for commands without stamps that earlier steps asked for and did not get.
 
-        A command that does not arrive within the timeout is counted as unmatched.
+        A command that does not arrive within the timeout is counted as unmatched. Other commands
+        that have arrived meanwhile are processed too.
         """
         self._open = False
         until_s = self._clock() + self._timeout_s
@@ -138,7 +143,9 @@ class Exchange:
             pass
         for topic in self._find_unanswered_topics():
             self._awaited[topic] = False
-            self._count_unmatched(f"no command on {self._topics[topic]} came for a step, even late")
+            self._count_unmatched_command(
+                f"no command on {self._topics[topic]} came for a step, even late"
+            )
         if all(self._stamped):
             return
         heard = None
@@ -147,20 +154,21 @@ class Exchange:
             self._spin(self._clock() + GLANCE_S)
 
     def _find_unanswered_topics(self) -> list[int]:
-        """Return the indices of the topics on which a command without a stamp has not arrived."""
+        """Return the indices of the topics on which a command without a stamp is still awaited."""
         return [
             topic
             for topic, awaited in enumerate(self._awaited)
             if awaited and not self._stamped[topic]
         ]
 
-    def _count_unmatched(self, event: str) -> None:
-        """Count a command that arrived unasked or never; later commands may answer wrong steps.
+    def _count_unmatched_command(self, event: str) -> None:
+        """Count a command without a stamp that no step asked for, or that never arrived.
 
-        Only the first such event of an episode is reported to the user.
+        After it, steps may be answered by the command of another step. Therefore the first such
+        event of an episode is reported to the user.
 
         Args:
-            event: The event in words.
+            event: What happened, in words.
         """
         self.unmatched += 1
         if not self._reported:

@@ -47,7 +47,7 @@ class BridgeError(RuntimeError):
     """An error about a policy that does not answer, or about another simulator on the same topics.
 
     Attributes:
-        finished: The results of the episodes that had ended before.
+        finished: The results of the episodes that had ended before the error.
     """
 
     finished: Sequence[Any] = ()
@@ -59,7 +59,7 @@ class PolicyLink:
     Args:
         node: The simulator's node.
         policy: The name of the policy node; "" for any node that publishes commands.
-        command_topics: The topics of the commands.
+        command_topics: The names of the command topics.
         spin: Processes messages during a wait; see `Spin`.
         timeout_s: The maximum seconds of each wait.
     """
@@ -93,11 +93,12 @@ class PolicyLink:
         return self._service.removesuffix("/reset_state") or "a policy"
 
     def wait_until_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
-        """Wait until the policy is active and connected.
+        """Wait until the policy is active, publishes commands and gets readings.
 
         Args:
             sensor_topics: The topics of the readings, one of which must have a subscriber.
-            shadow: Whether a node in shadow mode, which sends no commands to the robot, is enough.
+            shadow: Whether a node in shadow mode, which sends no commands to the robot, is
+                accepted.
 
         Raises:
             BridgeError: The policy did not connect in time.
@@ -118,6 +119,9 @@ class PolicyLink:
 
         If the name of the policy node is not known, a subscription of any node is enough.
 
+        Args:
+            topic: The full name of the topic.
+
         Raises:
             BridgeError: There is no such subscription.
         """
@@ -136,13 +140,13 @@ class PolicyLink:
             )
 
     def reset_policy(self) -> None:
-        """Reset the policy's state by its service reset_state, called until it succeeds.
+        """Reset the policy's state by calling its service reset_state until a call succeeds.
 
-        The call succeeds once the policy node is active. Nothing is called if the node's name is
-        not known.
+        A call succeeds only while the policy node is active. If the name of the node is not known,
+        this does nothing.
 
         Raises:
-            BridgeError: The call did not succeed in time.
+            BridgeError: No call succeeded in time.
         """
         until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"
         while self._client is not None:
@@ -175,8 +179,8 @@ class PolicyLink:
         """Set or clear the policy's e-stop.
 
         Args:
-            latch: True to set it, False to clear it.
-            wait: Whether to wait for the answer.
+            latch: True to set the e-stop, False to clear it.
+            wait: Whether to wait until the policy node has answered the request.
 
         Raises:
             BridgeError: The answer did not arrive in time.
@@ -191,7 +195,7 @@ class PolicyLink:
         """Call the service that sets or clears the e-stop, and return the Future of the answer.
 
         Args:
-            latch: True to set it, False to clear it.
+            latch: True to set the e-stop, False to clear it.
         """
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
@@ -200,7 +204,8 @@ class PolicyLink:
         """Call reset_state once; return "" after success, else the reason of the failure.
 
         Args:
-            until_s: The time of `time.monotonic()`, in seconds, until which to wait.
+            until_s: The time of `time.monotonic()`, in seconds, at which to stop waiting for the
+                reply.
         """
         future = self._client.call_async(Trigger.Request())
         patience_s = min(until_s, time.monotonic() + CALL_S)
@@ -213,17 +218,17 @@ class PolicyLink:
         return "" if response.success else f"it replied {response.message!r}"
 
     def _is_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
-        """Return whether the policy is connected and its subscriptions have stopped changing.
+        """Return whether the policy publishes commands and gets readings.
 
-        The ROS graph learns of a node's subscriptions one by one. Therefore the list of the
-        policy's subscriptions must have stayed the same for `SETTLE_S` seconds. Any subscriber of
-        any sensor topic is enough, because another node, such as a scrambler, may stand between
-        the sensors and the policy. In shadow mode the policy subscribes to the command topic
-        instead of publishing it.
+        If the name of the policy node is known, its list of subscriptions must also have been the
+        same for `SETTLE_S` seconds, because the ROS graph learns of a node's subscriptions one by
+        one. The sensor topics need only one subscriber of any name, because a scrambler may read
+        them in place of the policy.
 
         Args:
             sensor_topics: The topics of the readings.
-            shadow: Whether a node in shadow mode is enough.
+            shadow: Whether a node in shadow mode is accepted, which subscribes to the command topic
+                instead of publishing on it.
         """
         topics = self._find_subscribed_topics()
         ready = all(
@@ -255,8 +260,8 @@ class PolicyLink:
 def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
     """Return a text that names the other nodes which publish on these topics; "" for none.
 
-    A second node of the same name counts too. A publisher whose node ROS does not know yet is
-    left out; a later call finds it.
+    A second node with the name of this one counts as another node. A publisher whose node is not
+    yet known to ROS is left out; a later call finds it.
 
     Args:
         node: The node that should be the only publisher.
@@ -281,8 +286,8 @@ def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
 def wait_until_no_other_simulator(node: Node, stopped: Callable[[], bool]) -> None:
     """Wait until no other simulator publishes /clock.
 
-    Call it before a policy node is started, because readings of the other simulator would reach
-    that node. A killed simulator stays in the ROS graph for up to 20 s.
+    Call it before a policy node is started, because that node would get the readings of the other
+    simulator. A killed simulator stays in the ROS graph for up to 20 s.
 
     Args:
         node: A node that publishes nothing yet.
@@ -310,16 +315,16 @@ FIRST_DIAGNOSTICS_S = 2.5
 
 @dataclass(frozen=True)
 class PolicyDiagnostics:
-    """Counters of the policy node since its activation, and the age of the readings that it used.
+    """A policy node's report about itself: counts since its activation, and ages of readings.
 
     Attributes:
         ticks: The number of control steps.
         missed: The number of ticks that missed their deadline.
         repeats: The number of ticks without a new reading.
-        trips: How often the watchdog sent the safe command, because no other command came.
-        longest_s: The longest time without a command, in seconds.
-        age_p50_ms: The median age of the readings when the command was sent.
-        age_p99_ms: The 99th percentile of the age of the readings.
+        trips: How often the watchdog sent the safe command, because no other command was sent.
+        longest_s: The longest time in seconds without a command.
+        age_p50_ms: The median age, in milliseconds, of the readings when the command was sent.
+        age_p99_ms: The 99th percentile of that age.
     """
 
     ticks: int
@@ -331,7 +336,7 @@ class PolicyDiagnostics:
     age_p99_ms: float
 
     def format_lines(self) -> list[str]:
-        """Format the figures as lines for a terminal."""
+        """Format the diagnostics as lines for a terminal."""
         return [
             f"readings  p50 {self.age_p50_ms:.1f} ms, p99 {self.age_p99_ms:.1f} ms old when the"
             " command went out",
@@ -342,7 +347,7 @@ class PolicyDiagnostics:
         ]
 
     def as_dict(self) -> dict[str, float]:
-        """Return the figures by the names of the attributes."""
+        """Return the attributes as a dict, by name."""
         return asdict(self)
 
 
@@ -360,21 +365,21 @@ class DiagnosticsReader:
         node.create_subscription(DiagnosticArray, "/diagnostics", self._store_diagnostics, RELIABLE)
 
     def _store_diagnostics(self, message: Any) -> None:
-        """Store the values of a diagnostics message that describe parts of the policy node."""
+        """Store those values of a diagnostics message that are about the policy node."""
         for status in message.status:
             name, _, part = status.name.partition(": ")
             if name == self._name:
                 self._parts[part] = {pair.key: pair.value for pair in status.values}
 
     def read_diagnostics(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
-        """Return the newest diagnostics, at most a second old, or None if the node publishes none.
+        """Return the newest diagnostics of the policy node, or None if it publishes none.
 
-        If no diagnostics have arrived yet, wait for them for up to `FIRST_DIAGNOSTICS_S` seconds.
+        If none have arrived yet, this waits for them for up to `FIRST_DIAGNOSTICS_S` seconds.
 
         Args:
             spin: A function that processes ROS messages. It gets a time of `time.monotonic()` in
-                seconds, at which it must stop; it may return earlier. It returns False if that time
-                has passed.
+                seconds, at which it must return; it may return earlier. It returns False if that
+                time has passed.
         """
         until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):
@@ -400,9 +405,9 @@ the distance of a robot that does not travel, or `last_return` in the first epis
 
 
 class ProgressTopic:
-    """A publisher that sends episode, step, reward and more on `~/progress` after each step.
+    """A publisher of the run's state, such as reward and return, on `~/progress` after each step.
 
-    The names in the message are `PROGRESS_NAMES`.
+    The values are the positions of a JointState message, whose names are `PROGRESS_NAMES`.
 
     Args:
         node: The simulator's node.
@@ -425,10 +430,12 @@ class ProgressTopic:
         self._episode, self._return, self._steps = episode, 0.0, 0
 
     def publish_progress(self, step_count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
-        """Publish the figures after a step.
+        """Add a step's reward to the episode's return, and publish the state of the run.
+
+        Nothing is published if nobody subscribes.
 
         Args:
-            step_count: The number of steps in the episode.
+            step_count: The number of steps so far in the episode.
             robot: The simulated robot, which knows reward and distance.
             stamp_ns: The stamp of the step.
         """

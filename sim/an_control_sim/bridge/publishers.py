@@ -24,7 +24,7 @@ fit."""
 
 
 class SensorTopic:
-    """A topic that a simulation publishes, with its message, which is refilled at every step.
+    """A topic on which a simulation publishes readings, with a message object filled each step.
 
     Args:
         config: The topic's entry in the simulation YAML.
@@ -32,7 +32,8 @@ class SensorTopic:
         file: The path of the YAML file, for errors.
 
     Raises:
-        WiringError: The message type lacks a field, or a literal does not fit its field.
+        WiringError: The message type lacks a field, or a constant value in the YAML file does not
+            fit its field.
     """
 
     def __init__(self, config: SimulatedTopicConfig, message_class: Any, file: str) -> None:
@@ -46,7 +47,7 @@ class SensorTopic:
         self._writers: list[tuple[Callable[[Any, Mapping[str, Any]], Any], Writer]] = []
         self._expressions: list[tuple[str, Expression]] = []
         for path, value in config.fields.items():
-            self._add_field(path, value)
+            self._write_or_prepare_field(path, value)
 
     def fill_message(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
         """Write a step's values and stamp into the message object of this topic, and return it.
@@ -54,7 +55,7 @@ class SensorTopic:
         Args:
             observation: The environment's observation.
             sensors: The environment's sensor readings beside the observation, by name.
-            stamp_ns: The stamp.
+            stamp_ns: The time stamp of the step in nanoseconds.
         """
         if self._stamp is not None:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
@@ -63,14 +64,16 @@ class SensorTopic:
         return self.message
 
     def check_expressions(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Fill the message once as a test, to find expressions in the YAML file that do not fit.
+        """Check that every expression in the YAML file, such as observation[0:4], fits its field.
+
+        The message object is filled as a test.
 
         Args:
             observation: The environment's observation.
             sensors: The environment's sensor readings beside the observation, by name.
 
         Raises:
-            WiringError: An expression does not fit; the message names it.
+            WiringError: An expression does not fit; the error text names it.
         """
         shape = np.shape(observation)
         for (path, expression), (get, write) in zip(self._expressions, self._writers, strict=True):
@@ -88,7 +91,9 @@ class SensorTopic:
         self._check_joint_name_count()
 
     def _check_joint_name_count(self) -> None:
-        """Check that a JointState message has as many values as names.
+        """Check that a JointState message has as many values in each field as it has names.
+
+        Messages of other types, and fields without values, are not checked.
 
         Raises:
             WiringError: The number of values differs from the number of names.
@@ -102,12 +107,13 @@ class SensorTopic:
                 allowed = f"{names} numbers, one for each name, not {count}"
                 raise self._make_field_error(path, self._config.fields[path], allowed)
 
-    def _add_field(self, path: str, value: Any) -> None:
-        """Write a constant value into a message field, or prepare how an expression fills it.
+    def _write_or_prepare_field(self, path: str, value: Any) -> None:
+        """Write a constant value into a message field, or prepare to fill it from an expression.
 
         Args:
-            path: The path of the field in the message.
-            value: A literal, or an expression such as observation[0].
+            path: The path of the field in the message, such as "pose.position.x".
+            value: A constant, or an expression such as observation[0], which is evaluated each
+                step.
 
         Raises:
             WiringError: The value does not fit the field.
@@ -128,7 +134,7 @@ class SensorTopic:
             self._expressions.append((path, value))
             self._writers.append((value.make_getter(), write))
             return
-        if not _is_fitting_literal(value, parent, name, kind):
+        if not _does_literal_fit_field(value, parent, name, kind):
             raise self._make_field_error(
                 path, value, f"an expression, or a value of type {_format_type(kind)}"
             )
@@ -140,11 +146,11 @@ class SensorTopic:
             ) from None
 
     def _find_field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
-        """Return the message object that contains a field, the field's name and its type.
+        """Return the nested message object that contains a field, the field's name and its type.
 
         Args:
-            path: The path of the field in the message.
-            value: The value for it, for error texts.
+            path: The path of the field in the whole message, such as "pose.position.x".
+            value: The value that the YAML file has for the field, for error texts.
 
         Raises:
             WiringError: The message type has no such field.
@@ -165,7 +171,7 @@ class SensorTopic:
         return parent, last, types[last]
 
     def _make_field_error(self, path: str, value: Any, allowed: str) -> WiringError:
-        """Return the error for the value of a field.
+        """Make the error for a value in the YAML file that does not fit its field.
 
         Args:
             path: The path of the field in the message.
@@ -177,9 +183,9 @@ class SensorTopic:
 
 
 def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """Return a function that writes a value into a field; None if no value can be written.
+    """Return a function that writes a value into a message field; None for unsupported fields.
 
-    Fields that can be written hold numbers or text: one, an array, or a vector such as Vector3.
+    Supported fields hold numbers or text: a single one, an array, or a vector such as Vector3.
 
     Args:
         parent: The message object that contains the field.
@@ -188,7 +194,7 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
     """
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
-        return _make_numbers_writer(
+        return _make_array_writer(
             parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None
         )
     if kind.array and cast is not None:
@@ -199,20 +205,20 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
     return _make_vector_writer(getattr(parent, name), vector) if vector else None
 
 
-def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
-    """Return a function that writes numbers into a field that is an array.
+def _make_array_writer(parent: Any, name: str, type_code: str, length: int | None) -> Writer:
+    """Return a function that writes numbers into a message field that is an array of numbers.
 
     Args:
         parent: The message object that contains the field.
         name: The name of the field.
-        code: The type code of the numbers, as in the module `array`.
-        length: The length of an array of fixed length, else None.
+        type_code: The type of the numbers, as a type code of Python's module `array`.
+        length: The length of the array if the message type fixes it, else None.
     """
-    dtype = np.dtype(code)
+    dtype = np.dtype(type_code)
 
     def write_array(value: Any) -> None:
         """Write an array of any length into the field."""
-        setattr(parent, name, array.array(code, np.asarray(value, dtype).tobytes()))
+        setattr(parent, name, array.array(type_code, np.asarray(value, dtype).tobytes()))
 
     def write_array_of_fixed_length(value: Any) -> None:
         """Write an array into the field; raise ValueError if its length is wrong."""
@@ -254,10 +260,11 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     return write_vector
 
 
-def _is_fitting_literal(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Return whether a constant value in the YAML file fits the type of its field.
+def _does_literal_fit_field(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+    """Return whether a constant value in the YAML file fits the type of its message field.
 
-    Both must be one value or both several, of the same kind: truth value, text or number.
+    A list fits an array or a vector, a single value fits any other field. The values must be
+    booleans, texts or numbers, as the field has them.
 
     Args:
         value: The value in the YAML file.

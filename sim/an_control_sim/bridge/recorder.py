@@ -69,7 +69,7 @@ class Recorder:
         if self._writer is not None:
             with self._file:
                 self._writer.release()
-                _check_video(self._beside, self.pictures)
+                _check_video_is_complete(self._beside, self.pictures)
         if self._sheet and self._path.suffix == ".png":
             chosen = np.linspace(0, len(self._sheet) - 1, ROWS * COLUMNS).astype(int)
             rows = chosen.reshape(ROWS, COLUMNS)
@@ -79,9 +79,10 @@ class Recorder:
             write_file(self._path, picture.tobytes())
 
     def _add_picture_to_sheet(self, picture: np.ndarray, now_s: float) -> None:
-        """Store every n-th picture for the sheet, the .png image that is written at the end.
+        """Store a picture for the sheet, the .png image that is written at the end.
 
-        The number n grows with the number of pictures, so that memory stays bounded.
+        Only every n-th picture is stored. The number n grows with the number of pictures, so that
+        memory stays bounded.
 
         Args:
             picture: The picture (H, W, 3).
@@ -94,7 +95,7 @@ class Recorder:
             self._stride *= 2
 
     def _add_caption(self, picture: np.ndarray, now_s: float) -> np.ndarray:
-        """Return a copy of a picture, on which the seconds since the first picture are written.
+        """Return a copy of a picture with a caption: the seconds since the first picture.
 
         Args:
             picture: The picture (H, W, 3).
@@ -109,13 +110,12 @@ class Recorder:
         return captioned
 
     def _store_picture(self, waiting: dict[int, np.ndarray], message: Image) -> None:
-        """Store a picture; record it side by side with those of all other topics once they arrive.
+        """Store a picture until all topics have sent one of its stamp, then record these together.
 
-        Pictures with the same stamp belong together.
+        They are shown side by side.
 
         Args:
-            waiting: The pictures of this topic, by stamp in ns, that wait for pictures of the other
-                topics.
+            waiting: The stored pictures of this topic by stamp in ns, to which this one is added.
             message: The picture.
         """
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
@@ -134,7 +134,12 @@ class Recorder:
             self.pictures += 1
 
     def _record_picture(self, picture: np.ndarray, now_s: float) -> None:
-        """Add a picture, taken at `now_s`, to the sheet or the video."""
+        """Add a picture to the sheet (.png) or the video (.mp4) that is recorded.
+
+        Args:
+            picture: The picture (H, W, 3).
+            now_s: The time of the picture in seconds, for its caption in the sheet.
+        """
         if self._path.suffix == ".png":
             self._add_picture_to_sheet(picture, now_s)
             return
@@ -148,12 +153,14 @@ class Recorder:
         self._writer.write(np.ascontiguousarray(picture))
 
 
-def _check_video(path: Path, pictures: int) -> None:
-    """Check that a video file has all pictures, because the encoder does not report write errors.
+def _check_video_is_complete(path: Path, picture_count: int) -> None:
+    """Check that a video file has as many pictures as were written to it.
+
+    The encoder itself does not report errors, such as a full disk.
 
     Args:
         path: The video file.
-        pictures: The number of pictures that were written to it.
+        picture_count: The number of pictures that were written to it.
 
     Raises:
         OSError: Pictures are missing.
@@ -163,11 +170,11 @@ def _check_video(path: Path, pictures: int) -> None:
     while video.grab():
         written += 1
     video.release()
-    if written == pictures > 0:
+    if written == picture_count > 0:
         return
     with path.open("ab") as file:  # if the disk is full, this raises the system's error
         file.write(bytes(PROBE_BYTES))
-    raise OSError(errno.EIO, f"only {written} of {pictures} pictures were written")
+    raise OSError(errno.EIO, f"only {written} of {picture_count} pictures were written")
 
 
 def _scale_to_height(picture: np.ndarray, height: int) -> np.ndarray:

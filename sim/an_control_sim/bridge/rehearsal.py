@@ -11,17 +11,17 @@ from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
 
-def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
-    """Return the wiring of a policy that reads a simulated robot's disturbed readings.
+def derive_wiring_for_disturbed_simulation(wiring: Wiring, simulation: str | Path) -> Wiring:
+    """Return the wiring with which a policy reads a simulated robot's disturbed readings.
 
-    A wiring is the content of the YAML file that connects topics to the policy. In the result all
-    channels read the topic of the scrambler, which disturbs the readings (see
+    In it, all channels read the topic of the scrambler, which disturbs the readings (see
     `derive_scrambled_wiring`).
 
     Args:
-        wiring: The robot's own wiring.
-        simulation: The path of the simulation YAML. If ids in the wiring contain a `*`, this
-            robot's first messages show which channels they stand for.
+        wiring: The robot's own wiring, the content of the YAML file that connects topics to the
+            policy.
+        simulation: The path of the simulation YAML. If ids in the wiring contain a `*`, the robot
+            is simulated, and its first messages show which channels they stand for.
 
     Raises:
         WiringError: The simulation YAML does not fit its environment.
@@ -63,11 +63,11 @@ def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
 class MessageTap(Protocol):
     """The interface of a scrambler that runs in the simulator's own process.
 
-    The simulator hands it each message of the robot. The scrambler disturbs the readings in these
-    messages and publishes the result on a topic of its own.
+    The simulator passes each message of the robot to it. The scrambler disturbs the readings in
+    these messages and publishes the result on a topic of its own.
 
     Attributes:
-        topic: The full name of the topic with the result.
+        topic: The full name of the topic with the disturbed readings.
     """
 
     topic: str
@@ -78,16 +78,29 @@ class MessageTap(Protocol):
 
     @property
     def is_message_dropped(self) -> bool:
-        """Whether this step's message is dropped, so that nothing is published."""
+        """Whether the disturbance drops the message of this step, so that it is not published."""
 
     def reset(self, episode: int) -> None:
-        """Start the episode with this index."""
+        """Start an episode.
+
+        Args:
+            episode: The index of the episode, which determines the disturbance.
+        """
 
     def store_message(self, topic: str, message: Any) -> None:
-        """Store the newest message of a topic."""
+        """Store the newest message of one of the robot's topics.
+
+        Args:
+            topic: The name of the topic.
+            message: The undisturbed message.
+        """
 
     def disturb_messages_of_step(self, stamp_ns: int) -> None:
-        """Disturb the readings of the step with this stamp."""
+        """Disturb the readings in the stored messages of the current step.
+
+        Args:
+            stamp_ns: The stamp of the step.
+        """
 
     def publish_disturbed_messages(self) -> None:
         """Publish the disturbed readings that `disturb_messages_of_step` has made."""

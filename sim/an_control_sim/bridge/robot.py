@@ -23,15 +23,16 @@ from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 class SimulatedRobot:
     """A simulated robot: an environment with the messages that it sends and receives.
 
-    Call `reset` before the first step. The checks in the constructor use a separate environment:
-    physics engines keep state over a reset, and each episode must be the same as in an evaluation,
-    which makes a new environment.
+    Call `reset` before the first step. The constructor makes the environment twice, first only to
+    check it. Physics engines keep state over a reset, and an episode must be the same here as in an
+    evaluation, which makes a new environment.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
         camera: Whether the environment must be able to render pictures.
-        disturbance: Settings that the environment must support; None: none are needed.
-        resolve: Returns the class of a message type.
+        disturbance: A disturbance whose settings of the robot the environment must support; None
+            for no such check. It is not applied.
+        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.
@@ -53,7 +54,9 @@ class SimulatedRobot:
             self.sensor_topics = [
                 SensorTopic(
                     topic,
-                    _find_message_class(resolve, topic.type, file, f"publish.{topic.topic}"),
+                    _import_message_class_of_topic(
+                        resolve, topic.type, file, f"publish.{topic.topic}"
+                    ),
                     file,
                 )
                 for topic in simulation.publish
@@ -69,7 +72,11 @@ class SimulatedRobot:
         self._make_environment(camera)
 
     def _make_environment(self, camera: bool) -> None:
-        """Make the environment, and set the functions that read its observations and sensors."""
+        """Make the environment, and set the functions that read its observations and sensors.
+
+        Args:
+            camera: Whether the environment must be able to render pictures.
+        """
         self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
@@ -86,7 +93,7 @@ class SimulatedRobot:
             settings: A disturbance, of which only the settings of the robot are used.
 
         Raises:
-            ValueError: The environment does not support it; see `check_robot_settings`.
+            ValueError: The environment does not support a setting; see `check_robot_settings`.
         """
         vary_robot(self._environment, settings)
 
@@ -97,7 +104,11 @@ class SimulatedRobot:
         self.reward, self.over = 0.0, False
 
     def step(self, commands: NDArray[np.float64]) -> None:
-        """Advance the simulation by one step under a command (A,) in the unit of the action."""
+        """Advance the simulation by one step under a command.
+
+        Args:
+            commands: The command (A,) in the unit of the action.
+        """
         action = self.commands.make_action(commands)
         result = self._environment.step(action)
         observation, reward, terminated, truncated, self._info = result
@@ -114,7 +125,11 @@ class SimulatedRobot:
         return None if distance is None else float(distance)
 
     def fill_messages(self, stamp_ns: int) -> None:
-        """Write the current readings and this stamp into the messages of all sensor topics."""
+        """Write the current readings and a stamp into the message objects of all sensor topics.
+
+        Args:
+            stamp_ns: The time stamp in nanoseconds.
+        """
         sensors = self._sensors()
         for sensor_topic in self.sensor_topics:
             sensor_topic.fill_message(self._observation, sensors, stamp_ns)
@@ -148,14 +163,14 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _find_message_class(resolve: Resolver, name: str, file: str, key: str) -> Any:
-    """Return the class of a message type.
+def _import_message_class_of_topic(resolve: Resolver, name: str, file: str, key: str) -> Any:
+    """Return the class of a message type that a YAML file names.
 
     Args:
-        resolve: Finds the class of a message type.
-        name: The message type.
-        file: The YAML file that names it, for errors.
-        key: The key of its topic in that file.
+        resolve: A function that returns the class by the name of the type.
+        name: The name of the message type.
+        file: The path of the YAML file, for errors.
+        key: The key of the topic in that file, for errors.
 
     Raises:
         WiringError: The type is not known.

@@ -25,8 +25,8 @@ class RestartRequestedError(Exception):
 class RunControl:
     """The services by which clients pause, step and restart a run of episodes.
 
-    It also processes ROS messages while the run waits. All methods except `stop` must be called on
-    the run's thread.
+    It also processes the node's ROS messages while the run waits. All methods except `stop` must be
+    called on the thread that runs the episodes.
 
     Args:
         node: The node on which the services are created.
@@ -49,10 +49,10 @@ class RunControl:
         """Process ROS messages that have arrived, or wait for a short time until some arrive.
 
         Args:
-            until_s: The time of the steady clock in seconds at which to stop waiting.
+            until_s: The time of `time.monotonic()` in seconds at which to stop waiting.
 
         Returns:
-            False once `until_s` has passed, else True.
+            False if `until_s` had passed already, so that nothing was processed, else True.
 
         Raises:
             StopRequestedError: `stop` was called.
@@ -68,14 +68,21 @@ class RunControl:
             raise RestartRequestedError
         return True
 
-    def start_episode(self) -> None:
-        """Note that an episode starts, and answer the calls of the reset service that led to it."""
+    def mark_episode_start(self) -> None:
+        """Mark that an episode has begun, and answer the clients that asked for it by `~/reset`.
+
+        From now on a call of the reset service interrupts the episode.
+        """
         self._running = True
         while self._resets:
             self._resets.pop().set_result("")
 
-    def end_episode(self) -> None:
-        """Note that the episode has ended, so that a reset is answered when the next one starts."""
+    def mark_episode_end(self) -> None:
+        """Mark that the episode has ended, and answer pending calls of the pause service.
+
+        A reset that is requested from now on interrupts nothing; it is answered when the next
+        episode begins.
+        """
         self._running = False
         self._answer_pause_requests()
 
@@ -83,7 +90,7 @@ class RunControl:
         """Wait, if the run is paused, until a client resumes it or requests a step.
 
         Returns:
-            Whether there was a wait.
+            True if there was a wait, else False.
         """
         waited = False
         while self._paused and not self._steps:
@@ -92,18 +99,21 @@ class RunControl:
         self._stepping = True
         return waited
 
-    def answer_waiting_requests(self) -> None:
-        """Answer the calls of the services for pause and step that wait for the end of a step."""
+    def answer_pause_and_step_requests(self) -> None:
+        """Answer pending calls of the services for pause and step, because a step has ended."""
         self._answer_pause_requests()
         if self._steps:
             self._steps.pop(0).set_result("")
 
     def stop(self) -> None:
-        """Make every wait raise StopRequestedError; safe to call from a signal handler."""
+        """Stop the run: its current or next wait raises StopRequestedError.
+
+        This is safe to call from a signal handler.
+        """
         self._stopping = True
 
     def close(self) -> None:
-        """Answer pending service calls and release the node."""
+        """Answer pending service calls, and stop processing the node's messages."""
         waiting = self._steps + self._resets + self._pauses
         for future in waiting:
             future.set_result("the simulator is stopping")
@@ -113,45 +123,49 @@ class RunControl:
         self.executor.shutdown()
 
     def _answer_pause_requests(self) -> None:
-        """Answer the calls of the pause service, because the current step has ended."""
+        """Answer pending calls of the pause service, because the current step has ended."""
         self._stepping = False
         while self._pauses:
             self._pauses.pop().set_result("")
 
     def _on_pause(self, request: Any, response: Any) -> Any:
-        """Pause or resume on request of a client; a pause is answered after the current step."""
+        """Pause or resume the run for a client; a pause is answered when the current step ends."""
         self._paused = bool(request.data)
         if self._paused and self._stepping:
-            return _reply_when_done(self._pauses, response)
+            return _postpone_reply(self._pauses, response)
         response.success = True
         return response
 
     def _on_step(self, request: Any, response: Any) -> Any:
-        """Make one step of a paused run on request of a client, who is answered after the step."""
+        """Let a paused run make one step for a client, who is answered when the step ends."""
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
-        return _reply_when_done(self._steps, response)
+        return _postpone_reply(self._steps, response)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Restart the episode on request of a client, who is answered when it starts."""
-        return _reply_when_done(self._resets, response)
+        """Restart the episode for a client, who is answered when the episode begins again."""
+        return _postpone_reply(self._resets, response)
 
 
-def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
-    """Return the Future of a service's response, which is sent once the request is carried out.
+def _postpone_reply(pending_requests: list[Future[str]], response: Any) -> Future[Any]:
+    """Postpone the answer to a service call until its request has been carried out.
 
     Args:
-        queue: A list to which another Future is added. The run sets its result when the request is
-            carried out: "" after a success, else the reason of the failure.
-        response: The response object, which is filled from that result.
+        pending_requests: The pending requests of this service, to which a new Future is added. Set
+            the result of that Future to send the answer: "" after a success, else the reason of the
+            failure.
+        response: The response object of the call, which is filled from that result.
+
+    Returns:
+        The Future of the response, which the service's callback must return.
     """
     done: Future[str] = Future()
     reply: Future[Any] = Future()
-    queue.append(done)
+    pending_requests.append(done)
 
     def reply_with_result(done: Future[str]) -> None:
-        """Send the response with the result of the request."""
+        """Send the response, filled from the result of the request."""
         response.message = done.result()
         response.success = not response.message
         reply.set_result(response)

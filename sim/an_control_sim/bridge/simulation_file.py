@@ -51,12 +51,12 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Expression:
-    """A reference to values of the observation, or of a sensor beside the observation.
+    """A reference to values of an environment's observation, or of one of its other sensors.
 
     Attributes:
         text: The expression as written, such as observation[0:4].
         sensor: The name of the sensor; None for the observation.
-        part: The index, slice or indices; None for the whole array.
+        part: Which values: an index, a slice or several indices; None for the whole array.
     """
 
     text: str
@@ -64,9 +64,10 @@ class Expression:
     part: int | slice | tuple[int, ...] | None
 
     def make_getter(self) -> Getter:
-        """Return a function that picks the values from the arguments (observation, sensors).
+        """Return a function that returns the values to which this expression refers.
 
-        The function raises KeyError or IndexError if there are no such values.
+        The function has two arguments: the environment's observation, and its sensor readings by
+        name. It raises KeyError or IndexError if there are no such values.
         """
         sensor, part = self.sensor, self.part
         if isinstance(part, tuple):
@@ -83,7 +84,9 @@ class Expression:
         return lambda observation, sensors: sensors[sensor][part]
 
     def check_slice(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Check that a slice lies within the array, which Python itself does not do.
+        """Check that the slice of this expression, if it has one, lies within its array.
+
+        Python itself does not check that, and returns fewer values.
 
         Args:
             observation: The environment's observation.
@@ -134,12 +137,13 @@ _TEXT = re.compile(r"[ -~]{0,200}")
 
 @dataclass(frozen=True)
 class SimulatedTopicConfig:
-    """The entry of a published topic in the simulation YAML.
+    """The entry in the simulation YAML of a topic on which the simulation publishes readings.
 
     Attributes:
         topic: The name of the topic.
         type: The message type.
-        fields: For each field path a literal, or an Expression for values of the environment.
+        fields: A mapping from a field path in the message to a constant, or to an Expression for
+            values of the environment.
     """
 
     topic: str
@@ -153,10 +157,10 @@ class SimulatedActuatorConfig:
 
     Attributes:
         name: The name of the actuator.
-        scale: The factor from action to command.
+        scale: The change of the command for a change of 1 of the action.
         offset: The command at action 0.
         safe: The command that is applied if no command arrives in time.
-        field: The field of the message that has the command; None if all actuators share one field.
+        field: The message field that has the command; None if all actuators share one field.
     """
 
     name: str
@@ -173,9 +177,10 @@ class SimulatedMessageConfig:
     Attributes:
         topic: The name of the topic.
         type: The message type.
-        field: The field that has all commands; None if each actuator has its own field.
+        field: The message field that has all commands; None if each actuator has its own field.
         actuators: The actuators, in the order of the action.
-        constants: Always empty, since only messages of a wiring have constant fields.
+        constants: Always empty. It exists because the command messages of a wiring, which may have
+            constant fields, are handled by the same code.
     """
 
     topic: str
@@ -211,9 +216,9 @@ class Simulation:
         environment: The gymnasium id, or MODULE:ID.
         options: Arguments of `gymnasium.make`.
         step_s: The simulated time of a step in seconds.
-        publish: The published topics.
-        command: The command topics.
-        camera: The topic of the rendered picture; None if there is none.
+        publish: The entries of the topics on which readings are published.
+        command: The entries of the topics on which commands arrive.
+        camera: The entry of the camera's topic; None if no picture is rendered.
     """
 
     file: str
@@ -271,7 +276,7 @@ def load_simulation(path: str | Path) -> Simulation:
 
 
 def _parse_published_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
-    """Parse the YAML entry of a published topic.
+    """Parse the YAML entry of a topic on which readings are published.
 
     Args:
         topic: The name of the topic.
@@ -281,16 +286,16 @@ def _parse_published_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
     parts = entry.read_fields(("type", "fields"))
     fields = parts["fields"].iterate_items("at least one field path and its value")
-    values = {path: _parse_value(path, value) for path, value in fields}
+    values = {path: _parse_constant_or_expression(path, value) for path, value in fields}
     return SimulatedTopicConfig(topic, _parse_message_type(parts["type"]), values)
 
 
-def _parse_value(path: str, entry: Entry) -> Any:
-    """Return the value in a YAML entry: an Expression if its text is one, else the literal.
+def _parse_constant_or_expression(path: str, entry: Entry) -> Any:
+    """Return the value that a YAML entry gives for a message field: a constant, or an Expression.
 
     Args:
-        path: The field path that the value is for.
-        entry: The entry of the value.
+        path: The path of the message field.
+        entry: The entry.
     """
     if not _FIELD.fullmatch(path):
         raise WiringError(entry.file, entry.key, path, "a field path such as header.frame_id")
@@ -320,12 +325,13 @@ def _parse_command_message(entry: Entry) -> SimulatedMessageConfig:
 
 
 def _parse_actuator(name: str, entry: Entry, shared_field: str | None) -> SimulatedActuatorConfig:
-    """Parse the entry of an actuator.
+    """Parse the YAML entry of an actuator.
 
     Args:
         name: The name of the actuator.
-        entry: The entry.
-        shared_field: The field that has the commands of all actuators, or None.
+        entry: Its entry.
+        shared_field: The message field that has the commands of all actuators; None if each
+            actuator has its own field.
     """
     parts = entry.read_fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].read_number("a finite number other than 0")
@@ -347,5 +353,5 @@ def _parse_camera(entry: Entry) -> CameraConfig:
 
 
 def _parse_message_type(entry: Entry) -> str:
-    """Return the message type in a YAML entry."""
+    """Return the message type that the YAML entry of a topic names."""
     return entry.read_text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)

@@ -1,6 +1,7 @@
 """Runs the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
-`check_files_fit` checks, before either is run, whether a simulation YAML and a wiring fit together.
+`check_wiring_fits_simulation` checks, before either is run, whether a simulation YAML and a wiring
+fit together.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ class SimulatorSettings:
         episodes: The number of episodes; 0 runs until stopped.
         seed: The seed of everything random.
         realtime: Whether to step by the clock instead of waiting for each command.
-        policy: The name of the policy node; "" calls none of its services.
+        policy: The name of the policy node; "" if any node may send commands, and no service of a
+            policy node is called.
         command_timeout_s: Seconds without a command after which the safe command is applied; 0
             stands for 1 second in lockstep, and for five steps in real time.
-        start_timeout_s: Seconds to wait for the policy.
-        camera_hz: Pictures per simulated second; 0 for none.
-        scrambler: Whether the policy reads the topic of the scrambler, which disturbs readings,
-            even if nothing is disturbed.
+        start_timeout_s: Seconds to wait for the policy node.
+        camera_hz: Camera pictures per simulated second; 0 for none.
+        scrambler: Whether the scrambler, which disturbs readings, runs even if nothing is disturbed
+            at first.
         disturbance: What is done on purpose to readings, commands and the robot.
         schedule: Changes of the disturbance within each episode.
     """
@@ -85,7 +87,7 @@ class SimulatorSettings:
 
 
 def read_simulator_settings(node: Node) -> SimulatorSettings:
-    """Declare the node's parameters and return their values.
+    """Declare the settings as parameters of the node `simulator`, and return their values.
 
     Raises:
         ValueError: A value is not valid; the message names the parameter.
@@ -139,9 +141,9 @@ def simulate(
 ) -> RunSummary:
     """Run the episodes of a simulation and return a summary.
 
-    SIGINT and SIGTERM end the run early, and so does a policy that cannot be reached, which the
-    summary's `failure` reports. The summary then has the episodes so far. Call this on the main
-    thread, within the block of `process.initialise_ros`.
+    SIGINT and SIGTERM end the run early. So does a policy node that cannot be reached; the
+    summary's `failure` then says so. In both cases the summary has the episodes that had ended
+    before. Call this on the main thread, within the block of `process.initialise_ros`.
 
     Args:
         node: The simulator's node.
@@ -150,18 +152,18 @@ def simulate(
 
     Raises:
         WiringError: A YAML file is not valid.
-        ValueError: A setting is missing.
+        ValueError: A setting is missing, or the environment does not support one.
     """
     if not node.has_parameter("wiring"):  # the live page looks for the robot's drawing beside it
         declare_parameter(node, "wiring", settings.wiring, "path of the robot's wiring YAML")
     running: list[Bridge] = []
 
-    def stop() -> None:
+    def stop_run() -> None:
         """End the run early, because SIGINT or SIGTERM has arrived."""
         for one in running:
             one.run.stop()
 
-    with catch_signals(stop) as stopped:
+    with catch_signals(stop_run) as stopped:
         bridge = _make_bridge(node, settings)
         running.append(bridge)
         try:
@@ -220,7 +222,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the executable `simulator` and return its exit status.
 
     Args:
-        args: ROS arguments; None takes the arguments of this process.
+        args: ROS arguments; None for the arguments of this process.
 
     Returns:
         0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
@@ -232,7 +234,7 @@ def main(args: Sequence[str] | None = None) -> int:
             node = create_node(lambda: QuietNode("simulator"))
             try:
                 summary = simulate(
-                    node, read_simulator_settings(node), partial(_log_finished_episode, node)
+                    node, read_simulator_settings(node), partial(_log_result_if_episode_ended, node)
                 )
             finally:
                 node.destroy_node()
@@ -246,8 +248,8 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _log_finished_episode(node: Node, progress: EpisodeProgress) -> None:
-    """Log the episode's result if `progress` is the report that ends an episode."""
+def _log_result_if_episode_ended(node: Node, progress: EpisodeProgress) -> None:
+    """Log the result of an episode if a progress report says that it has ended."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
         node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
@@ -263,7 +265,7 @@ BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
 IMAGE = "sensor_msgs/msg/Image"
 
 
-def check_files_fit(
+def check_wiring_fits_simulation(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
     """Check that a wiring and a simulation have the same topics, types, commands and rate.
@@ -271,8 +273,9 @@ def check_files_fit(
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
         wiring: The robot's wiring; its topics are in the simulation's namespace.
-        lockstep: Whether every source must be published, since lockstep waits for all of them.
-        camera_hz: Pictures per second; 0 for none.
+        lockstep: Whether the simulation must publish every source (topic) of the wiring, because in
+            lockstep the policy node waits for all of them.
+        camera_hz: Camera pictures per simulated second; 0 for none.
 
     Raises:
         WiringError: Commands, rates, message types or topics differ.
@@ -305,16 +308,16 @@ def check_files_fit(
 
 
 def _check_same_command_fields(
-    wired: MessageFields, simulated: MessageFields, key: str, file: str, simulation: str
+    wired: MessageFields, simulated: MessageFields, key: str, wiring_file: str, simulation_file: str
 ) -> None:
-    """Check that a command message has the same actuators and fields in wiring and simulation.
+    """Check that wiring and simulation have the same actuators and fields in a command message.
 
     Args:
         wired: The message as the wiring describes it.
         simulated: The message as the simulation YAML describes it.
         key: The key of the message in the wiring, for errors.
-        file: The path of the wiring.
-        simulation: The path of the simulation YAML.
+        wiring_file: The path of the wiring, for errors.
+        simulation_file: The path of the simulation YAML, for errors.
 
     Raises:
         WiringError: The actuators or their fields differ.
@@ -322,13 +325,16 @@ def _check_same_command_fields(
     places, wanted = _list_actuator_fields(wired), _list_actuator_fields(simulated)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
-        raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")
+        raise WiringError(
+            wiring_file, key, Description(text[0]), f"as in {simulation_file}: {text[1]}"
+        )
 
 
 def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
     """Return a pair for each actuator of a command message: its name, and the field of its value.
 
-    The pairs are sorted, unless only their order identifies the actuators.
+    The pairs are sorted by name. If the message identifies actuators only by their order, they are
+    in that order instead.
     """
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)
@@ -338,7 +344,7 @@ def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]
 def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
     """Return the sources (topics) of a wiring that the simulation does not publish.
 
-    The topic of the simulation's rendered picture counts as not published.
+    The topic of the camera counts as not published, because its pictures are optional.
     """
     return [
         one for one in wiring.sources if one.topic not in _list_published_types(simulation, 0.0)
@@ -346,11 +352,11 @@ def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[Sou
 
 
 def _list_published_types(simulation: Simulation, camera_hz: float) -> dict[str, str]:
-    """Return the message type of each topic that the simulation publishes.
+    """Return the message type of each topic that the simulation publishes, by the topic's name.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
-        camera_hz: Pictures per second; 0 if the camera is not used.
+        camera_hz: Camera pictures per simulated second; 0 if the camera is not used.
     """
     types = {one.topic: one.type for one in simulation.publish}
     if simulation.camera is not None and camera_hz > 0.0:

@@ -24,9 +24,9 @@ class StepOutputs:
     Args:
         node: The node that owns the publishers.
         robot: The robot whose messages are published.
-        tap: An object to which every sensor message is also passed directly, within this process,
-            such as the scrambler, which disturbs readings. None for no such object.
-        camera_hz: Pictures per simulated second; 0 for none.
+        tap: The scrambler, if it runs in this process. It gets every sensor message directly, and
+            publishes the disturbed readings. None if nothing is disturbed here.
+        camera_hz: Camera pictures per simulated second; 0 for none.
     """
 
     def __init__(
@@ -45,20 +45,23 @@ class StepOutputs:
 
     @property
     def topics(self) -> list[str]:
-        """The full names of the topics from which a policy can get readings."""
+        """The full names of the topics with readings for a policy, the scrambler's included."""
         tapped = [] if self._tap is None else [self._tap.topic]
         return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
 
     @property
     def exclusively_published_topics(self) -> list[str]:
-        """The full names of the topics that only one simulator may publish."""
+        """The full names of the topics on which no other node may publish: readings and /clock."""
         return [self._clock_publisher.topic_name, *self.topics]
 
-    def fill_messages(self, step: int, stamp_ns: int) -> None:
-        """Write the readings of a step into the messages, and publish a picture if one is due.
+    def fill_messages(self, step_index: int, stamp_ns: int) -> None:
+        """Write the readings of a step into the messages, and disturb them if there is a scrambler.
+
+        A camera picture is published here if one is due; the other messages are published by
+        `publish_messages`.
 
         Args:
-            step: The index of the step in the episode.
+            step_index: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
         self._robot.fill_messages(stamp_ns)
@@ -69,7 +72,7 @@ class StepOutputs:
                 self._tap.store_message(topic, message)
             self._tap.disturb_messages_of_step(stamp_ns)
         if self._camera is not None:
-            self._camera.publish_picture_if_due(step, stamp_ns)
+            self._camera.publish_picture_if_due(step_index, stamp_ns)
 
     def publish_messages(self) -> None:
         """Publish the messages of the current step; a second call sends the same messages again."""
@@ -83,7 +86,7 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return how many steps to take for each picture so that pictures come at about a wanted rate.
+    """Return the number of steps from one picture to the next that gives about a wanted rate.
 
     The number is at least 1.
 
@@ -95,12 +98,12 @@ def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
 
 
 class CameraTopic:
-    """A publisher that publishes a picture of the robot at a fixed rate.
+    """A publisher of rendered pictures of the robot, at a fixed rate.
 
     Args:
         node: The node that owns the publisher.
         robot: The robot to render.
-        camera: The topic and the frame id of the picture.
+        camera: The topic and the frame id of the pictures.
         rate_hz: Pictures per simulated second.
     """
 
@@ -113,14 +116,14 @@ class CameraTopic:
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
 
-    def publish_picture_if_due(self, step: int, stamp_ns: int) -> None:
+    def publish_picture_if_due(self, step_index: int, stamp_ns: int) -> None:
         """Render and publish a picture if one is due at this step and somebody subscribes.
 
         Args:
-            step: The index of the step in the episode.
+            step_index: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
-        if step % self._every or not self._publisher.get_subscription_count():
+        if step_index % self._every or not self._publisher.get_subscription_count():
             return
         fill_image(self._message, self._robot.render())
         stamp = self._message.header.stamp

@@ -42,11 +42,12 @@ class AntState:
     Attributes:
         joint_position: The joint angles (8,) in rad.
         joint_velocity: The joint velocities (8,) in rad/s.
-        position: The position of the torso.
+        position: The position (x, y, z) of the torso.
         orientation: The orientation of the torso, a quaternion (x, y, z, w).
-        velocity: The velocity of the torso.
-        angular_velocity: The angular velocity of the torso.
-        centre: The mean (x, y) of the positions of all parts of the robot and of the floor.
+        velocity: The velocity (x, y, z) of the torso.
+        angular_velocity: The angular velocity (x, y, z) of the torso.
+        centre: The mean (x, y) of the positions of all parts of the robot and of the floor, which
+            counts as one part.
     """
 
     joint_position: list[float]  # rad
@@ -69,10 +70,10 @@ class AntWorld:
         self.rebuild(np.zeros(len(JOINTS)))
 
     def rebuild(self, joint_position: np.ndarray) -> None:
-        """Load floor and ant from their files, with joints that do not move.
+        """Replace the world by a new one with the floor and the ant, whose joints do not move.
 
         Args:
-            joint_position: The positions of the joints (8,) in rad.
+            joint_position: The angles of the joints (8,) in rad.
         """
         client = self._client
         pybullet.resetSimulation(physicsClientId=client)
@@ -104,14 +105,14 @@ class AntWorld:
         (self._ant,) = pybullet.loadMJCF(
             os.path.join(data, "mjcf", "ant.xml"), flags=flags, physicsClientId=client
         )
-        self._find_body_parts()
+        self._find_body_parts_and_release_motors()
         if self.mass != 1.0:
             self._scale_mass()
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
     def _scale_mass(self) -> None:
-        """Scale the mass and inertia of all parts by the factor `mass`."""
+        """Multiply the mass and the inertia of all parts of the ant by the attribute `mass`."""
         for link in (-1, *self._links):
             info = pybullet.getDynamicsInfo(self._ant, link, physicsClientId=self._client)
             pybullet.changeDynamics(
@@ -122,8 +123,8 @@ class AntWorld:
                 physicsClientId=self._client,
             )
 
-    def _find_body_parts(self) -> None:
-        """Store the indices of joints and feet, found by name; switch off PyBullet's motors."""
+    def _find_body_parts_and_release_motors(self) -> None:
+        """Store the indices of joints and feet, found by name, and switch off PyBullet's motors."""
         client, ant = self._client, self._ant
         number = pybullet.getNumJoints(ant, physicsClientId=client)
         infos = [pybullet.getJointInfo(ant, i, physicsClientId=client) for i in range(number)]
@@ -144,7 +145,11 @@ class AntWorld:
             )
 
     def advance(self, torques: list[float]) -> None:
-        """Simulate one control step with these torques (8,) in N m."""
+        """Simulate one control step in which the joint motors exert constant torques.
+
+        Args:
+            torques: The torques (8,) in N m.
+        """
         pybullet.setJointMotorControlArray(
             self._ant,
             self._joints,
@@ -155,7 +160,7 @@ class AntWorld:
         pybullet.stepSimulation(physicsClientId=self._client)
 
     def read_state(self) -> AntState:
-        """Return the current state of joints and torso, and the centre of the parts."""
+        """Return the current state of the ant, read from PyBullet."""
         client, ant = self._client, self._ant
         joints = pybullet.getJointStates(ant, self._joints, physicsClientId=client)
         position, orientation = pybullet.getBasePositionAndOrientation(ant, physicsClientId=client)
@@ -246,10 +251,11 @@ JOINT_LIMITS_DEG = {
 }
 
 
-def _compute_reading_scales() -> dict[str, tuple[float, float]]:
+def _compute_reading_scales_and_offsets() -> dict[str, tuple[float, float]]:
     """Return for each channel, by its id, the scale and offset that turn SI units into readings.
 
-    A joint angle is scaled so that the limits of the joint become -1 and 1.
+    A reading is the physical value times the scale, plus the offset. A joint angle is scaled so
+    that the limits of the joint become -1 and 1.
     """
     scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
     for axis in "xyz":
@@ -262,7 +268,7 @@ def _compute_reading_scales() -> dict[str, tuple[float, float]]:
     return scaling
 
 
-ANT_SCALING = _compute_reading_scales()
+ANT_SCALING = _compute_reading_scales_and_offsets()
 """For each channel id the scale and the offset that convert the physical reading to the
 observation."""
 
@@ -282,10 +288,13 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """The Ant, which walks towards a target 1 km away, at 60.6 steps per second.
 
     The action is 8 torques in [-1, 1], times 250 N m. The observation is (28,) float32 in the order
-    of `ANT_CHANNELS`. The reward is 1 (-1 when fallen) + progress - 2 mean|a * joint speed| - 0.1
-    mean a^2 - 0.1 * number of joints at their limits, where a is the action. `info["distance_m"]`
-    is how much closer the torso has come to the target since the reset. An Ant that starts at rest
-    counts as fallen only after it has been upright.
+    of `ANT_CHANNELS`.
+
+    With the action a, the reward is the sum of: 1, or -1 if the Ant has fallen; the distance gained
+    towards the target, divided by the step length; -2 mean|a * scaled joint speed|; -0.1 mean a^2;
+    and -0.1 for each joint at a limit. `info["distance_m"]` is how much closer the torso has come
+    to the target since the reset. An Ant that starts at rest counts as fallen only after it has
+    been upright.
 
     Args:
         render_mode: None, or "rgb_array" for pictures that follow the torso.
@@ -315,12 +324,13 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode, with joints within 0.1 rad of straight that depend only on the seed.
+        """Start an episode whose joint angles depend only on the seed.
 
         Args:
-            seed: The seed of the joint positions.
-            options: "start" may be "rest" (no torque for 2 s, so lying on the ground) or "posture"
-                (joints anywhere within their limits).
+            seed: The seed of the joint angles.
+            options: The key "start" chooses the state of the Ant: "usual" (joints within 0.1 rad of
+                straight; the default), "rest" (the same, and then 2 s without torque, so that the
+                Ant lies on the ground), or "posture" (joints anywhere within their limits).
         """
         super().reset(seed=seed)
         start = (options or {}).get("start", "usual")
@@ -359,16 +369,24 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return observation, reward, fallen, False, {"distance_m": self._compute_progress_m(state)}
 
     def set_physics(self, mass: float, friction: float) -> None:
-        """Set factors of the Ant's mass and the floor's friction, from the next reset on."""
+        """Set the mass of the Ant and the friction of the floor, from the next reset on.
+
+        Args:
+            mass: The factor by which mass and inertia are multiplied.
+            friction: The factor by which the friction of the floor is multiplied.
+        """
         self._world.mass, self._world.friction = mass, friction
 
     def sensors(self) -> dict[str, float | np.ndarray]:
         """Return the physical readings from which the newest observation was computed, in SI units.
 
-        height (m above the start), goal (2,) the unit direction to the target in the heading frame,
-        velocity (3,) in the heading frame, orientation (4,) x y z w, angular_velocity (3,) in the
-        torso's frame, position (3,) from the start, joint_position (8,), joint_velocity (8,),
-        foot_contact (4,) 0 or 1.
+        The heading frame is the world frame, turned by the yaw of the torso.
+
+        Returns:
+            height above the start, goal (2,) the unit direction to the target in the heading frame,
+            velocity (3,) in the heading frame, orientation (4,) as x y z w, angular_velocity (3,)
+            in the torso's frame, position (3,) relative to the start, joint_position (8,),
+            joint_velocity (8,) and foot_contact (4,) of 0 or 1, by name.
         """
         state = self._state
         return {
@@ -396,8 +414,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _make_observation(self, state: AntState) -> np.ndarray:
         """Return the observation (28,) of a state.
 
-        The physical readings from which it is computed are stored for `sensors`, in the order of
-        `ANT_CHANNELS`.
+        The unscaled readings are stored for `sensors`, in the order of `ANT_CHANNELS`.
         """
         heading = compute_yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading
@@ -423,6 +440,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _compute_reward(self, state: AntState, action: np.ndarray) -> tuple[float, bool]:
         """Return the reward of a step, and whether the Ant has fallen.
 
+        The potential of the state is stored, from which the next step's progress is computed.
+
         Args:
             state: The state after the step.
             action: The action (8,) float64.
@@ -442,14 +461,14 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return reward, not (upright or self._down)
 
     def _compute_potential(self, state: AntState) -> float:
-        """Return the negative distance to the target, divided by the step length.
+        """Return the negative distance to the target (m), divided by the step length (s).
 
         The change of this value in a step is the reward for progress.
         """
         return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S
 
     def _compute_progress_m(self, state: AntState) -> float:
-        """Return how much closer to the target the torso is than at the start, in m."""
+        """Return by how many metres the torso is closer to the target than at the start."""
         before = math.hypot(TARGET_X_M - self._start[0], self._start[1])
         return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
 
@@ -457,11 +476,14 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 def _rotate_into_frame(
     orientation: tuple[float, float, float, float], vector: tuple[float, float, float]
 ) -> np.ndarray:
-    """Rotate a vector (3,) of the world frame into a frame with this orientation.
+    """Express a vector of the world frame in a frame with another orientation.
 
     Args:
         orientation: The orientation of the frame, a quaternion (x, y, z, w).
-        vector: The vector.
+        vector: The vector (x, y, z) in the world frame.
+
+    Returns:
+        The vector (3,) in the other frame.
     """
     axis, w = -np.array(orientation[:3]), orientation[3]
     across = 2.0 * np.cross(axis, vector)

@@ -15,8 +15,8 @@ ROUNDS = 5
 STEPS = 400
 
 
-def compare_ant_speeds(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
-    """Compare the speed of this package's Ant with that of pybullet-envs-gymnasium on one core.
+def compare_ant_simulation_speeds(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+    """Compare how fast this package and pybullet-envs-gymnasium simulate the Ant on one core.
 
     In each round both environments get the same start and the same small actions, which keep the
     ant mostly on its feet. They alternate, so that other load on the machine affects both alike.
@@ -48,13 +48,21 @@ def compare_ant_speeds(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, An
 
 
 def _make_actions(seed: int, steps: int) -> np.ndarray:
-    """Return small periodic actions (steps, 8), different for each seed."""
+    """Make small periodic actions of the Ant, which differ for each seed.
+
+    Args:
+        seed: The seed.
+        steps: The number of steps.
+
+    Returns:
+        The actions (steps, 8).
+    """
     phase = np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi, 8)
     return (0.4 * np.sin(0.3 * np.arange(steps)[:, None] + phase)).astype(np.float32)
 
 
 def _measure_steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
-    """Run an environment and return its steps per second.
+    """Run an environment, and return how many steps per second of wall-clock time it made.
 
     Args:
         env: The environment.

@@ -15,7 +15,14 @@ STACK = 4
 
 
 def cut_patches(frames: np.ndarray) -> np.ndarray:
-    """Cut frames (k, H, W) into patches (N, k, 6, 6), in the order of `make_patch_ids`."""
+    """Cut frames into square patches, in the order of `make_patch_ids` (row by row).
+
+    Args:
+        frames: The frames (k, H, W) of different times.
+
+    Returns:
+        The patches (N, k, 6, 6), each with its k frames.
+    """
     return image.cut_patches(frames, PATCH)
 
 

@@ -28,11 +28,11 @@ picture they are (102, 204, 102) and (102, 230, 102)."""
 class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A car that drives a lap, seen from above as 256 image patches.
 
-    The observation is (256, 4, 6, 6) uint8: the newest four gray frames of each 6x6 patch, oldest
-    first, in the order of `channels`; the 12 rows of instruments are black. The action is (3,) in
-    [-1, 1]: steering to the right, gas, brake, with gas and brake mapped to [0, 1]. The reward is
-    -0.1 per step, 1000 / T for each of the track's T tiles at the first visit, and -100 outside the
-    field. An episode ends after the lap or 1000 steps.
+    The observation is (256, 4, 6, 6) uint8: for each patch of 6x6 pixels, in the order of
+    `channels`, its newest four gray frames, oldest first. The 12 rows of instruments are black. The
+    action is (3,) in [-1, 1]: steering to the right, gas, brake, with gas and brake mapped to [0,
+    1]. The reward is -0.1 per step, 1000 / T for each of the track's T tiles at the first visit,
+    and -100 outside the field. An episode ends after the lap or 1000 steps.
 
     Args:
         render_mode: "rgb_array" or None.
@@ -93,7 +93,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return {"camera": self._frame}
 
     def teacher(self) -> CarRacingTeacher:
-        """Return a teacher that knows the track, for policies that only see pictures."""
+        """Return a teacher that steers this environment's car, and knows its track."""
         return CarRacingTeacher(self.game)
 
     @property
@@ -110,7 +110,13 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.game.close()
 
     def _make_gray_frame(self, frame: np.ndarray) -> np.ndarray:
-        """Draw the background into the game's frame (96, 96, 3) and return it in gray (96, 96)."""
+        """Draw the background over the grass in the game's frame, and return it in gray (96, 96).
+
+        The coloured frame is stored for `sensors`.
+
+        Args:
+            frame: The game's frame (96, 96, 3), which is changed.
+        """
         if self._background is not None:
             there = cv2.inRange(frame, DARK_GRASS, LIGHT_GRASS)  # the two, and their mixes
             there[-PANEL_ROWS:] = 0

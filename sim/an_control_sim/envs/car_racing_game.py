@@ -31,9 +31,10 @@ PANEL_ROWS = 12
 
 
 class QuickCarRacing(game.CarRacing):
-    """Gymnasium's CarRacing whose observations are drawn in about a third of the usual time.
+    """Gymnasium's CarRacing, but with a faster way to draw the observations.
 
-    The pixels are gymnasium's own, except for the instrument panel, which is black.
+    It takes about a third of the usual time. The pixels are gymnasium's own, except for the
+    instrument panel, which is black.
     """
 
     car: Any
@@ -43,13 +44,16 @@ class QuickCarRacing(game.CarRacing):
         """Start an episode on a new track.
 
         Args:
-            arguments: The arguments of gymnasium's `reset`, which are seed and options.
+            arguments: The arguments of gymnasium's `reset`: seed and options.
         """
         self._corners: np.ndarray | None = None
         return super().reset(**arguments)
 
     def _render(self, mode: str) -> Any:
-        """Return the picture (96, 96, 3) for mode "state_pixels", else what gymnasium returns."""
+        """Return the picture (96, 96, 3) for mode "state_pixels".
+
+        For any other mode, return what gymnasium's method returns.
+        """
         if mode != "state_pixels":
             return super()._render(mode)
         width, height = game.WINDOW_W, game.WINDOW_H
@@ -71,11 +75,12 @@ class QuickCarRacing(game.CarRacing):
         return picture
 
     def _draw_ground(self, zoom: float, translation: tuple[float, float], angle: float) -> None:
-        """Draw grass and road in gymnasium's order, as far as they are inside the picture.
+        """Draw those parts of grass and road that are inside the picture, in gymnasium's order.
 
         Args:
             zoom: Pixels per metre.
-            translation: The car's position in the picture in pixels.
+            translation: The (x, y) in the picture of the origin of the track's coordinates, in
+                pixels.
             angle: The rotation of the ground in rad.
         """
         if self._corners is None:
@@ -123,7 +128,10 @@ GRASS = "grass"
 
 
 def draw_background(name: str) -> np.ndarray | None:
-    """Draw the background picture of this name.
+    """Draw the background picture with a given name.
+
+    Args:
+        name: One of `BACKGROUNDS`.
 
     Returns:
         The picture (96, 96, 3) uint8; None for the grass, which the game draws itself.
@@ -138,12 +146,12 @@ def draw_background(name: str) -> np.ndarray | None:
     return np.clip(_PICTURES[name](), 0, 255).astype(np.uint8)
 
 
-def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
-    """Return smooth noise (96, 96) in [0, 1], interpolated from a grid of random numbers.
+def _make_smooth_noise_picture(rng: np.random.Generator, cells: int) -> np.ndarray:
+    """Return smooth noise (96, 96) in [0, 1], interpolated between random numbers on a grid.
 
     Args:
         rng: The random generator.
-        cells: The number of grid cells along each axis.
+        cells: The number of grid cells along each axis; more cells give finer noise.
     """
     coarse = rng.random((cells + 1, cells + 1))
     place = np.linspace(0.0, cells, SIZE, endpoint=False)
@@ -155,16 +163,18 @@ def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
 
 
 def _blend_colours(
-    share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
+    second_share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
 ) -> np.ndarray:
-    """Mix two colours and return the picture (H, W, 3).
+    """Mix two colours in a different ratio at each pixel, and return the picture (H, W, 3).
 
     Args:
-        share: The share (H, W) of the second colour, 0 to 1.
+        second_share: The share (H, W) of the second colour, 0 to 1.
         first: The first colour (r, g, b).
         second: The second colour (r, g, b).
     """
-    return share[..., None] * np.array(second) + (1.0 - share[..., None]) * np.array(first)
+    return second_share[..., None] * np.array(second) + (1.0 - second_share[..., None]) * np.array(
+        first
+    )
 
 
 def _draw_mountain() -> np.ndarray:
@@ -172,7 +182,9 @@ def _draw_mountain() -> np.ndarray:
     rng = np.random.default_rng(1)
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     picture = _blend_colours(down, (70, 90, 170), (250, 180, 120))
-    ridge = 0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_make_smooth_noise(rng, 24)[:1] - 0.5)
+    ridge = (
+        0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_make_smooth_noise_picture(rng, 24)[:1] - 0.5)
+    )
     picture[down > ridge] = (80, 85, 110)
     picture[(down > ridge) & (down < 0.45)] = (235, 235, 245)
     return picture
@@ -181,7 +193,7 @@ def _draw_mountain() -> np.ndarray:
 def _draw_marble() -> np.ndarray:
     """Draw veins of light and dark stone (96, 96, 3)."""
     rng = np.random.default_rng(2)
-    veins = sum(_make_smooth_noise(rng, 3 * 2**octave) / 2**octave for octave in range(4))
+    veins = sum(_make_smooth_noise_picture(rng, 3 * 2**octave) / 2**octave for octave in range(4))
     return _blend_colours(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
 
 

@@ -38,25 +38,25 @@ START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_accelerations(velocity, spin, sin, cos, force):
-    """Return the accelerations of the cart (m/s^2) and of the pole (rad/s^2).
+def _compute_accelerations(cart_velocity, pole_velocity, sin, cos, force):
+    """Return the acceleration of the cart (m/s^2) and the angular one of the pole (rad/s^2).
 
     Args:
-        velocity: The velocity of the cart in m/s.
-        spin: The angular velocity of the pole in rad/s.
+        cart_velocity: The velocity of the cart in m/s.
+        pole_velocity: The angular velocity of the pole in rad/s.
         sin: The sine of the pole's angle from upright.
         cos: The cosine of that angle.
         force: The force on the cart in N.
     """
-    drag = FRICTION * velocity
+    drag = FRICTION * cart_velocity
     cart = (
-        -2.0 * POLE_KG_M * (spin * spin) * sin
+        -2.0 * POLE_KG_M * (pole_velocity * pole_velocity) * sin
         + 3.0 * POLE_KG * GRAVITY * sin * cos
         + 4.0 * force
         - 4.0 * drag
     ) / (4.0 * TOTAL_KG - 3.0 * POLE_KG * (cos * cos))
     pole = (
-        -3.0 * POLE_KG_M * (spin * spin) * sin * cos
+        -3.0 * POLE_KG_M * (pole_velocity * pole_velocity) * sin * cos
         + 6.0 * TOTAL_KG * GRAVITY * sin
         + 6.0 * (force - drag) * cos
     ) / (4.0 * POLE_M * TOTAL_KG - 3.0 * POLE_KG_M * (cos * cos))
@@ -64,14 +64,14 @@ def _compute_accelerations(velocity, spin, sin, cos, force):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_sin_cos(x):
-    """Return the sine and the cosine of an angle in rad, exact to one or two last bits.
+def _compute_sin_cos(angle):
+    """Return the sine and the cosine of an angle in rad, with errors only in the last two bits.
 
-    The angle is reduced by multiples of pi/2 in two parts, then the polynomials of fdlibm's k_sin.c
-    and k_cos.c are used. There are no branches, so that the compiler can vectorise the function.
+    Multiples of pi/2 are subtracted from the angle, then the polynomials of fdlibm's k_sin.c and
+    k_cos.c are used. There are no branches, so that the compiler can vectorise the function.
     """
-    turns = np.floor(x * 0.6366197723675814 + 0.5)
-    r = (x - turns * 1.57079632673412561417) - turns * 6.07710050650619224932e-11
+    turns = np.floor(angle * 0.6366197723675814 + 0.5)
+    r = (angle - turns * 1.57079632673412561417) - turns * 6.07710050650619224932e-11
     y = r * r
     s = 1.58969099521155010221e-10 * y - 2.50507602534068634195e-08
     s = s * y + 2.75573137070700676789e-06
@@ -93,20 +93,20 @@ def _compute_sin_cos(x):
 
 
 @njit("void(float64[:,::1], float32[:,::1])", cache=True, error_model="numpy", nogil=True)
-def observe(state, observation):
-    """Write the observations of B episodes into an array.
+def write_observations(states, observations):
+    """Compute the observations of B episodes from their states.
 
     Args:
-        state: The states (6, B): position, velocity, angle and angular velocity, and the angle's
+        states: The states (6, B): position, velocity, angle and angular velocity, and the angle's
             sine and cosine.
-        observation: The array (5, B) that is written.
+        observations: The array (5, B) into which the observations are written.
     """
-    for b in range(state.shape[1]):
-        observation[0, b] = np.float32(state[0, b])
-        observation[1, b] = np.float32(state[1, b])
-        observation[2, b] = np.float32(state[5, b])
-        observation[3, b] = np.float32(state[4, b])
-        observation[4, b] = np.float32(state[3, b])
+    for b in range(states.shape[1]):
+        observations[0, b] = np.float32(states[0, b])
+        observations[1, b] = np.float32(states[1, b])
+        observations[2, b] = np.float32(states[5, b])
+        observations[3, b] = np.float32(states[4, b])
+        observations[4, b] = np.float32(states[3, b])
 
 
 @njit(
@@ -115,53 +115,53 @@ def observe(state, observation):
     error_model="numpy",
     nogil=True,
 )
-def advance(state, action, reward, ended):
+def advance_episodes(states, actions, rewards, ended):
     """Advance B episodes by 0.01 s; positions use the old velocities (explicit Euler).
 
     Args:
-        state: The states (6, B), changed in place.
-        action: The actions (1, B).
-        reward: The rewards (B,), written.
-        ended: Whether the cart has left the track (B,), written.
+        states: The states (6, B), which are changed in place.
+        actions: The actions (1, B).
+        rewards: The array (B,) into which the rewards are written.
+        ended: The array (B,) into which is written whether the cart has left the track.
     """
-    for b in range(state.shape[1]):
-        velocity, spin = state[1, b], state[3, b]
-        push = np.float64(action[0, b])
+    for b in range(states.shape[1]):
+        velocity, spin = states[1, b], states[3, b]
+        push = np.float64(actions[0, b])
         force = FORCE_N * min(max(push, -1.0), 1.0)
-        cart, pole = _compute_accelerations(velocity, spin, state[4, b], state[5, b], force)
-        position = state[0, b] + velocity * STEP_S
-        angle = state[2, b] + spin * STEP_S
+        cart, pole = _compute_accelerations(velocity, spin, states[4, b], states[5, b], force)
+        position = states[0, b] + velocity * STEP_S
+        angle = states[2, b] + spin * STEP_S
         sin, cos = _compute_sin_cos(angle)
         _, closeness = _compute_sin_cos(position * (0.5 * np.pi / LIMIT_M))
-        state[0, b] = position
-        state[1, b] = velocity + cart * STEP_S
-        state[2, b] = angle
-        state[3, b] = spin + pole * STEP_S
-        state[4, b] = sin
-        state[5, b] = cos
-        reward[b] = 0.5 * (cos + 1.0) * closeness
+        states[0, b] = position
+        states[1, b] = velocity + cart * STEP_S
+        states[2, b] = angle
+        states[3, b] = spin + pole * STEP_S
+        states[4, b] = sin
+        states[5, b] = cos
+        rewards[b] = 0.5 * (cos + 1.0) * closeness
         ended[b] = (position < -LIMIT_M) | (position > LIMIT_M)
 
 
 def draw_start_state_of_seed(seed: int) -> np.ndarray:
-    """Return the state (6,) from which an environment starts after `reset` with this seed."""
+    """Return the state (6,) in which an environment is after `reset` with this seed."""
     return _draw_random_start_state(seeding.np_random(seed)[0])
 
 
 def _draw_random_start_state(rng: np.random.Generator) -> np.ndarray:
-    """Draw a random start state (6,)."""
+    """Draw a random state (6,) from which an episode starts."""
     state = START_MIDDLE + START_SPREAD * rng.uniform(-1.0, 1.0, 4)
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
 
 
 class CartPoleBatch(NamedTuple):
-    """The compiled physics of the task; see `an_control_sim.gym.environments.EnvironmentBatch`.
+    """The compiled physics of cart and pole, for many episodes at once; see `EnvironmentBatch`.
 
     Attributes:
         start: Returns the start state (6,) for a seed.
-        observe: Writes the observations of many episodes.
+        observe: Computes the observations of many episodes.
         advance: Advances many episodes by one step.
-        states: The number of values in a state.
+        states: The number of values in the state of an episode.
         steps: The maximum number of steps of an episode.
     """
 
@@ -175,9 +175,10 @@ class CartPoleBatch(NamedTuple):
 class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     """A cart that swings up a pole and balances it near the middle, pushed with up to 10 N.
 
-    The observation is (5,) float32 in the order of `CARTPOLE_CHANNELS` (m, m/s, 1, 1, rad/s). The
-    reward is (cos + 1) / 2 * cos(pi/2 * position / 2.4 m) of the new state. An episode ends when
-    the cart leaves +-2.4 m. About one start in three has not been solved by any policy.
+    The observation is (5,) float32 in the order of `CARTPOLE_CHANNELS` (units m, m/s, 1, 1, rad/s).
+    The reward depends on the state after a step: (cos(angle) + 1) / 2 * cos(pi/2 * position / 2.4
+    m). An episode ends when the cart leaves +-2.4 m. From about one start in three no policy has
+    ever solved the task.
 
     Args:
         render_mode: "rgb_array" or None.
@@ -187,7 +188,9 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    batch = CartPoleBatch(draw_start_state_of_seed, observe, advance, states=6, steps=1000)
+    batch = CartPoleBatch(
+        draw_start_state_of_seed, write_observations, advance_episodes, states=6, steps=1000
+    )
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -215,11 +218,14 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         action = np.asarray(action, np.float32)
         if action.shape != (1,) or not np.isfinite(action[0]):
             raise ValueError(f"action {action!r} is not one finite number")
-        advance(self._state, action.reshape(1, 1), self._reward, self._ended)
+        advance_episodes(self._state, action.reshape(1, 1), self._reward, self._ended)
         return self._make_observation(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
     def sensors(self) -> dict[str, list[float]]:
-        """Return the positions (m, rad) and velocities (m/s, rad/s) of cart and pole, by name."""
+        """Return "joint_position" (m, rad) and "joint_velocity" (m/s, rad/s).
+
+        Each is a list of two numbers, for the cart and the pole.
+        """
         position, velocity, angle, spin = self._state[:4, 0].tolist()
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}
 
@@ -245,5 +251,5 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def _make_observation(self) -> np.ndarray:
         """Return the observation (5,) of the current state."""
-        observe(self._state, self._observation)
+        write_observations(self._state, self._observation)
         return self._observation[:, 0].copy()

@@ -55,13 +55,14 @@ Values = NDArray[np.float64]
 class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
-    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. The laser scanner's
-    beams form sectors; the distance in a sector is NaN if all of its beams are lost. The action is
-    (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward is the distance gained towards
-    the goal in m, + 10 at the goal, - 10 for a crash; both end the episode.
+    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. The beams of the laser
+    scanner form sectors, of which each gives its nearest distance, or NaN if all of its beams are
+    lost. The action is (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward is the
+    distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the episode.
 
     Args:
-        lost_beams: The share (0..1) of the beams that give no reading, drawn for each episode.
+        lost_beams: The share (0..1) of the beams that give no reading. Which beams these are is
+            drawn for each episode.
     """
 
     channels = MOBILE_BASE_CHANNELS
@@ -82,7 +83,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode whose arena, start and goal depend only on the seed."""
         super().reset(seed=seed)
         rng = self.np_random
-        self._place, self._goal = self._draw_start_and_goal()
+        self._place, self._goal = self._draw_start_and_goal_positions()
         count = int(rng.integers(4, PILLARS + 1))
         self._pillars = rng.uniform(-ARENA_M, ARENA_M, (count, 2))
         room = np.minimum(*(np.hypot(*(self._pillars - p).T) for p in (self._place, self._goal)))
@@ -97,7 +98,11 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._make_observation(), {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Make one step of 0.05 s; actions are clipped to [-1, 1]."""
+        """Make one step of 0.05 s.
+
+        Args:
+            action: The action (2,), which is clipped to [-1, 1].
+        """
         wanted = np.clip(np.asarray(action, np.float64), -1.0, 1.0) * (FORWARD_MPS, TURN_RADPS)
         before, left_m = self._speed, self._left_m
         change = ACCELERATION * STEP_S
@@ -113,7 +118,11 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._make_observation(), reward, arrived or crashed, False, {}
 
     def sensors(self) -> dict[str, Any]:
-        """Return the robot's sensor readings in SI units; the goal is in the robot's frame."""
+        """Return the robot's sensor readings by name, in SI units.
+
+        "goal" is the unit direction to the goal in the robot's frame, "ranges" the distance along
+        each beam (inf for nothing within reach, NaN for a lost beam).
+        """
         half = self._heading / 2.0
         return {
             "ranges": self._ranges,
@@ -127,9 +136,9 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         }
 
     def _simulate_sensor_readings(self) -> None:
-        """Simulate the readings of all sensors at this step, with random noise."""
+        """Simulate the current readings of all sensors, with random noise, and store them."""
         rng = self.np_random
-        ranges = self._cast_beams() + RANGE_SD_M * rng.standard_normal(BEAMS)
+        ranges = self._measure_beam_distances() + RANGE_SD_M * rng.standard_normal(BEAMS)
         ranges[ranges > RANGE_M] = np.inf
         ranges[self._lost] = np.nan
         self._ranges = ranges.astype(np.float32)
@@ -143,7 +152,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._direction = np.array([math.cos(angle), math.sin(angle)])
 
     def _make_observation(self) -> np.ndarray:
-        """Return the observation (19,) of the current readings."""
+        """Return the observation (19,) that follows from the stored sensor readings."""
         ranges = self._ranges.astype(np.float64)
         ranges[np.isposinf(ranges)] = RANGE_M
         nearest = pool_values(ranges, SECTOR, "min")
@@ -159,16 +168,20 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             np.float32,
         )
 
-    def _draw_start_and_goal(self) -> tuple[Values, Values]:
-        """Draw a random start and goal (x, y) in m, `FAR_M` apart and clear of the walls."""
+    def _draw_start_and_goal_positions(self) -> tuple[Values, Values]:
+        """Draw a random start and goal, at least `FAR_M` apart and clear of the walls.
+
+        Returns:
+            The positions (x, y) of the start and of the goal in metres.
+        """
         while True:
             inside = ARENA_M - 3.0 * ROBOT_M
             start, goal = self.np_random.uniform(-inside, inside, (2, 2))
             if np.hypot(*(goal - start)) >= FAR_M:
                 return start, goal
 
-    def _cast_beams(self) -> Values:
-        """Return the distance along each beam to the first wall or pillar, in m."""
+    def _measure_beam_distances(self) -> Values:
+        """Return the exact distance in metres along each beam to the first wall or pillar."""
         angles = self._heading + ANGLES
         along = np.stack([np.cos(angles), np.sin(angles)], 1)
         with np.errstate(divide="ignore"):

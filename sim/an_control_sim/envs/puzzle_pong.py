@@ -40,10 +40,10 @@ ACTIONS = (
 class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """Pong to 21 points, played on the right side and seen as 196 image patches.
 
-    The observation is (196, 4, 6, 6) uint8: 196 patches in the order of `channels`, each with its
-    last four frames, the oldest first, in 6x6 gray pixels. The 10 rows of the score are black. The
-    action is (6,); the index of the largest number is the button. The reward is +1 or -1 for each
-    point. Only the number of idle frames at the start is random.
+    The observation is (196, 4, 6, 6) uint8: for each patch of 6x6 pixels, in the order of
+    `channels`, its newest four gray frames, oldest first. The 10 rows of the score are black. The
+    action is (6,); the index of its largest number is the button that is pressed. The reward is +1
+    for a point won and -1 for a point lost. Only the number of idle frames at the start is random.
 
     Args:
         render_mode: "rgb_array" or None.
@@ -75,7 +75,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start a game after 1 to 30 idle frames; the seed decides how many."""
+        """Start a game after 1 to 30 frames without a button; the seed determines how many."""
         super().reset(seed=seed)
         self.console.reset_game()
         self.button = Action.NOOP
@@ -86,7 +86,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Play four frames, which take 1/15 s.
+        """Press the button that the action chooses for four frames, which take 1/15 s.
 
         Raises:
             ValueError: The action is not six finite numbers.
@@ -114,7 +114,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._stack.frames
 
     def teacher(self) -> PongTeacher:
-        """Return a teacher that reads the console's memory, for policies that see pictures."""
+        """Return a teacher that reads the memory of this environment's game console."""
         from an_control_sim.envs.teachers.pong import PongTeacher
 
         return PongTeacher(self)
@@ -125,7 +125,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 def _make_frame(screen: np.ndarray) -> np.ndarray:
-    """Scale a screen (210, 160) to a frame (84, 84) and hide the score."""
+    """Scale a gray screen (210, 160) to a frame (84, 84), and make the rows of the score black."""
     frame = np.asarray(cv2.resize(screen, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
     frame[:SCORE_ROWS] = 0
     return frame

@@ -10,7 +10,9 @@ PATCH = 6
 
 
 def make_patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
-    """Return the ids ``camera.ROW.COLUMN`` of the whole patches of a frame, row by row.
+    """Return the ids ``camera.ROW.COLUMN`` of the patches of a frame, row by row.
+
+    Patches that do not fit wholly into the frame are left out.
 
     >>> make_patch_ids(12, 6)
     ('camera.0.0', 'camera.1.0')

@@ -104,7 +104,7 @@ class HasStepLength(Protocol):
 
 
 class EnvironmentBatch(Protocol):
-    """Compiled physics of B episodes, one per column, with S numbers of state per episode.
+    """Compiled physics of B episodes at once, of which each has S numbers of state in a column.
 
     `observe` and `advance` are numba functions that are compiled for exactly these contiguous
     arrays. A single environment must run the same functions with B = 1.
@@ -112,10 +112,10 @@ class EnvironmentBatch(Protocol):
     Attributes:
         steps: The maximum number of steps of an episode.
         states: The number S of values in the state of an episode.
-        start: Returns the state (S,) float64 from which `reset(seed=...)` starts.
-        observe: Reads the state (S, B) float64 and writes the observation (N, B) float32.
-        advance: Advances the state (S, B) float64 in place by the action (A, B) float32, and writes
-            the reward (B,) float64 and ended (B,) bool.
+        start: Returns the state (S,) float64 from which `reset(seed=...)` starts, for a seed.
+        observe: Reads the states (S, B) float64 and writes the observations (N, B) float32.
+        advance: Advances the states (S, B) float64 in place by the actions (A, B) float32. It
+            writes the rewards (B,) float64, and whether each episode has ended (B,) bool.
     """
 
     steps: int
@@ -141,17 +141,17 @@ class StateTeacher(Protocol):
 
     @property
     def is_helping(self) -> bool:
-        """Whether the teacher should act itself because the student is lost."""
+        """Whether the teacher should act in place of the student, because the student is lost."""
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the episode should end because the teacher has helped for too long."""
+        """Whether the episode should be ended, because the teacher has acted for too long."""
 
     def start_episode(self) -> None:
         """Prepare for a new episode; called after each reset of the environment."""
 
     def __call__(self) -> np.ndarray:
-        """Return the teacher's action (A,) in [-1, 1] for the current state.
+        """Return the teacher's action (A,) in [-1, 1] for the simulator's current state.
 
         It is called once per step.
         """
@@ -159,15 +159,15 @@ class StateTeacher(Protocol):
 
 @runtime_checkable
 class HasTeacher(Protocol):
-    """An environment with a teacher of its own."""
+    """An environment that offers a teacher, from which a student policy can learn."""
 
     def teacher(self) -> StateTeacher:
-        """Return a teacher that reads the state of this environment object."""
+        """Return a teacher for this environment object, whose state it reads."""
 
 
 @runtime_checkable
 class HasFrames(Protocol):
-    """An environment whose observations are patches (N, f, p, p) of the camera's pictures."""
+    """An environment whose observations are camera pictures, cut into patches (N, f, p, p)."""
 
     @property
     def frames(self) -> np.ndarray:
@@ -188,7 +188,7 @@ class HasBackgrounds(Protocol):
     plain: str
 
     def show(self, name: str) -> None:
-        """Show the background picture of this name from the next reset on.
+        """Show the background picture of this name, at the latest from the next reset on.
 
         Raises:
             ValueError: There is no background of that name.
@@ -197,7 +197,7 @@ class HasBackgrounds(Protocol):
 
 @runtime_checkable
 class HasSensors(Protocol):
-    """An environment that has physical readings beside the observation."""
+    """An environment that offers physical readings beside the observation."""
 
     def sensors(self) -> Mapping[str, Any]:
         """Return the sensor readings at the time of the newest observation.
@@ -216,18 +216,20 @@ class HasPhysics(Protocol):
         """Scale the robot's mass, inertia and friction with the ground, from the next reset on.
 
         Args:
-            mass: The factor of the nominal mass; 1 restores the nominal robot exactly.
-            friction: The factor of the nominal friction; 1 restores the nominal robot exactly.
+            mass: The factor of mass and inertia, relative to the nominal robot; 1 restores that
+                exactly.
+            friction: The factor of the friction, relative to the nominal one; 1 restores that
+                exactly.
         """
 
 
 @runtime_checkable
 class HasStarts(Protocol):
-    """An environment with other ways to start, by `reset(options={"start": NAME})`.
+    """An environment that can also start otherwise, by `reset(options={"start": NAME})`.
 
     Attributes:
-        starts: Names among "rest" (the robot has been without torque for 2 s) and "posture" (joints
-            anywhere within their limits, by the seed).
+        starts: The accepted values of NAME: "rest" (the robot has been without torque for 2 s),
+            "posture" (joints anywhere within their limits, by the seed), or both.
     """
 
     starts: Sequence[str]
@@ -243,12 +245,15 @@ TASK_ENVIRONMENTS = {
 
 
 def find_environment_id(task: str) -> str:
-    """Return the gymnasium id of a task; a name that is no short name of a task is returned as is.
+    """Return the gymnasium id of a task; any other name is returned unchanged.
 
     >>> find_environment_id("ant")
     'an_control_sim:an_control/Ant-v0'
     >>> find_environment_id("CartPole-v1")
     'CartPole-v1'
+
+    Args:
+        task: The short name of a task, such as "ant", or a gymnasium id.
     """
     return TASK_ENVIRONMENTS.get(task, task)
 
@@ -256,14 +261,16 @@ def find_environment_id(task: str) -> str:
 def open_environment(
     environment: str, *, limited: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make a gymnasium environment whose robot can be changed by `vary_robot`.
+    """Make a gymnasium environment with its own observations and actions.
 
-    Its observations and actions are the environment's own; `make_environment` also converts them.
+    Its robot can be changed by `vary_robot`. See `make_environment` for an environment that also
+    converts observations and actions to arrays of numbers.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
             current directory, registers the id.
-        limited: Whether to add a limit of steps if the environment is registered without one.
+        limited: Whether to end episodes after a number of steps if the environment is registered
+            without such a limit.
         **arguments: Passed to `gymnasium.make`.
 
     Raises:
@@ -293,15 +300,15 @@ def open_environment(
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Write the traceback of an exception to where the output of environments goes."""
+    """Write the traceback of an exception to the file or stream for the output of environments."""
     OUTPUT.write("".join(traceback.format_exception(error)))
 
 
 class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that ends the episodes of an environment which has no time limit.
+    """A wrapper that ends the episodes of an environment registered without a limit of steps.
 
-    They end after `DEFAULT_MAX_STEPS` steps. If the environment has a larger step limit of its own,
-    in one of the attributes named by `OWN_LIMITS`, that limit is used.
+    They end after `DEFAULT_MAX_STEPS` steps. If the environment has a larger limit in one of the
+    attributes that `OWN_LIMITS` names, such as max_steps, they end after that number of steps.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], environment: str) -> None:
@@ -319,7 +326,7 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step; truncate the episode at the limit."""
+        """Make a step, and end (truncate) the episode if it has reached the limit of steps."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
         if self._steps >= self._limit and not (terminated or truncated):
@@ -333,7 +340,7 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module, which may be in the current directory.
+    """Import a module, which may lie in the current directory, and return it.
 
     Raises:
         ImportError: The module is missing, or raises an error while it is imported.
@@ -355,12 +362,13 @@ def make_environment(
     """Make an environment whose observations and actions are arrays of numbers, as for policies.
 
     An observation is a new array of readings (N,) float32 in the given units, NaN where the
-    environment gave no finite number; image patches (N, f, p, p) uint8 are not converted. An action
+    environment gave no finite number. Image patches (N, f, p, p) uint8 are not converted. An action
     is an array of numbers (A,) in [-1, 1].
 
     Args:
         environment: A gymnasium id, or ``module:id``; see `open_environment`.
-        units: The scale and the offset of each reading.
+        units: The scale and the offset by which each of the environment's numbers becomes a
+            reading; by default the numbers are not changed.
         **arguments: Passed to `gymnasium.make`.
 
     Raises:
@@ -377,7 +385,10 @@ def make_environment(
 
 
 class _RestoreThreads:
-    """A context that restores torch's number of threads, which an environment's code may change."""
+    """A context that restores torch's number of threads at its end.
+
+    The code of an environment that is run in this context may change that number.
+    """
 
     def __enter__(self) -> None:
         torch = sys.modules.get("torch")
@@ -400,15 +411,17 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment.
         environment: The gymnasium id of the environment.
-        units: The scale and the offset of each reading.
+        units: The scale and the offset by which each of the environment's numbers becomes a
+            reading.
         reopen: Makes the environment again.
 
     Attributes:
         actions: The conversion of numbers to the environment's actions.
         readings: The conversion of the environment's observations to numbers; None for image
             patches.
-        units: The scale and the offset of each reading.
-        numbers: The newest observation in the environment's own numbers (N,); do not change it.
+        units: The units, as given.
+        numbers: The newest observation as numbers (N,) in the environment's own units; do not
+            change it.
     """
 
     numbers: np.ndarray
@@ -429,7 +442,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = env.observation_space
         else:
             self.readings = make_reading_conversion(env.observation_space)
-            units.check_count(len(self.readings.ids))
+            units.check_reading_count(len(self.readings.ids))
             shape = (len(self.readings.ids),)
             self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (len(self.actions.names),), np.float32)
@@ -451,7 +464,14 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._reopen_and_raise(f"reset with seed {seed}", error)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Make a step with the action (A,), numbers in [-1, 1].
+        """Make a step with an action.
+
+        Args:
+            action: The action (A,), numbers in [-1, 1].
+
+        Returns:
+            The readings (N,), the reward, whether the episode has terminated, whether it was
+            truncated, and the environment's info.
 
         Raises:
             BrokenEnvironmentError: The environment raised an error.
@@ -472,7 +492,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._reopen_and_raise(f"step {self._steps}", error)
 
     def close(self) -> None:
-        """Close the environment, ignoring its errors."""
+        """Close the environment; its errors are only written to the output of environments."""
         try:
             with OUTPUT:
                 self.env.close()
@@ -480,9 +500,10 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             _print_traceback(error)
 
     def _convert_observation(self, observation: Any) -> np.ndarray:
-        """Convert an observation to readings (N,), a new array.
+        """Convert an observation to a new array of readings (N,), and store its numbers.
 
-        The numbers in the environment's own units are stored as `numbers`.
+        The attribute `numbers` then has the observation in the environment's own units. An
+        observation of image patches is only copied.
         """
         if self.readings is None:
             return np.array(observation)
@@ -492,11 +513,11 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             readings[~np.isfinite(readings)] = np.nan
         return readings
 
-    def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
-        """Make the environment again, and raise a BrokenEnvironmentError for an error in it.
+    def _reopen_and_raise(self, activity: str, error: Exception) -> NoReturn:
+        """Make the environment again, and raise a BrokenEnvironmentError for the old one's error.
 
         Args:
-            what: What the environment was doing, such as "step 3".
+            activity: What the environment was doing, such as "step 3".
             error: The error that the environment raised.
         """
         _print_traceback(error)
@@ -505,7 +526,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.env = self._reopen()
         except ValueError as reopening:
             raise BrokenEnvironmentError(str(reopening)) from error
-        raise make_broken_environment_error(self._environment, what, error) from error
+        raise make_broken_environment_error(self._environment, activity, error) from error
 
 
 def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
@@ -515,7 +536,7 @@ def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def list_choice_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return how many numbers of the action stand for each of its choices.
+    """Return for each choice of an environment's action how many of the action's numbers it has.
 
     A choice among k options has k numbers, of which the largest wins; a bit has one number. The
     result is () if any part of the action is neither a choice nor a bit, such as a Box.
@@ -523,24 +544,25 @@ def list_choice_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
     Args:
         env: An environment that `make_environment` made.
     """
-    adapted = _find_adapter(env)
+    adapted = _find_adapter_or_none(env)
     return () if adapted is None else adapted.actions.choices
 
 
 def find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment:
-    """Return the AdaptedEnvironment inside an environment that `make_environment` made.
+    """Return the AdaptedEnvironment within an environment that `make_environment` made.
 
-    Other wrappers may stand around it.
+    Args:
+        env: The environment, to which other wrappers may have been added.
 
     Raises:
-        TypeError: The environment has no adapter.
+        TypeError: The environment has no AdaptedEnvironment.
     """
-    if (adapted := _find_adapter(env)) is None:
+    if (adapted := _find_adapter_or_none(env)) is None:
         raise TypeError(f"{env} was not opened by make_environment")
     return adapted
 
 
-def _find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
+def _find_adapter_or_none(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
     """Return the AdaptedEnvironment among an environment's wrappers, or None if there is none."""
     while not isinstance(env, AdaptedEnvironment) and isinstance(env, gymnasium.Wrapper):
         env = env.env
@@ -548,7 +570,7 @@ def _find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
 
 
 def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
-    """Return a description of this environment, which a model file holds as its `task`.
+    """Return a description of an environment, which a model file holds as its `task`.
 
     Args:
         env: An environment that `make_environment` made.
@@ -580,19 +602,22 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
 
 
 def _is_name_list(names: Any) -> bool:
-    """Return whether `names` is a list or tuple of texts.
+    """Return whether a value is a list or tuple of texts.
 
-    It may be anything, because an environment of a user can have an attribute `channels` or
-    `actuators` for another purpose.
+    Args:
+        names: The attribute `channels` or `actuators` of an environment. It may be anything,
+            because the environment may use that name for another purpose.
     """
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 
-def _check_names(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
-    """Return `names` after a check that their number is right and that all differ.
+def _check_names(
+    attribute: str, names: Sequence[str], count: int, environment: str
+) -> Sequence[str]:
+    """Check the number of names that an environment gives, and that they differ; return them.
 
     Args:
-        what: The name of the attribute, for error texts.
+        attribute: The name of the environment's attribute that has the names, for error texts.
         names: The names.
         count: The right number.
         environment: The gymnasium id, for error texts.
@@ -602,7 +627,7 @@ def _check_names(what: str, names: Sequence[str], count: int, environment: str) 
     """
     if len(names) != count or len(set(names)) != count:
         raise ValueError(
-            f"environment {environment!r}: its attribute {what} has {len(names)} names"
+            f"environment {environment!r}: its attribute {attribute} has {len(names)} names"
             f" ({len(set(names))} distinct); it must have {count} distinct names"
         )
     return names
@@ -611,9 +636,8 @@ def _check_names(what: str, names: Sequence[str], count: int, environment: str) 
 def get_step_length_s(env: gymnasium.Env[Any, Any]) -> float:
     """Return the length of an environment's step in seconds.
 
-    It is the first of these that exists: the attribute `step_s`, the attribute `dt`, which the
-    environments of MuJoCo and some classic ones have, and 1 / metadata["render_fps"]. If none
-    exists, it is 1/50 s.
+    The first of these that exists is returned: the attribute `step_s`; the attribute `dt`, which
+    MuJoCo's and some classic environments have; 1 / metadata["render_fps"]; 1/50 s.
     """
     inner: Any = env.unwrapped
     if isinstance(inner, HasStepLength):

@@ -28,37 +28,41 @@ _OURS = str(Path(__file__).parents[1])
 
 
 def make_broken_environment_error(
-    environment: str, what: str, error: BaseException
+    environment: str, activity: str, error: BaseException
 ) -> BrokenEnvironmentError:
     """Make the BrokenEnvironmentError for an error that an environment raised.
 
     Args:
         environment: The gymnasium id.
-        what: What the environment was doing, such as "step 3".
+        activity: What the environment was doing, such as "step 3".
         error: The error.
     """
     text = shorten_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     frames = [
-        one for one in traceback.extract_tb(error.__traceback__) if _is_foreign_file(one.filename)
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if _is_outside_package_and_gymnasium(one.filename)
     ]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return BrokenEnvironmentError(f"environment {environment!r}: {what}: {text}{where}")
+    return BrokenEnvironmentError(f"environment {environment!r}: {activity}: {text}{where}")
 
 
 def shorten_text(text: str) -> str:
-    """Put a text on one line and cut it to the maximum length in a message."""
+    """Put a text on one line and cut it to `MAX_TEXT` characters."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 4]} ..."
 
 
-def _is_foreign_file(filename: str) -> bool:
-    """Return whether a source file belongs neither to this package nor to gymnasium."""
+def _is_outside_package_and_gymnasium(filename: str) -> bool:
+    """Return whether a source file belongs neither to an_control_sim nor to gymnasium."""
     return not filename.startswith((_OURS, "<")) and "/gymnasium/" not in filename
 
 
 class FailureCounter:
-    """A counter of the episodes that failed since the previous line of training metrics.
+    """A counter of failed episodes, for a line of training metrics.
+
+    It also ends the run, by raising the error, if too many episodes fail one after the other.
 
     Attributes:
         count: The number of failed episodes since the previous call of `pop_failure_metrics`.
@@ -70,13 +74,13 @@ class FailureCounter:
         self._first = ""
 
     def count_failure(self, failure: BrokenEnvironmentError) -> None:
-        """Count an episode that failed.
+        """Count a failed episode, and tell the user about it.
 
         Args:
-            failure: The error that ended it.
+            failure: The error that ended the episode.
 
         Raises:
-            BrokenEnvironmentError: Too many episodes failed in a row.
+            BrokenEnvironmentError: Too many episodes failed one after the other.
         """
         self.count += 1
         self._in_a_row += 1
@@ -85,14 +89,16 @@ class FailureCounter:
         if self._in_a_row >= MAX_IN_A_ROW:
             raise BrokenEnvironmentError(f"{failure}; {self._in_a_row} episodes in a row failed")
 
-    def count_success(self) -> None:
-        """Count an episode that did not fail."""
+    def reset_consecutive_failures(self) -> None:
+        """Set the number of consecutive failures to 0, because an episode did not fail."""
         self._in_a_row = 0
 
     def pop_failure_metrics(self) -> dict[str, Any]:
         """Return metrics of the failed episodes since the previous call, and set the count to 0.
 
-        The metrics are the number of failures and the text of the first one; {} if there are none.
+        Returns:
+            "failed", the number of failed episodes, and "failure", the error text of the first one;
+            {} if none failed.
         """
         if not self.count:
             return {}

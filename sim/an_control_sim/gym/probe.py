@@ -28,8 +28,8 @@ MAX_NAMES = 5
 def measure_units(environment: str) -> Units:
     """Choose units for an environment's readings from their values under random actions.
 
-    Units are a scale and an offset for each reading. The tasks of this package keep their own
-    units. The result is reproducible if the environment's episodes depend only on the seed.
+    Units are a scale and an offset for each reading. The readings of this package's own tasks are
+    not changed. The result is reproducible if the environment's episodes depend only on the seed.
 
     Args:
         environment: A gymnasium id, or ``module:id``.
@@ -48,40 +48,44 @@ def measure_units(environment: str) -> Units:
         scalable = adapted.readings.scalable
         if not scalable.any():
             return UNSCALED
-        rows = _collect_observed_numbers(adapted)
+        rows = _collect_numbers_under_random_actions(adapted)
     _report_never_finite_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
     resolution = max(np.finfo(row.dtype).eps if row.dtype.kind == "f" else 0.0 for row in rows)
     return choose_units(np.array(rows, np.float64), scalable, float(resolution))
 
 
-def _report_never_finite_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """Tell the user, by a note in the output, which readings were never finite.
+def _report_never_finite_readings(
+    environment: str, ids: Sequence[str], readings: np.ndarray
+) -> None:
+    """Tell the user, by a note in the output, which readings were never a finite number.
 
     Args:
         environment: The gymnasium id.
-        ids: The ids of the readings (N,).
-        rows: The readings (T, N).
+        ids: The ids of the N readings.
+        readings: The readings (T, N) of T steps.
 
     Raises:
         BrokenEnvironmentError: No reading was ever finite.
     """
-    never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
+    never = [
+        name for name, there in zip(ids, np.isfinite(readings).any(0), strict=True) if not there
+    ]
     if len(never) == len(ids):
         raise BrokenEnvironmentError(
-            f"environment {environment!r}: no reading is a finite number in {len(rows)} steps of"
-            " random actions"
+            f"environment {environment!r}: no reading is a finite number in {len(readings)} steps"
+            " of random actions"
         )
     if never:
         OUTPUT.add_note(
             f"environment {environment!r}: {', '.join(never[:MAX_NAMES])} gave no finite number in"
-            f" {len(rows)} steps of random actions: nothing is learned from it"
+            f" {len(readings)} steps of random actions: nothing is learned from it"
         )
 
 
-def _collect_observed_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
-    """Play random actions, and return for each step the observed numbers (N,) in their own units.
+def _collect_numbers_under_random_actions(env: AdaptedEnvironment) -> list[np.ndarray]:
+    """Play `STEPS` steps of random actions, and return the observed numbers (N,) of each step.
 
-    Episodes that fail are left out.
+    The numbers are in the environment's own units. After an episode that fails, a new one begins.
     """
     rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape
@@ -99,5 +103,5 @@ def _collect_observed_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
         else:
-            failures.count_success()
+            failures.reset_consecutive_failures()
     return rows

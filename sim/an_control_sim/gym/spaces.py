@@ -38,7 +38,8 @@ class ReadingConversion:
 
     Attributes:
         ids: A distinct id for each number (N,).
-        scalable: Whether each number has a unit (N,); False for choices and bits, which are 0 or 1.
+        scalable: Whether each number may be scaled (N,); False for choices and bits, which are 0 or
+            1.
         flatten: Converts an observation to its numbers (N,) of any type; the result may be the
             environment's own array. Raises ValueError, KeyError or TypeError for an observation
             outside its space.
@@ -55,11 +56,12 @@ class ActionConversion:
 
     Attributes:
         names: A distinct name for each number (A,).
-        choices: How many of the A numbers stand for each choice, in order. A choice among k options
-            has k numbers, of which the largest wins; a bit has one number. The tuple is empty if
-            any part of the action is neither a choice nor a bit, such as a Box.
-        to_action: Converts numbers (A,) to a new action of the space.
-        to_numbers: Converts an action of the space back to numbers (A,).
+        choices: For each choice of the action, how many of the A numbers it has. A choice among k
+            options has k numbers, of which the largest wins; a bit has one number. The tuple is
+            empty if any part of the action is neither a choice nor a bit, such as a Box.
+        to_action: Converts numbers (A,) in [-1, 1] to a new action of the space.
+        to_numbers: Converts an action of the space back to numbers (A,), the inverse of
+            `to_action`.
         from_own_units: Converts numbers (A,) in the space's own units to an action of the space.
     """
 
@@ -71,7 +73,10 @@ class ActionConversion:
 
 
 def make_reading_conversion(space: Space) -> ReadingConversion:
-    """Return the conversion of an observation space to numbers.
+    """Return the conversion of an environment's observations to arrays of numbers.
+
+    Args:
+        space: The observation space.
 
     Raises:
         ValueError: The space is not supported, or has too many numbers.
@@ -90,21 +95,24 @@ def make_reading_conversion(space: Space) -> ReadingConversion:
 
 
 def make_action_conversion(space: Space) -> ActionConversion:
-    """Return the conversion of numbers in [-1, 1] to the actions of a space.
+    """Return the conversion of arrays of numbers in [-1, 1] to an environment's actions.
+
+    Args:
+        space: The action space.
 
     Raises:
         ValueError: The space is not supported.
     """
-    actions = _make_action_conversion(space, ACTIONS)
+    actions = _make_conversion_of_space(space, ACTIONS)
     _check_names("its action space", space, actions.names)
     return actions
 
 
-def _check_names(what: str, space: Space, names: Sequence[str]) -> None:
+def _check_names(space_title: str, space: Space, names: Sequence[str]) -> None:
     """Check that a space gives at least one name and no name twice.
 
     Args:
-        what: Which space it is, for error texts.
+        space_title: The space in words, such as "its action space", for error texts.
         space: The space.
         names: The names that it gives.
 
@@ -112,10 +120,12 @@ def _check_names(what: str, space: Space, names: Sequence[str]) -> None:
         ValueError: The space gives no name, or one name twice.
     """
     if not names:
-        raise ValueError(f"{what} {describe_space(space)} holds no number (allowed: one or more)")
+        raise ValueError(
+            f"{space_title} {describe_space(space)} holds no number (allowed: one or more)"
+        )
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{what} gives the id {twice!r} twice; rename a key")
+        raise ValueError(f"{space_title} gives the id {twice!r} twice; rename a key")
 
 
 def describe_space(space: Space) -> str:
@@ -128,19 +138,19 @@ def _join_space_id(name: str, *parts: object) -> str:
     """Return the id of a part of a space, such as "observation.3".
 
     Args:
-        name: The name of the space.
-        *parts: The keys of the part within the space.
+        name: The name of the whole space, such as "observation"; "" to leave it out.
+        *parts: The keys that lead to the part, such as 3.
     """
     words = [_NOT_IN_IDS.sub("_", str(part)) for part in parts]
     return ".".join([name, *words] if name else words)
 
 
 def _make_unsupported_error(space: Space, name: str) -> ValueError:
-    """Return the error for a space that is not supported.
+    """Return the error for a space of a kind that is not supported.
 
     Args:
-        space: The space.
-        name: The name of the space, as a part of the whole space.
+        space: The space, which may be a part of another one.
+        name: The name of the space: "observation", "action", or the id of the part.
     """
     where = f"its {name} space is" if name in (READINGS, ACTIONS) else f"the space of {name} is"
     return ValueError(f"{where} {describe_space(space)} (allowed: {ALLOWED})")
@@ -156,8 +166,8 @@ def _make_reading_flattener(
         name: The name of the space, with which the ids begin.
 
     Returns:
-        A list with a pair for each number: the id, and whether the number has a unit. Then a
-        function that converts a value of the space to the array of these numbers.
+        First a list with a pair for each number: its id, and whether it may be scaled. Then the
+        function, which converts a value of the space to the array of these numbers.
     """
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
@@ -186,7 +196,7 @@ def _make_reading_flattener(
 
 
 def _get_subspaces(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
-    """Return the space and the name of each part of a Dict or Tuple, by the key of the part.
+    """Return each part of a Dict or Tuple space with its name, by the key of the part.
 
     Args:
         space: The Dict or Tuple.
@@ -212,14 +222,14 @@ def _make_flattener_of_parts(
         is_dict: Whether the space is a Dict (True) or a Tuple (False).
 
     Returns:
-        A list with a pair for each number: the id, and whether the number has a unit. Then a
-        function that converts a value of the space to the array of these numbers.
+        First a list with a pair for each number: its id, and whether it may be scaled. Then the
+        function, which converts a value of the space to the array of these numbers.
     """
     read = {key: _make_reading_flattener(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
 
     def flatten(value: Any) -> np.ndarray:
-        """Join the numbers of all parts of a value."""
+        """Convert each part of a value to numbers, and join these to one array."""
         if is_dict and not isinstance(value, Mapping):
             raise ValueError(
                 f"the observation is of type {type(value).__name__}, but its space is a Dict"
@@ -230,7 +240,7 @@ def _make_flattener_of_parts(
 
 
 def _flatten_array(value: Any, size: int, name: str) -> np.ndarray:
-    """Flatten an array to its numbers.
+    """Flatten an array to one dimension.
 
     Args:
         value: The array.
@@ -269,9 +279,10 @@ def _encode_one_hot(
 
 
 def encode_choices_as_numbers(option_counts: Sequence[int], action: Any) -> np.ndarray:
-    """Encode choices and bits as numbers (A,), from which `decode_choices` returns them.
+    """Encode choices and bits as numbers (A,), the inverse of `decode_choices`.
 
-    A chosen option is 1 and all other options are 0; a bit is 1 or -1.
+    A choice gets a number for each of its options: 1 for the chosen one, 0 for all others. A bit
+    gets one number, 1 or -1.
 
     Args:
         option_counts: The number of options of each choice; 1 for a bit.
@@ -294,7 +305,8 @@ def decode_choices(option_counts: Sequence[int], numbers: np.ndarray) -> list[in
 
     Args:
         option_counts: The number of options of each choice; 1 for a bit.
-        numbers: The numbers (A,): one for each option of the first choice, and so on.
+        numbers: The numbers (A,): those of the options of the first choice, then of the second, and
+            so on.
     """
     found, first = [], 0
     for count in option_counts:
@@ -304,8 +316,8 @@ def decode_choices(option_counts: Sequence[int], numbers: np.ndarray) -> list[in
     return found
 
 
-def _make_action_conversion(space: Space, name: str) -> ActionConversion:
-    """Return the conversion of numbers in [-1, 1] to the actions of a space.
+def _make_conversion_of_space(space: Space, name: str) -> ActionConversion:
+    """Return the conversion of numbers in [-1, 1] to actions of a space of any kind.
 
     Args:
         space: The space, which may be a part of another one.
@@ -332,7 +344,7 @@ def _make_discrete_conversion(space: spaces.Discrete, name: str) -> ActionConver
     first, count = int(space.start), int(space.n)
 
     def make_action(numbers: np.ndarray) -> int:
-        """Return the choice with the largest number."""
+        """Return the option (an element of the space) whose number is largest."""
         return first + int(np.argmax(numbers))
 
     names = tuple(_join_space_id(name, i) for i in range(count))
@@ -357,7 +369,7 @@ def _make_multi_discrete_conversion(space: spaces.MultiDiscrete, name: str) -> A
     groups = tuple(count if count > 1 else 1 for count in choices)
 
     def make_action(numbers: np.ndarray) -> np.ndarray:
-        """Return for each group the choice that has the largest number."""
+        """Return for each choice the option whose number is largest, as an action of the space."""
         places = [
             p if c > 1 else 0 for p, c in zip(decode_choices(groups, numbers), choices, strict=True)
         ]
@@ -385,11 +397,11 @@ def _make_bits_conversion(space: spaces.MultiBinary, name: str) -> ActionConvers
     count = int(np.prod(space.shape))
 
     def make_action(numbers: np.ndarray) -> np.ndarray:
-        """Return 1 for each positive number, else 0."""
+        """Return the action of the space that has 1 for each positive number, else 0."""
         return (np.asarray(numbers) > 0.0).astype(space.dtype).reshape(space.shape)
 
     def make_numbers(action: Any) -> np.ndarray:
-        """Return numbers (A,) from which `make_action` makes these bits: 1 or -1 for each."""
+        """Return numbers (A,) from which `make_action` makes this action: 1 or -1 for each bit."""
         return encode_choices_as_numbers((1,) * count, action)
 
     names = tuple(_join_space_id(name, i) for i in range(count))
@@ -405,19 +417,19 @@ def _make_conversion_of_parts(
         parts: The space and the name of each part, by the key of the part.
         is_dict: Whether the space is a Dict (True) or a Tuple (False).
     """
-    each = {key: _make_action_conversion(part, name) for key, (part, name) in parts.items()}
+    each = {key: _make_conversion_of_space(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
     all_choices = all(one.choices for one in each.values())
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
-    def convert_parts(conversion: str, numbers: np.ndarray) -> Any:
-        """Split numbers among the parts of the space, convert them, and join the results.
+    def convert_numbers_by_parts(conversion: str, numbers: np.ndarray) -> Any:
+        """Convert numbers to an action: split them among the parts of the space, convert, and join.
 
         Args:
-            conversion: The function of `ActionConversion` that converts the numbers of each part:
+            conversion: The function of each part's `ActionConversion` that converts its numbers:
                 "to_action" or "from_own_units".
-            numbers: The numbers (A,).
+            numbers: The numbers (A,) of all parts.
         """
         split = np.split(np.asarray(numbers), ends)
         values = [
@@ -426,7 +438,7 @@ def _make_conversion_of_parts(
         return dict(zip(each, values, strict=True)) if is_dict else tuple(values)
 
     def make_numbers(action: Any) -> np.ndarray:
-        """Convert the parts of an action to numbers, and join these to one array (A,)."""
+        """Convert each part of an action to numbers, and join these to one array (A,)."""
         return np.concatenate([one.to_numbers(action[key]) for key, one in each.items()])
 
     if len({size == 1 for size in choices}) > 1:
@@ -434,9 +446,9 @@ def _make_conversion_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: convert_parts("to_action", numbers),
+        lambda numbers: convert_numbers_by_parts("to_action", numbers),
         make_numbers,
-        lambda numbers: convert_parts("from_own_units", numbers),
+        lambda numbers: convert_numbers_by_parts("from_own_units", numbers),
     )
 
 
@@ -452,7 +464,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
     middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
     def make_action(numbers: np.ndarray) -> np.ndarray:
-        """Return the action of the Box for numbers in [-1, 1], scaled to its bounds and clipped."""
+        """Scale numbers (A,) from [-1, 1] to the bounds of the Box, and clip them."""
         numbers = np.asarray(numbers, np.float64)
         action = clip_to_box(space, middle + reach * numbers)
         ends = numbers.reshape(space.shape)  # where both bounds are nearly one number
@@ -465,11 +477,11 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         return np.divide(away, reach, out=np.zeros_like(away), where=reach > 0.0)
 
     def clip_to_unit(numbers: np.ndarray) -> np.ndarray:
-        """Clip numbers to [-1, 1], for a Box that has these bounds."""
+        """Clip numbers (A,) to [-1, 1]: a faster `make_action` for a Box with these bounds."""
         return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
 
     def make_bounded_action(numbers: np.ndarray) -> np.ndarray:
-        """Scale numbers as `make_action` does, but faster, for a Box with both bounds."""
+        """Do what `make_action` does, but faster, for a Box of floats with finite bounds."""
         action = (middle + reach * numbers).astype(space.dtype)
         action = np.minimum(np.maximum(action, own_low), own_high)
         if np.abs(numbers).max() >= 1.0:
@@ -493,15 +505,18 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
 
 
 def _has_unit_bounds(space: spaces.Box) -> bool:
-    """Return whether a Box is [-1, 1] in all dimensions."""
+    """Return whether the bounds of a Box are -1 and 1 in all dimensions."""
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 
 
 def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values (A,) float64 that -1 and 1 are scaled to.
+    """Return finite bounds for the A numbers of an action: the values to which -1 and 1 are scaled.
 
-    They are the bounds of the space. If one or both bounds are missing, the values are -1 and 1,
-    shifted inside the bound that exists.
+    They are the bounds of the space. A number without bounds gets -1 and 1. A number with only one
+    bound gets -1 and 1 too, moved so that they do not cross that bound.
+
+    Returns:
+        The lower bounds (A,) and the upper bounds (A,), float64.
     """
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     below, above = space.bounded_below.ravel(), space.bounded_above.ravel()
@@ -518,9 +533,13 @@ def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def clip_to_box(space: spaces.Box, numbers: np.ndarray) -> np.ndarray:
-    """Clip numbers (A,) in a Box's own units to its bounds and round them to its type.
+    """Clip numbers in a Box's own units to its bounds, and convert them to its type and shape.
 
-    A number that differs from a bound only in its last bits becomes that bound.
+    A number that differs from a bound only by rounding errors becomes that bound.
+
+    Args:
+        space: The Box.
+        numbers: The numbers (A,).
 
     Returns:
         An action of the Box.

@@ -28,7 +28,9 @@ KEPT_ZERO = 3.0
 
 @dataclass(frozen=True)
 class Units:
-    """The scale and the offset of each of N readings; both empty if no reading is changed.
+    """The scale and the offset of each of N readings: reading = number * scale + offset.
+
+    Both are empty if no reading is changed.
 
     Attributes:
         scale: The factors (N,), or ().
@@ -40,7 +42,7 @@ class Units:
 
     @classmethod
     def from_task(cls, task: Task) -> Units:
-        """Return the units (scale and offset of each reading) in a model's task."""
+        """Return the scales and offsets that the task in a model file has for its readings."""
         pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
@@ -53,7 +55,7 @@ class Units:
         return bool(self.scale)
 
     def to_readings(self, numbers: np.ndarray) -> np.ndarray:
-        """Convert an environment's numbers (N,) to float32 readings (N,), as a wiring does."""
+        """Convert numbers (N,) of an environment to float32 readings (N,) by scale and offset."""
         if not self.scale:
             return numbers.astype(np.float32)
         with np.errstate(over="ignore"):
@@ -65,33 +67,33 @@ class Units:
             return readings
         return (readings.astype(np.float64) - self.offset) / self.scale
 
-    def check_count(self, readings: int) -> None:
-        """Check that there are units for this number of readings; empty units fit any number.
+    def check_reading_count(self, reading_count: int) -> None:
+        """Check that these units are for a given number of readings; empty units fit any number.
 
         Args:
-            readings: The number of readings.
+            reading_count: The number of readings.
 
         Raises:
             ValueError: The units are for another number of readings.
         """
-        if self.scale and len(self.scale) != readings:
-            raise ValueError(f"units of {len(self.scale)} readings, but there are {readings}")
+        if self.scale and len(self.scale) != reading_count:
+            raise ValueError(f"units of {len(self.scale)} readings, but there are {reading_count}")
 
 
 UNSCALED = Units()
 
 
 def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> Units:
-    """Choose units for readings from a sample of their values.
+    """Choose units that bring readings to a size around 1, from a sample of their values.
 
     Args:
-        numbers: The values (T, N) float64, NaN where missing.
-        scalable: Whether each reading has a unit (N,); choices and bits have none.
+        numbers: The values (T, N) float64 of T steps, NaN where missing.
+        scalable: Whether each reading may be scaled (N,); False for choices and bits.
         resolution: The relative rounding error of the type in which the environment gives the
-            values.
+            values. Readings that vary only by such errors are not scaled.
     """
     pairs = [
-        _choose_unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
+        _choose_scale_and_offset(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
         for column, scales in zip(numbers.T, scalable, strict=True)
     ]
     if all(pair == (1.0, 0.0) for pair in pairs):
@@ -99,11 +101,11 @@ def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -
     return Units(tuple(scale for scale, _ in pairs), tuple(offset for _, offset in pairs))
 
 
-def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
-    """Choose scale and offset of one reading from its values (T,).
+def _choose_scale_and_offset(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
+    """Choose the scale and the offset of one reading from a sample of its values.
 
     Args:
-        numbers: The finite values.
+        numbers: The finite values (T,).
         resolution: The relative rounding error of the type in which the environment gives the
             values.
     """
@@ -123,7 +125,7 @@ def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
 
 
 def _round_to_1_2_5(number: float) -> float:
-    """Round to 1, 2 or 5 times a power of ten, whichever is nearest by ratio."""
+    """Round a number to 1, 2 or 5 times a power of ten, whichever is nearest by ratio."""
     power = 10.0 ** math.floor(math.log10(number))
     steps = [one * power for one in (1.0, 2.0, 5.0, 10.0)]
     return min(steps, key=lambda one: abs(math.log(one / number)))

@@ -32,7 +32,8 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment.
         starts: The names that the environment's `reset` accepts as `options["start"]`.
-        physics: Sets mass and friction; None if the environment does not support that.
+        physics: Sets the factors of mass and friction; None if the environment does not support
+            that.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot from the next reset on.
+        """Change the robot from the next reset on, as the settings of a disturbance say.
 
         Args:
             settings: A disturbance, of which only the settings of the robot are used.
@@ -84,7 +85,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with the kind of start ("rest", "posture") that `vary_robot` has set."""
+        """Start an episode in the way ("usual", "rest" or "posture") that `vary_robot` has set."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -96,13 +97,13 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step with the action that results from the motors' gain and lag."""
+        """Make a step with the action that the motors carry out, after their gain and lag."""
         if self._has_motor_effects:
             action = self._compute_motor_output(np.asarray(action))
         return self.env.step(action)
 
     def _compute_motor_output(self, action: np.ndarray) -> np.ndarray:
-        """Return the action that the motors really carry out, after their gain and lag.
+        """Return the action that the motors carry out: the given one after their gain and lag.
 
         Gain and lag apply to the difference of the action from the middle of the action space.
         """
@@ -112,26 +113,26 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (middle + self._effect).astype(action.dtype)
 
     def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
-        """Return the reason why episodes cannot start in the state `settings.start`, or "".
+        """Return why episodes cannot start as `settings.start` says; "" if they can.
 
-        Such a state is "rest" or "posture".
+        That setting is "usual", "rest" or "posture".
         """
         if settings.start in self._starts:
             return ""
         return f"supports only {' and '.join(('usual', *self._starts))}"
 
     def _describe_action_problem(self, settings: DisturbanceSettings) -> str:
-        """Return the reason why gain and lag cannot be applied to the actions, or ""."""
+        """Return why motor gain and lag cannot be applied to the actions; "" if they can."""
         box = isinstance(self.action_space, spaces.Box)
         return "" if box else f"has the actions {self.action_space}, which cannot be scaled"
 
     def _describe_physics_problem(self, settings: DisturbanceSettings) -> str:
-        """Return the reason why mass and friction cannot be changed, or ""."""
+        """Return why mass and friction cannot be changed; "" if they can."""
         return "cannot change it: it has no set_physics" if self._physics is None else ""
 
 
 def _compute_middle_of_bounds(space: spaces.Space[Any]) -> np.ndarray:
-    """Return the middle of the bounds of each number in an action space; 0 if it has no bounds."""
+    """Return the middle between the bounds of each number of a Box; 0 where a bound is missing."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = np.isfinite(low) & np.isfinite(high)
@@ -142,14 +143,14 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
     """Change the robot of an environment from the next reset on.
 
     Args:
-        env: An environment that `open_environment` made, which may be wrapped.
+        env: An environment that `open_environment` made; other wrappers may have been added to it.
         settings: A disturbance, of which only the settings of the robot are used; by default they
             restore the nominal robot.
 
     Raises:
         ValueError: The environment does not support a setting, or a setting is a range.
     """
-    robot = _find_robot(env)
+    robot = _find_varied_robot(env)
     if robot is not None:
         robot.vary_robot(settings)
     elif settings.is_active_on("robot"):
@@ -162,12 +163,12 @@ def check_robot_settings(env: gymnasium.Env[Any, Any], settings: DisturbanceSett
     Raises:
         ValueError: The environment does not support a setting; the message names it.
     """
-    robot = _find_robot(env)
+    robot = _find_varied_robot(env)
     if robot is not None:
         robot.check_settings(settings)
 
 
-def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
+def _find_varied_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
     """Return the VariedRobot among an environment's wrappers, or None if there is none."""
     while not isinstance(env, VariedRobot):
         if not isinstance(env, gymnasium.Wrapper):
@@ -182,14 +183,14 @@ FRICTION = 0
 
 
 def make_physics_setter(unwrapped: Any) -> SetPhysics | None:
-    """Return a function that sets the factors of mass and friction in an environment.
+    """Return a function that changes mass and friction of the robot in an environment.
 
     Args:
         unwrapped: The environment without wrappers.
 
     Returns:
-        The function, or None if the environment is neither one of gymnasium's MuJoCo environments
-        nor one of pybullet_envs_gymnasium.
+        A function of two factors, that of mass and that of friction. None if the environment is
+        neither one of gymnasium's MuJoCo environments nor one of pybullet_envs_gymnasium.
     """
     model, robot = getattr(unwrapped, "model", None), getattr(unwrapped, "robot", None)
     if hasattr(model, "body_mass") and hasattr(model, "geom_friction"):
@@ -200,7 +201,7 @@ def make_physics_setter(unwrapped: Any) -> SetPhysics | None:
 
 
 def redirect_mujoco_warnings_to_stderr() -> None:
-    """Make MuJoCo, if it is imported, print its warnings to stderr only.
+    """Make MuJoCo print its warnings to stderr only, if MuJoCo is imported.
 
     By default it also writes MUJOCO_LOG.TXT in the current directory.
     """
@@ -210,7 +211,9 @@ def redirect_mujoco_warnings_to_stderr() -> None:
 
 
 class MujocoPhysics:
-    """A setter of mass, inertia and friction of all bodies in gymnasium's MuJoCo environments.
+    """A function object that scales mass, inertia and friction in gymnasium's MuJoCo environments.
+
+    It changes all bodies, also those that are not part of the robot.
 
     Args:
         model: The environment's MuJoCo model.
@@ -224,7 +227,12 @@ class MujocoPhysics:
         }
 
     def __call__(self, mass: float, friction: float) -> None:
-        """Set the factors of mass and friction, relative to the nominal robot."""
+        """Set mass and friction to multiples of those of the nominal robot.
+
+        Args:
+            mass: The factor of mass and inertia.
+            friction: The factor of the sliding friction.
+        """
         import mujoco  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         model, nominal = self._model, self._nominal
@@ -236,10 +244,10 @@ class MujocoPhysics:
 
 
 class BulletPhysics:
-    """A setter of mass, inertia and friction of the robot's links in pybullet_envs_gymnasium.
+    """A function object that scales mass, inertia and friction in pybullet_envs_gymnasium.
 
     Args:
-        inner: The unwrapped environment.
+        inner: The environment without wrappers.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -247,7 +255,12 @@ class BulletPhysics:
         self._nominal: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def __call__(self, mass: float, friction: float) -> None:
-        """Set the factors of mass and friction, relative to the nominal robot."""
+        """Set mass and friction to multiples of those of the nominal robot.
+
+        Args:
+            mass: The factor of mass and inertia.
+            friction: The factor of the lateral friction.
+        """
         if not self._nominal:
             self._nominal = self._read_link_dynamics()
         for (body, link), info in self._nominal.items():
@@ -260,9 +273,12 @@ class BulletPhysics:
             )
 
     def _read_link_dynamics(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """Return PyBullet's dynamics info of each link with a mass.
+        """Return what PyBullet's getDynamicsInfo says about each link of the robot's bodies.
 
-        The key is a pair: the index of the body, and the index of the link.
+        Bodies without any mass are left out.
+
+        Returns:
+            A mapping from (index of the body, index of the link) to the info.
         """
         if self._inner.scene is None:  # the first reset loads the robot
             self._inner.reset()

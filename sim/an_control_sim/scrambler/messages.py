@@ -25,15 +25,18 @@ CHANNELS_OF_PIXELS = 4
 
 
 class MessageDisturber(Protocol):
-    """The interface of an object that disturbs readings for a message, such as the scrambler."""
+    """The interface of an object that disturbs readings before they are written into a message.
+
+    The scrambler is such an object.
+    """
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """The settings of the disturbance in this tick."""
+        """The settings of the disturbance in the current tick (control step)."""
 
     @property
     def is_message_new(self) -> bool:
-        """Whether this tick's readings are new and not a repetition of the previous ones."""
+        """Whether this tick's readings are new; False if the disturbance repeats old ones."""
 
     def disturb(
         self, values: NDArray[np.float32], ids: Sequence[str]
@@ -45,16 +48,17 @@ class MessageDisturber(Protocol):
             ids: The ids (n,) of their channels.
 
         Returns:
-            The disturbed readings (m,) and the ids (m,) of their channels.
+            The disturbed readings (m,) and the ids (m,) of their channels. Channels may be removed
+            or added.
         """
 
 
 class ScrambledMessage(Protocol):
-    """The interface of the message with disturbed readings, refilled at every tick (control step).
+    """The interface of a message with disturbed readings, which is filled again at every tick.
 
     Attributes:
-        message: The ROS message.
-        accepts_noise: Whether a channel can carry noise instead of its signal.
+        message: The ROS message object.
+        accepts_noise: Whether a channel of the message can carry noise instead of its signal.
     """
 
     message: Any
@@ -63,7 +67,7 @@ class ScrambledMessage(Protocol):
     def check_settings(
         self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
     ) -> None:
-        """Check that the settings can disturb this message.
+        """Check that a disturbance can be applied to this kind of message.
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
@@ -77,17 +81,17 @@ class ScrambledMessage(Protocol):
         """Forget the readings of the previous episode."""
 
     def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Write the disturbed readings of a tick into the message.
+        """Disturb the readings of a tick and write them into the message.
 
         Args:
             readings: The undisturbed readings.
-            disturber: Permutes, delays or removes readings, as the disturbance says.
+            disturber: The object that permutes, delays or removes readings, as its settings say.
             stamp_ns: The stamp of the tick.
         """
 
 
 def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """Create the scrambler's message for the readings of a wiring: numbers or an image.
+    """Create the message for the scrambler's readings of a wiring: numbers, or one camera's image.
 
     Raises:
         WiringError: The wiring has several cameras.
@@ -96,7 +100,7 @@ def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
 
 
 class ScrambledReadings:
-    """A JointState message with channel ids as names and readings as positions.
+    """A JointState message with disturbed readings: channel ids as names, readings as positions.
 
     Args:
         wiring: The robot's wiring, which names the channels.
@@ -112,7 +116,7 @@ class ScrambledReadings:
     def check_settings(
         self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
     ) -> None:
-        """Check that the settings can disturb scalar channels.
+        """Check that a disturbance can be applied to channels that are numbers.
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
@@ -130,11 +134,11 @@ class ScrambledReadings:
         """Do nothing: these messages do not depend on earlier readings."""
 
     def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Write the disturbed readings of a tick into the message.
+        """Disturb the readings of a tick and write them into the message.
 
         Args:
             readings: The undisturbed readings.
-            disturber: Permutes, delays or removes readings, as the disturbance says.
+            disturber: The object that permutes, delays or removes readings, as its settings say.
             stamp_ns: The stamp of the tick.
         """
         values, ids = disturber.disturb(readings.values, readings.ids)
@@ -144,9 +148,9 @@ class ScrambledReadings:
 
 
 class ScrambledImage:
-    """An image message with the camera's newest frame, whose patches are moved.
+    """An image message with the camera's newest frame, in which patches are moved or missing.
 
-    Missing patches are transparent; a reader of the image treats them as missing.
+    Missing patches are transparent.
 
     Args:
         wiring: The robot's wiring, which says how the image is cut into patches.
@@ -177,7 +181,7 @@ class ScrambledImage:
     def check_settings(
         self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
     ) -> None:
-        """Check that the settings can disturb an image.
+        """Check that a disturbance can be applied to the patches of an image.
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
@@ -191,15 +195,15 @@ class ScrambledImage:
             stage.check_swap_count(len(self._place))
 
     def start_episode(self) -> None:
-        """Forget the delayed frames of the previous episode."""
+        """Forget the frames of the previous episode, which were stored to delay them."""
         self._late: DelayLine[np.ndarray] = DelayLine()
 
     def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Write the disturbed patches of a tick into the message.
+        """Disturb the patches of a tick, join them to a frame, and write that into the message.
 
         Args:
             readings: The undisturbed patches.
-            disturber: Permutes, delays or removes readings, as the disturbance says.
+            disturber: The object that permutes, delays or removes readings, as its settings say.
             stamp_ns: The stamp of the tick.
         """
         seen = [self._place[name] for name in readings.ids]

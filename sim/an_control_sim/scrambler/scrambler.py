@@ -77,17 +77,20 @@ class OrderTopic:
         self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
         self._published_version: Hashable = None
 
-    def publish_if_changed(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
-        """Publish the order, unless the previously published order had the same version.
+    def publish_if_changed(
+        self, version: Hashable, make_order: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """Publish which signal each channel carries, if that has changed since the previous call.
 
         Args:
-            version: Any value that changes whenever the order does.
-            order: Returns the signal of each channel, by channel id.
+            version: Any value that differs from the previous one if and only if the order has
+                changed.
+            make_order: Returns the order: the signal that each channel carries, by channel id.
         """
         if version == self._published_version:
             return
         self._published_version = version
-        values = [KeyValue(key=channel, value=signal) for channel, signal in order().items()]
+        values = [KeyValue(key=channel, value=signal) for channel, signal in make_order().items()]
         self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
 
@@ -99,8 +102,8 @@ def declare_order_parameter(
 ) -> None:
     """Declare the parameter `order`, which sets the signals that channels carry.
 
-    Whenever it is set, its entries CHANNEL=SIGNAL are parsed to a mapping from channel ids to
-    signals, the order.
+    Its value is a list of entries CHANNEL=SIGNAL. Whenever a client sets it, the entries are parsed
+    to an order: a mapping from channel ids to signals.
 
     Args:
         node: The node.
@@ -122,7 +125,7 @@ def declare_order_parameter(
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def accept_or_refuse_order(parameters: list[Parameter]) -> SetParametersResult:
-        """Check an order (signals by channel) that a client sets; return whether it is accepted."""
+        """Check a new value of the parameter `order`, and return whether the node accepts it."""
         try:
             for entries in _find_order_values(parameters):
                 check(parse_order(entries, channels()))
@@ -130,19 +133,20 @@ def declare_order_parameter(
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
-    def apply_changes(parameters: list[Parameter]) -> None:
-        """Apply an order that was accepted."""
+    def apply_order(parameters: list[Parameter]) -> None:
+        """Apply a new value of the parameter `order`, after the node has accepted it."""
         for entries in _find_order_values(parameters):
             change(parse_order(entries, channels()))
 
     node.add_on_set_parameters_callback(accept_or_refuse_order)
-    node.add_post_set_parameters_callback(apply_changes)
+    node.add_post_set_parameters_callback(apply_order)
 
 
 def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
-    """Parse entries CHANNEL=SIGNAL to a dict.
+    """Parse entries CHANNEL=SIGNAL to a mapping from channel ids to signals.
 
-    An id may contain "=": the channel is the longest known id before a "=".
+    Ids may themselves contain "=". Therefore the channel of an entry is the longest known id that
+    is followed by "=" there.
 
     >>> parse_order(["a=b", "b="], ["a", "b"])
     {'a': 'b', 'b': ''}
@@ -168,7 +172,10 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
 
 
 def _find_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
-    """Return the values in `parameters` that are set for the parameter `order`."""
+    """Return the values of the parameter `order` in a list of parameters that are being set.
+
+    Each value is a list of entries CHANNEL=SIGNAL.
+    """
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
 
@@ -190,17 +197,18 @@ class Scrambler:
     """A disturber of a robot's messages, which publishes the result on the topic `scrambled`.
 
     The channels are those that exist in the first tick (control step). A channel that appears later
-    restarts the permutations of the episode. The node's parameters change the settings at run time,
-    and its service `~/shuffle` permutes the signals. Its parameter `order` moves single signals to
-    other channels, where they stay until they are moved again, also in later episodes.
+    restarts the permutations of the episode. Clients can change the settings by the node's
+    parameters at run time, and permute the signals by its service `~/shuffle`. Its parameter
+    `order` moves single signals to other channels, where they stay until they are moved again, also
+    in later episodes.
 
     Args:
-        node: The node, whose namespace is used.
+        node: The node on which topics, parameters and services are created.
         wiring: The robot's wiring: which topics feed which channels of the policy.
         settings: The disturbance: what is done on purpose to readings and robot.
         seed: The seed of the disturbance.
         schedule: Changes of the disturbance within each episode.
-        accept: Raises ValueError for settings that cannot be used here.
+        accept: A further check of settings, which raises ValueError to refuse them; None for none.
 
     Raises:
         WiringError: The wiring does not fit its message types.
@@ -258,17 +266,17 @@ class Scrambler:
 
     @property
     def is_message_dropped(self) -> bool:
-        """Whether this tick's message is dropped, so that nothing is published."""
+        """Whether the disturbance drops the message of this tick, so that it is not published."""
         return not self._disturber.has_message_arrived
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """The settings of the disturbance in this tick."""
+        """The settings of the disturbance in the current tick."""
         return self._disturber.settings
 
     @property
     def is_message_new(self) -> bool:
-        """Whether this tick's readings are new and not a repetition of the previous ones."""
+        """Whether this tick's readings are new; False if the disturbance repeats old ones."""
         return self._disturber.is_message_new
 
     @property
@@ -292,21 +300,21 @@ class Scrambler:
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
         self._check_order_changes(changes)
         self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
-        self._report_order()
+        self._publish_order_if_changed()
 
-    def _report_order(self) -> None:
+    def _publish_order_if_changed(self) -> None:
         """Publish which sensor signal each channel carries, if that has changed."""
         version = self._episode, self._disturber.shuffle_count, self._routing.version
         self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def _check_order_changes(self, changes: Mapping[str, str]) -> None:
-        """Check that the signals of channels can be changed like this.
+        """Check that signals may be moved to other channels as a client asks.
 
         Args:
             changes: The new signal of each channel: a channel id, `noise`, or "" for none.
 
         Raises:
-            ValueError: They cannot be changed like this.
+            ValueError: A channel or signal is not known or not allowed now.
         """
         self._routing.check_changes(changes)
         if not self._output.accepts_noise and NOISE in changes.values():
@@ -326,18 +334,23 @@ class Scrambler:
             ids: The ids (n,) of their channels.
 
         Returns:
-            The disturbed readings (m,) and the ids (m,) of their channels.
+            The disturbed readings (m,) and the ids (m,) of their channels. Channels may be removed
+            or added.
         """
         return self._disturber.disturb(*self._routing.map_signals_to_channels(values, ids))
 
     def reset(self, episode: int) -> None:
-        """Start the episode with this index, with permutations and missing channels of its own."""
+        """Start an episode, in which permutations and missing channels are drawn anew.
+
+        Args:
+            episode: The index of the episode, on which these depend.
+        """
         self._episode = episode
         self._disturber.reset(episode)
         self._output.start_episode()
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
-        """Use another disturbance from the next tick (control step) on."""
+        """Replace the disturbance from the next tick (control step) on."""
         self._settings = settings
         self._disturber.change_settings(settings)
 
@@ -353,13 +366,13 @@ class Scrambler:
     def disturb_messages_of_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
         """Disturb the readings of one tick (control step).
 
-        `publish_disturbed_messages` publishes them.
+        Call `publish_disturbed_messages` to publish the result.
 
         Args:
             stamp_ns: The stamp of the tick.
-            now_ns: None to select readings by their stamp. A time selects them by their age at that
-                time, as on a real robot; then this tick has nothing to publish if no message has
-                arrived since the previous tick.
+            now_ns: None to use the messages with this stamp, as in lockstep. A time in nanoseconds
+                to use the newest messages that are not too old at that time, as on a real robot. In
+                that case nothing is published if no message has arrived since the previous tick.
         """
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
@@ -367,25 +380,25 @@ class Scrambler:
             readings = self._table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
-            readings = self._insert_nan_for_missing(readings)
+            readings = self._insert_nan_for_missing_channels(readings)
             if readings.ids is not self._ids:
-                self._add_channels(readings.ids)
+                self._add_new_channels(readings.ids)
             self._output.fill_message(readings, self, stamp_ns)
-        self._report_order()
+        self._publish_order_if_changed()
 
     def publish_disturbed_messages(self) -> None:
-        """Publish the message that `disturb_messages_of_step` has filled, unless it is dropped.
+        """Publish the result of `disturb_messages_of_step`, unless the disturbance drops it.
 
         A second call publishes the same message again.
         """
         if not (self.is_message_dropped or self._idle):
             self._publisher.publish(self._output.message)
 
-    def _insert_nan_for_missing(self, readings: Readings) -> Readings:
-        """Return the readings with NaN for every scalar channel that is missing.
+    def _insert_nan_for_missing_channels(self, readings: Readings) -> Readings:
+        """Return the readings with NaN for every number channel that is missing from them.
 
-        Without the NaN, a reader of the messages would keep the previous value of the channel until
-        it is too old.
+        Without the NaN, the policy node would keep the previous reading of the channel until that
+        is too old.
         """
         ids, present = self._table.ids, readings.ids
         changed, self._present = present is not self._present, present
@@ -399,7 +412,7 @@ class Scrambler:
         return readings._replace(values=values, ids=ids)
 
     def _check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that this disturbance can be applied to the robot's readings.
+        """Check that a disturbance can be applied to the robot's readings.
 
         Raises:
             ValueError: It cannot be applied.
@@ -408,22 +421,24 @@ class Scrambler:
         if self._accept is not None:
             self._accept(settings)
 
-    def _add_channels(self, ids: tuple[str, ...]) -> None:
-        """Add the channels that have appeared since the previous tick.
+    def _add_new_channels(self, present_ids: tuple[str, ...]) -> None:
+        """Make the disturbance include channels that have appeared since the previous tick.
+
+        If there are any, the permutations of the episode start again.
 
         Args:
-            ids: The ids of all channels that are present.
+            present_ids: The ids of all channels that are present.
         """
-        new = [id_ for id_ in ids if id_ not in self._disturber.ids]
+        new = [id_ for id_ in present_ids if id_ not in self._disturber.ids]
         if new:
             known = (*self._disturber.ids, *new)
             self._routing.add_channels(new)
             self._disturber = Disturber(known, self._settings, self._seed, self._schedule)
             self._disturber.reset(self._episode)
-        self._ids = ids
+        self._ids = present_ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
-        """Permute the signals among the channels from the next tick on, on request of a client."""
+        """Permute the signals among the channels for a client, from the next tick on."""
         self._disturber.shuffle()
         response.success = True
         return response
@@ -434,7 +449,8 @@ def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep
 
     Args:
         settings: The disturbance: what is done on purpose to readings and robot.
-        lockstep: Whether every tick waits for a stamp of the simulator.
+        lockstep: Whether the scrambler runs in lockstep with a simulator, where it cannot drop
+            messages either.
 
     Raises:
         ValueError: A setting needs the simulator.
@@ -451,10 +467,11 @@ def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep
 def declare_scrambler_parameters(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
-    """Declare the executable's parameters and return their values.
+    """Declare the parameters of the executable `scrambler` and return their values.
 
     Returns:
-        The path of the wiring, the mode, the seed, the disturbance, and its schedule.
+        The path of the wiring, the mode ("rate" or "lockstep"), the seed, the disturbance, and the
+        changes of the disturbance within each episode.
 
     Raises:
         ValueError: A value is not allowed.
@@ -471,9 +488,9 @@ def declare_scrambler_parameters(
 class ScramblerNode(QuietNode):
     """The scrambler as a node of its own, between a robot and a policy that reads `scrambled`.
 
-    In lockstep it sends a message for every stamp that has arrived from all sources, or from some
-    sources when the wait ends. Otherwise it sends a message at the wiring's control rate, if any
-    message of the robot has arrived.
+    In lockstep it publishes a message for each step, once the messages with the step's stamp have
+    arrived from all sources, or from some if the wait is over. Otherwise it publishes at the
+    wiring's control rate, if any message of the robot has arrived.
 
     Args:
         node_options: Options of `rclpy.node.Node`, such as `namespace`.
@@ -509,11 +526,14 @@ class ScramblerNode(QuietNode):
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _on_source_message(self, source: str, stamp_ns: int | None) -> None:
-        """Send a step's readings in lockstep, once all sources have sent messages with its stamp.
+        """Publish a step's disturbed readings once all sources have sent a message of the step.
+
+        If a source repeats a message of a step that is already published, the result is published
+        again.
 
         Args:
             source: The name of the source from which a message has arrived.
-            stamp_ns: The stamp of the message.
+            stamp_ns: The stamp of the message, which identifies the step; None if it has none.
         """
         ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
@@ -522,25 +542,29 @@ class ScramblerNode(QuietNode):
             self._scrambler.publish_disturbed_messages()
 
     def _send_step_if_overdue(self) -> None:
-        """Send the readings of a step if some sources have not sent its messages in time."""
+        """Publish a step's disturbed readings if some sources have not sent theirs in time."""
         overdue_ns = self._lockstep.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._send_readings_of_step(overdue_ns)
 
     def _send_readings_of_step(self, stamp_ns: int) -> None:
-        """Disturb and send the readings of a step in lockstep."""
+        """Disturb and publish the readings of a step in lockstep.
+
+        Args:
+            stamp_ns: The stamp of the step.
+        """
         self._lockstep.mark_stamp_as_acted_on()
         self._scrambler.disturb_messages_of_step(stamp_ns)
         self._scrambler.publish_disturbed_messages()
 
     def _send_newest_messages(self) -> None:
-        """Disturb and send the newest readings of all sources, without lockstep."""
+        """Disturb and publish the newest readings of all sources, without lockstep."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.disturb_messages_of_step(stamp_ns, now_ns=time.monotonic_ns())
         self._scrambler.publish_disturbed_messages()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Start the next episode on request of a client, with other permutations and so on."""
+        """Start the next episode for a client, with new permutations and missing channels."""
         self._episode += 1
         self._scrambler.reset(self._episode)
         self._lockstep.reset()
@@ -549,7 +573,14 @@ class ScramblerNode(QuietNode):
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the executable `scrambler` and return its exit status: 0 stopped, 2 invalid input."""
+    """Run the executable `scrambler` and return its exit status.
+
+    Args:
+        args: ROS arguments; None for the arguments of this process.
+
+    Returns:
+        0 if it was stopped, 2 for invalid input.
+    """
     if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:

@@ -32,21 +32,21 @@ or make the path invalid."""
 
 
 def derive_scrambled_wiring(
-    wiring: Wiring, elements: Mapping[str, Sequence[str]] | None = None
+    wiring: Wiring, wildcard_matches: Mapping[str, Sequence[str]] | None = None
 ) -> Wiring:
     """Return the wiring of a policy that reads the robot's channels from the topic `scrambled`.
 
     Each channel is read by its id, with the same maximum age and weight as on the robot, and the
-    command is the same. Readings arrive repaired, scaled and clipped; images arrive cropped, gray
-    and blackened. Required sources, and those that measure the actuators' positions, are read from
-    the robot itself.
+    command is the same. The scrambler has already converted the readings as the robot's wiring says
+    (scale, clip, crop and so on), so they are not converted again. Required sources, and those that
+    measure the actuators' positions, are still read from the robot itself.
 
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
-        elements: For each entry with a `*`, the ids of the channels that it matches. The result has
-            an entry for each of these channels, and an entry `*`, with weight 0, for channels that
-            a disturbance adds. If `elements` is None, or an id cannot stand in a field path, the
-            entry `*` stands for all of them, with weight 1.
+        wildcard_matches: For the id of each entry with a `*`, the ids of the channels that it
+            matches. The result has an entry for each of these channels, and an entry `*` of weight
+            0 for channels that a disturbance adds. If this is None, or an id cannot stand in a
+            field path, the entry `*` stands for all such channels and has no weight of its own.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -65,29 +65,30 @@ def derive_scrambled_wiring(
         ),
         channels=tuple(
             replace(one, max_age_s=None if one.max_age_s == oldest_s else one.max_age_s)
-            for one in _derive_channels(wiring, elements or {}, ages)
+            for one in _derive_channels(wiring, wildcard_matches or {}, ages)
         ),
     )
 
 
 def _derive_channels(
-    wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
+    wiring: Wiring, wildcard_matches: Mapping[str, Sequence[str]], max_ages_s: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
-    """Yield the wiring's entries of the channels that the scrambler publishes.
+    """Yield the entries of the channels in the wiring of a policy that reads the scrambler.
 
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
-        elements: For each entry with a `*`, the ids of the channels that it matches.
-        ages: The maximum age of each entry's readings in seconds.
+        wildcard_matches: For the id of each entry with a `*`, the ids of the channels that it
+            matches.
+        max_ages_s: The maximum age of the readings of each entry, by the entry's id, in seconds.
     """
     if wiring.images:
         for one in wiring.channels:
-            yield _derive_image_channel(one, ages[one.id])
+            yield _derive_image_channel(one, max_ages_s[one.id])
         return
     stands_for = {
-        one.id: elements.get(one.id) or [one.id.replace("*", "?")]
+        one.id: wildcard_matches.get(one.id) or [one.id.replace("*", "?")]
         for one in wiring.channels
-        if "*" not in one.id or one.id in elements
+        if "*" not in one.id or one.id in wildcard_matches
     }
     counts: Counter[str] = Counter()
     for one in wiring.channels:
@@ -103,16 +104,14 @@ def _derive_channels(
         for id_ in ids:
             if _NAMED.fullmatch(id_):
                 field = f"position[{id_}]"
-                yield ChannelConfig(id_, TOPIC, field, max_age_s=ages[one.id], weight=weight)
+                yield ChannelConfig(id_, TOPIC, field, max_age_s=max_ages_s[one.id], weight=weight)
             else:
                 all_named = False
     yield ChannelConfig("*", TOPIC, "position[*]", weight=0.0 if all_named else None)
 
 
 def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
-    """Return the entry of a camera whose images arrive as the scrambler sends them.
-
-    They are already cropped and gray.
+    """Return the entry for a camera whose images come from the scrambler, already cropped and gray.
 
     Args:
         channel: The camera's entry in the robot's wiring.
@@ -126,12 +125,16 @@ def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelCo
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
-    """Write a wiring as YAML from which `load_wiring` reads the same wiring.
+    """Write a wiring to a YAML file, from which `load_wiring` reads an equal wiring.
+
+    Args:
+        wiring: The wiring.
+        path: The path of the file.
 
     Raises:
         OSError: The file cannot be written.
     """
-    commands = [_make_message_entry(one) for one in wiring.command.messages]
+    commands = [_make_yaml_entry_of_message(one) for one in wiring.command.messages]
     content = {
         "an_control_wiring": 1,
         "robot": wiring.robot,
@@ -145,7 +148,7 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
     write_file(path, text)
 
 
-def _make_message_entry(message: MessageConfig) -> dict[str, Any]:
+def _make_yaml_entry_of_message(message: MessageConfig) -> dict[str, Any]:
     """Return the YAML entry of a command message in a wiring."""
     entry = _convert_config_to_yaml(replace(message, actuators=(), measured=None, bring_up=None))
     for name in ("measured", "bring_up"):
@@ -158,25 +161,25 @@ def _make_message_entry(message: MessageConfig) -> dict[str, Any]:
     }
 
 
-def _convert_config_to_yaml(config: Any, key: str = "") -> dict[str, Any]:
-    """Return the YAML entry of a configuration object, with its fields that are not None.
+def _convert_config_to_yaml(config: Any, omitted_field: str = "") -> dict[str, Any]:
+    """Convert a configuration object to its YAML entry, leaving out fields that are None.
 
     Args:
-        config: The object.
-        key: The field that is left out, because it is the key of the entry.
+        config: The object, a dataclass.
+        omitted_field: A field that is left out too, because its value is the key of the entry.
     """
-    fields = {name: value for name, value in vars(config).items() if name != key}
+    fields = {name: value for name, value in vars(config).items() if name != omitted_field}
     if fields.get("image") is not None:
         fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
     return {
-        "-inf" if name == "minus_inf" else name: _to_yaml_value(value)
+        "-inf" if name == "minus_inf" else name: _convert_value_to_yaml(value)
         for name, value in fields.items()
         if value is not None
     }
 
 
-def _to_yaml_value(value: Any) -> Any:
-    """Convert a value to what YAML can represent: dicts and lists for objects and tuples."""
+def _convert_value_to_yaml(value: Any) -> Any:
+    """Convert a value to one that YAML has: objects to dicts, and tuples to lists."""
     if isinstance(value, ImageConfig | PoolConfig):
         return _convert_config_to_yaml(value)
-    return [_to_yaml_value(one) for one in value] if isinstance(value, tuple) else value
+    return [_convert_value_to_yaml(one) for one in value] if isinstance(value, tuple) else value

@@ -34,8 +34,8 @@ HELP_STEPS, MORE_STEPS = 25, 5
 class CarRacingTeacher:
     """A controller of CarRacing's car that knows the track, from which policies can learn.
 
-    Call `start_episode` after each reset of the game. Then call the teacher object once in each
-    step; it returns an action.
+    Call `start_episode` after each reset of the game. Then call this object once in each step; it
+    returns the teacher's action.
 
     Args:
         game: The game whose car the teacher controls.
@@ -45,7 +45,7 @@ class CarRacingTeacher:
         self._game = game
 
     def start_episode(self) -> None:
-        """Read the track of a new episode from the game, and compute its curves."""
+        """Read the new track from the game, and compute the curvature at each of its points."""
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
         self._heading = np.arctan2(along[:, 1], along[:, 0])
@@ -59,19 +59,19 @@ class CarRacingTeacher:
         """Return the action (3,) float32 in [-1, 1] for the game's current state."""
         car = self._game.car.hull
         position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
-        self._update_nearest_point(position)
+        self._update_index_of_nearest_point(position)
         ahead_m = NEAR_M + NEAR_S * speed
-        angle = self._compute_angle_to(self._find_point_ahead(ahead_m), position, car.angle)
+        angle = self._compute_angle_to_point(self._find_point_ahead(ahead_m), position, car.angle)
         steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
-        too_slow = self._compute_allowed_speed(angle) - speed
+        too_slow = self._compute_allowed_speed_mps(angle) - speed
         gas = np.clip(GAS * too_slow, 0.0, 1.0) * (1.0 - 0.6 * abs(steering))
         brake = np.clip(-BRAKE * too_slow, 0.0, HARDEST_BRAKE)
-        self._update_helping(position, speed, car.angle)
+        self._decide_whether_to_help(position, speed, car.angle)
         return np.array([steering, 2.0 * gas - 1.0, 2.0 * brake - 1.0], np.float32)
 
     @property
     def is_helping(self) -> bool:
-        """Whether the teacher should drive, because the student left the road or is stuck."""
+        """Whether the teacher should drive itself, because the student is off the road or stuck."""
         return self._helping > 0
 
     @property
@@ -79,62 +79,79 @@ class CarRacingTeacher:
         """Whether to end the episode, because the teacher has driven for too long."""
         return self._helped > HOPELESS_STEPS
 
-    def _update_nearest_point(self, position: np.ndarray) -> None:
-        """Store the index of the track's point that is nearest to the car's position (x, y).
+    def _update_index_of_nearest_point(self, car_position: np.ndarray) -> None:
+        """Find the point of the track that is nearest to the car, and store its index.
 
-        Only points near the previously found one are searched, or all points if the car is far from
-        these.
+        Only points near the previous nearest one are searched, or all points if the car is more
+        than 20 m from these.
+
+        Args:
+            car_position: The car's position (x, y) in m.
         """
         near = (self._place + np.arange(-8, 25)) % len(self._points)
-        distance = np.hypot(*(self._points[near] - position).T)
+        distance = np.hypot(*(self._points[near] - car_position).T)
         self._place = int(near[distance.argmin()])
         if distance.min() > 20.0:
-            self._place = int(np.hypot(*(self._points - position).T).argmin())
+            self._place = int(np.hypot(*(self._points - car_position).T).argmin())
 
     def _find_point_ahead(self, ahead_m: float) -> np.ndarray:
-        """Return the point (x, y) of the centre line this many metres ahead."""
+        """Return a point (x, y) on the centre line of the road, ahead of the car.
+
+        Args:
+            ahead_m: The distance in metres along the centre line, from its point nearest to the
+                car.
+        """
         tiles, part = divmod(ahead_m / game.TRACK_DETAIL_STEP, 1.0)
         first = (self._place + int(tiles)) % len(self._points)
         second = (first + 1) % len(self._points)
         return self._points[first] * (1.0 - part) + self._points[second] * part
 
-    def _compute_angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
-        """Return the angle in rad from the car's direction to a point.
+    def _compute_angle_to_point(
+        self, point: np.ndarray, car_position: np.ndarray, car_angle: float
+    ) -> float:
+        """Return the angle in rad from the car's direction to the direction of a point.
 
         Args:
             point: The point (x, y).
-            position: The car's position (x, y).
-            angle: The car's direction in rad.
+            car_position: The car's position (x, y).
+            car_angle: The angle of the car's body in rad; 0 if it points along the y axis.
         """
-        x, y = point - position
-        return float(_wrap_angle(math.atan2(y, x) - angle - math.pi / 2))
+        x, y = point - car_position
+        return float(_wrap_angle(math.atan2(y, x) - car_angle - math.pi / 2))
 
-    def _compute_allowed_speed(self, angle: float) -> float:
-        """Return the speed in m/s that the curves ahead and the braking distances allow.
+    def _compute_allowed_speed_mps(self, steering_angle: float) -> float:
+        """Return the highest speed in m/s at which the car can still brake for the curves ahead.
 
         Args:
-            angle: The angle in rad to the point that the car steers to. The car slows down to turn.
+            steering_angle: The angle in rad from the car's direction to the point that it steers
+                to. The larger it is, the lower is the speed.
         """
         curvature = self._curvature[(self._place + AHEAD) % len(self._points)]
         in_curve = SIDEWAYS_MPS2 / np.maximum(curvature, 1e-3)
         allowed = np.sqrt(in_curve + 2.0 * BRAKING_MPS2 * game.TRACK_DETAIL_STEP * AHEAD).min()
-        turned = max(SLOWEST_SHARE, 1.0 - 1.2 * max(0.0, abs(angle) - 0.3))
+        turned = max(SLOWEST_SHARE, 1.0 - 1.2 * max(0.0, abs(steering_angle) - 0.3))
         return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
 
-    def _update_helping(self, position: np.ndarray, speed: float, angle: float) -> None:
-        """Decide whether the teacher should drive, by how far the car is off the road and how slow.
+    def _decide_whether_to_help(
+        self, car_position: np.ndarray, speed_mps: float, car_angle: float
+    ) -> None:
+        """Decide whether the teacher should drive, and store the result for `is_helping`.
+
+        The teacher begins if the car is far off the centre line, points in a wrong direction, or
+        has been slow for several steps. It ends after some steps, once the car follows the road
+        again.
 
         Args:
-            position: The car's position (x, y).
-            speed: The car's speed in m/s.
-            angle: The car's direction in rad.
+            car_position: The car's position (x, y) in m.
+            speed_mps: The car's speed in m/s.
+            car_angle: The angle of the car's body in rad; 0 if it points along the y axis.
         """
-        x, y = position - self._points[self._place]
+        x, y = car_position - self._points[self._place]
         heading = float(self._heading[self._place])
         off_m = abs(math.cos(heading) * y - math.sin(heading) * x)
-        off_rad = abs(float(_wrap_angle(angle + math.pi / 2 - heading)))
+        off_rad = abs(float(_wrap_angle(car_angle + math.pi / 2 - heading)))
         self._steps += 1
-        self._slow = self._slow + 1 if speed < LOST_MPS and self._steps > START_STEPS else 0
+        self._slow = self._slow + 1 if speed_mps < LOST_MPS and self._steps > START_STEPS else 0
         if self._helping:
             self._helping -= 1
             if not self._helping and (off_m > FOUND_M or off_rad > FOUND_RAD):

@@ -50,7 +50,7 @@ late that the paddle still moves when it hits the ball."""
 
 
 class ConsoleState(NamedTuple):
-    """The values in the console's memory at a step.
+    """What the console's memory says about ball and paddle at a step; rows are counted downwards.
 
     Attributes:
         x: The column of the ball; 0 if no ball is in play.
@@ -64,18 +64,18 @@ class ConsoleState(NamedTuple):
 
     @classmethod
     def from_console(cls, console: ALEInterface) -> ConsoleState:
-        """Read the values from a console's memory."""
+        """Read the state of ball and paddle from a console's memory."""
         memory = console.getRAM()
         y = int(memory[BALL_Y])
         return cls(int(memory[BALL_X]) if y else 0, y, int(memory[PADDLE_Y]))
 
 
 class PaddleAim(NamedTuple):
-    """The plan for hitting the next ball.
+    """A plan for hitting the next ball: where to move the paddle, and when.
 
     Attributes:
-        target: The row to which the paddle is sent.
-        begin: The column of the ball at which the joystick starts to move.
+        target: The row to which the paddle is moved.
+        begin: The column of the ball at which the paddle begins to move there; 0 for at once.
     """
 
     target: float
@@ -85,11 +85,11 @@ class PaddleAim(NamedTuple):
 class PongPlayer:
     """A player that moves the paddle down while the ball moves away, and aims when it comes back.
 
-    The row that the paddle moves towards is not in the console's memory. It is estimated from the
-    buttons and the paddle's motion.
+    The console moves the paddle towards a row that its memory does not show. The player estimates
+    that row from the moves that were made and the motion of the paddle.
 
     Args:
-        seen: The values in the console's memory at the start of a game.
+        seen: The state of ball and paddle at the start of a game.
     """
 
     def __init__(self, seen: ConsoleState) -> None:
@@ -97,18 +97,24 @@ class PongPlayer:
         self._stick = float(seen.paddle)
         self.last = seen
 
-    def is_approaching(self, state: ConsoleState) -> bool:
-        """Return whether the ball approaches; call it before `choose_move`."""
+    def is_ball_approaching(self, state: ConsoleState) -> bool:
+        """Return whether the ball has come nearer since the previous step.
+
+        Call it before `choose_move`, which stores the state as the previous one.
+
+        Args:
+            state: The state of ball and paddle now.
+        """
         return bool(self.last.x) and state.x > self.last.x
 
     def choose_move(self, state: ConsoleState, previous_move: int) -> int:
-        """Return the next move: UP, DOWN or STILL.
+        """Return the next move: UP, DOWN or STILL. Call this once in each step.
 
         Args:
-            state: The values in the console's memory now.
+            state: The state of ball and paddle now.
             previous_move: The move in the previous step, chosen by the teacher or the student.
         """
-        comes, paddle = self.is_approaching(state), float(self.last.paddle)
+        comes, paddle = self.is_ball_approaching(state), float(self.last.paddle)
         for _ in range(2):
             paddle += (self._stick - paddle) / 2.0
             self._stick = min(max(self._stick + previous_move * STICK / 2.0, HIGHEST), LOWEST)
@@ -121,10 +127,10 @@ class PongPlayer:
 
 
 class PongTeacher:
-    """A teacher that reads the memory of the emulated game console in an environment.
+    """A teacher of Pong that reads the memory of an environment's game console.
 
-    Call `start_episode` after each reset of the environment. Then call the teacher object once in
-    each step; it returns an action. `env.button` must be the button that was pressed in the
+    Call `start_episode` after each reset of the environment. Then call this object once in each
+    step; it returns the teacher's action. `env.button` must be the button that was pressed in the
     previous step, whether the teacher or the student chose it.
 
     Args:
@@ -139,15 +145,15 @@ class PongTeacher:
         self._console: ALEInterface = env.console
 
     def start_episode(self) -> None:
-        """Prepare for a new game, with a new player."""
+        """Forget the previous game, and read the state of the new one."""
         self._player = PongPlayer(ConsoleState.from_console(self._console))
         self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
-        """Return the action for the console's current state, one-hot as (6,) float32."""
+        """Return the teacher's action (6,) float32 for this step: 1 for its button, else 0."""
         seen = ConsoleState.from_console(self._console)
         previous_move = _convert_button_to_move(self._env.button)
-        comes = self._player.is_approaching(seen)
+        comes = self._player.is_ball_approaching(seen)
         if comes and previous_move != self._last_move:
             self._player.aim, _ = self._find_best_aim(self._player, seen, previous_move, 1)
         move = self._player.choose_move(seen, previous_move)
@@ -159,18 +165,18 @@ class PongTeacher:
     def _find_best_aim(
         self, player: PongPlayer, state: ConsoleState, previous_move: int, hit_number: int
     ) -> tuple[PaddleAim, float]:
-        """Try several plans for hitting the approaching ball, and return the best and its value.
+        """Try several plans for hitting the approaching ball; return the best one and its value.
 
         The plans are tried on the console, which is then set back to its state before the trials.
-        The value of a plan is explained at `_play_with_aim`.
+        See `_evaluate_aim` for the value of a plan.
 
         Args:
-            player: The player, whose earlier plan is tried first.
-            state: The values in the console's memory now.
+            player: The player, whose present plan is tried first.
+            state: The state of ball and paddle now.
             previous_move: The move that was made in the previous step.
             hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
-        here, arrives = self._console.cloneState(), self._predict_arrival(player.last, state)
+        here, arrives = self._console.cloneState(), self._predict_arrival_row(player.last, state)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
         best = (
             PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
@@ -181,7 +187,7 @@ class PongTeacher:
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._play_with_aim(tried, state, previous_move, hit_number)
+                value = self._evaluate_aim(tried, state, previous_move, hit_number)
                 if value > best[1]:
                     best = aim, value
                 if value == 1.0 / hit_number:
@@ -191,30 +197,30 @@ class PongTeacher:
         self._console.restoreState(here)
         return best
 
-    def _predict_arrival(self, last: ConsoleState, state: ConsoleState) -> float:
-        """Return the row of the ball when it reaches the paddle's column.
+    def _predict_arrival_row(self, previous: ConsoleState, state: ConsoleState) -> float:
+        """Return the row of the ball at the time when it reaches the paddle's column.
 
-        The console plays ahead until then, and is set back afterwards.
+        The console plays until that time, and is then set back.
 
         Args:
-            last: The values in the console's memory one step before.
-            state: The values in the console's memory now.
+            previous: The state of ball and paddle one step before.
+            state: The state of ball and paddle now.
         """
         here = self._console.cloneState()
-        while last.x < state.x < CONTACT_X:
-            last, before = state, last
-            self._play_step(STILL)
+        while previous.x < state.x < CONTACT_X:
+            previous, before = state, previous
+            self._play_step_and_count_points(STILL)
             state = ConsoleState.from_console(self._console)
         self._console.restoreState(here)
-        if state.x < last.x:  # the paddle has hit the ball
-            last, state = before, last
-        share = (CONTACT_X - last.x) / max(state.x - last.x, 1)
-        return _reflect_row(last.y + share * (state.y - last.y))
+        if state.x < previous.x:  # the paddle has hit the ball
+            previous, state = before, previous
+        share = (CONTACT_X - previous.x) / max(state.x - previous.x, 1)
+        return _reflect_row(previous.y + share * (state.y - previous.y))
 
-    def _play_with_aim(
+    def _evaluate_aim(
         self, player: PongPlayer, state: ConsoleState, previous_move: int, hit_number: int
     ) -> float:
-        """Carry out a player's plan on the console, and return its value.
+        """Carry out a player's plan on the console, which is not set back, and return its value.
 
         The value is 1 / hit_number if the player scores a point, and -1 / hit_number if the player
         loses one. If the opponent hits the ball back, it is the value of the best plan for the next
@@ -222,17 +228,17 @@ class PongTeacher:
 
         Args:
             player: The player with its plan.
-            state: The values in the console's memory now.
+            state: The state of ball and paddle now.
             previous_move: The move that was made in the previous step.
             hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
         away = False
         for _ in range(LONGEST_RETURN):
             previous_move = player.choose_move(state, previous_move)
-            if points := self._play_step(previous_move):
+            if points := self._play_step_and_count_points(previous_move):
                 return points / hit_number
             state = ConsoleState.from_console(self._console)
-            comes = player.is_approaching(state)
+            comes = player.is_ball_approaching(state)
             if away and comes:
                 return (
                     self._find_best_aim(player, state, previous_move, hit_number + 1)[1]
@@ -242,24 +248,31 @@ class PongTeacher:
             away = away or not comes
         return 0.0
 
-    def _play_step(self, move: int) -> float:
-        """Play a step with this move on the console: return the points won less those lost."""
+    def _play_step_and_count_points(self, move: int) -> float:
+        """Make a move for one step on the console.
+
+        Args:
+            move: UP, DOWN or STILL.
+
+        Returns:
+            The points that the player won in this step minus those that it lost.
+        """
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
-def _reflect_row(y: float) -> float:
-    """Return the row of a ball that the upper and the lower wall reflect.
+def _reflect_row(unreflected_row: float) -> float:
+    """Return the row of a ball that is reflected at the upper and the lower wall.
 
     Args:
-        y: The row where the ball would be if there were no walls.
+        unreflected_row: The row at which the ball would be if there were no walls.
     """
     span = BOTTOM - TOP
-    along = (y - TOP) % (2.0 * span)
+    along = (unreflected_row - TOP) % (2.0 * span)
     return TOP + min(along, 2.0 * span - along)
 
 
 def _convert_button_to_move(button: Action) -> int:
-    """Return the paddle's move, UP, DOWN or STILL, under a button of the console."""
+    """Return the move of the paddle that a button of the console makes: UP, DOWN or STILL."""
     if button in (Action.RIGHT, Action.RIGHTFIRE):
         return UP
     return DOWN if button in (Action.LEFT, Action.LEFTFIRE) else STILL
