@@ -176,7 +176,7 @@ class EvaluateCommand:
 
     def _print_result(self, result: EvaluateResult) -> None:
         """Print the result of an evaluation, and write it as JSON if ``--json`` is given."""
-        from an_control.learning.evaluation.comparison import format_terminal_lines
+        from an_control.learning.evaluation.comparison import format_row_for_terminal
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
         about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
@@ -185,7 +185,7 @@ class EvaluateCommand:
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(format_terminal_lines(row, result.success, result.walk_m)))
+        print("\n".join(format_row_for_terminal(row, result.success, result.walk_m)))
         described = {
             **self.disturbance.to_json_values(),
             "memory": self.memory,

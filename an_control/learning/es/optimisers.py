@@ -50,7 +50,7 @@ def collect_pycma_values(strategy: Any) -> dict[str, Any]:
     """
     return {
         path: _to_storable(owner[key])
-        for path, (owner, key) in _find_storable_values(strategy).items()
+        for path, (owner, key) in _locate_storable_values(strategy).items()
     }
 
 
@@ -66,7 +66,7 @@ def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
             the attribute path of the value.
     """
-    slots = _find_storable_values(strategy)
+    slots = _locate_storable_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
         raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
@@ -75,7 +75,7 @@ def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
     strategy._updateBDfromSM()
 
 
-def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
+def _locate_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Find the numbers, arrays and lists in a pycma strategy.
 
     Returns:
@@ -290,8 +290,8 @@ class Cma:
         """Set the state to a checkpoint that `make_checkpoint` returned.
 
         Raises:
-            CheckpointError: The state holds a pickled strategy, or does not fit the installed
-                pycma.
+            CheckpointError: The state is a pickle, which is refused because it could run code, or
+                does not fit the installed pycma.
         """
         values = state["strategy"]
         if not isinstance(values, dict):
@@ -400,7 +400,7 @@ class ClipUp:
 
 
 class Pgpe:
-    """Optimiser PGPE (Sehnke et al. 2010), for which only the ranks of the fitness values count.
+    """Optimiser PGPE (Sehnke et al. 2010), which uses only the ranks of the fitness values.
 
     Candidates are drawn in pairs that mirror each other at the mean. Adam or ClipUp moves the mean.
     The learning rate falls to a tenth of its first value until the end of the run. Each element of
@@ -483,7 +483,7 @@ def make_optimiser(
     """Return the optimiser with this name.
 
     Args:
-        name: One of `OptimiserName`.
+        name: "cma", "cma-diagonal", "pgpe" or "pgpe-clipup".
         start: Initial mean (n,).
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.

@@ -151,13 +151,13 @@ def can_play_compiled(
 
 
 def summarise_episode_results(
-    results: Sequence[PlayedEpisode], success: float | None = None
+    results: Sequence[PlayedEpisode], success_threshold: float | None = None
 ) -> dict[str, Any]:
     """Return statistics of several episodes by name: returns, falls, distance walked, speed.
 
     Args:
         results: Results of the episodes.
-        success: An episode with a return above this is a success; None if there is no threshold.
+        success_threshold: An episode with a return above this is a success; None if there is no threshold.
     """
     returns = np.array([result.total for result in results])
     distances = [result.distance_m for result in results if result.distance_m is not None]
@@ -167,7 +167,9 @@ def summarise_episode_results(
         "min": float(returns.min()),
         "median": float(np.median(returns)),
         "max": float(returns.max()),
-        "success_share": None if success is None else float((returns > success).mean()),
+        "success_share": None
+        if success_threshold is None
+        else float((returns > success_threshold).mean()),
         "falls": sum(result.fell for result in results),
         "distance_m": float(np.mean(distances)) if distances else None,
         "steps_per_s": sum(r.steps for r in results) / sum(r.wall_s for r in results),
@@ -178,15 +180,15 @@ class ProtocolPlayer:
     """Player of evaluation episodes with one model, environment and seed.
 
     Its episodes can have any protocol (kind of disturbance). Compiled code plays them if it
-    supports the protocol and `stepwise` is not set. Otherwise a loop in Python plays them.
+    supports the protocol and `with_step_rewards` is not set. Otherwise a loop in Python plays them.
 
     Args:
         model: The model.
         env: The environment.
         seed: Seed of the start states and of the disturbances.
-        stepwise: Whether the reward of every step is needed.
-        recovery: Mean change of a reading per tick below which the robot counts as standing still
-            and is pushed; 0 for never.
+        with_step_rewards: Whether the reward of every step is needed.
+        recovery: Change of a reading per tick, averaged over all readings, below which the robot
+            counts as standing still. Random actions then get it moving again. 0 means never.
     """
 
     def __init__(
@@ -194,11 +196,11 @@ class ProtocolPlayer:
         model: Model,
         env: gymnasium.Env[Any, Any],
         seed: int,
-        stepwise: bool,
+        with_step_rewards: bool,
         recovery: float,
     ) -> None:
         self.channels = describe_task(env, "", "").channels
-        self.stepwise = stepwise
+        self.stepwise = with_step_rewards
         self._model, self._env, self._seed, self._recovery = model, env, seed, recovery
         self._policies: dict[tuple[Monitor | None, RemovablePart | None], Policy] = {}
 

@@ -38,14 +38,14 @@ that neuron's input slot to none of the channels.
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Shares of the episodes in which a policy has identified each channel k steps after a shuffle.
+    """Shares of the episodes in which a policy identified a channel, by steps since a shuffle.
 
     The N channels are shuffled at the reset of each episode, and again every K steps. A share
     (0..1) is NaN where no step was counted.
 
     Attributes:
-        first: Share (K, N) for each number of steps since the reset, and each channel.
-        later: Share (K, N) for each number of steps since a later shuffle, and each channel.
+        first: Shares (K, N) for 0 to K - 1 steps since the reset, and for each channel.
+        later: Shares (K, N) for 0 to K - 1 steps since a later shuffle, and for each channel.
         confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
             the channel of a column; the last column stands for no channel.
     """
@@ -54,7 +54,7 @@ class IdentifiedShares:
     later: np.ndarray
     confusion: np.ndarray
 
-    def compute_mean_shares_after(self, steps: int) -> tuple[float, float]:
+    def compute_mean_shares_after_first_and_later_shuffles(self, steps: int) -> tuple[float, float]:
         """Return the mean share (0..1) of the channels that are identified after some steps.
 
         Args:
@@ -245,7 +245,10 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [shares_by_step.compute_mean_shares_after(k)[place] for k in steps]
+        shares = [
+            shares_by_step.compute_mean_shares_after_first_and_later_shuffles(k)[place]
+            for k in steps
+        ]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)
@@ -293,30 +296,30 @@ class IdentificationResult:
 
 
 def measure_identification(
-    path: Path,
+    model_path: Path,
     task: str | None,
     episodes: int,
     seed: int,
     shuffle_interval: int,
-    plots: Path | None,
+    plot_folder: Path | None,
 ) -> IdentificationResult:
     """Measure how soon a policy identifies its channels, and its returns if one channel is frozen.
 
     The policy plays without its monitor, which would sort the channels for it.
 
     Args:
-        path: The model file.
+        model_path: The model file.
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
         shuffle_interval: Number of steps between two reshuffles.
-        plots: Folder for the picture; None for no picture.
+        plot_folder: Folder for the picture; None for no picture.
 
     Raises:
         ValueError: The policy has no softmax attention.
         OSError: The picture cannot be written.
     """
-    policy = load_policy(path, monitor="off")
+    policy = load_policy(model_path, monitor="off")
     channels = policy.nominal_ids
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
@@ -325,10 +328,12 @@ def measure_identification(
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []
-    if plots is not None:
-        pictures = save_figures({"identification": plot_identification(found, channels)}, plots)
+    if plot_folder is not None:
+        pictures = save_figures(
+            {"identification": plot_identification(found, channels)}, plot_folder
+        )
     figures = {
-        "model": str(path),
+        "model": str(model_path),
         "task": name,
         "seed": seed,
         "first": found.first.mean(1).tolist(),

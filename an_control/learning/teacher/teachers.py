@@ -65,18 +65,18 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
     return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
-def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return those of the given hashes that belong into the settings of a run, by name.
+def select_run_hashes(folder: Path, **hashes: str | None) -> dict[str, str]:
+    """Select the hashes to store in the settings of a run, and return them by name.
 
-    They are all hashes for a new run. If the folder holds a run of an older version, whose settings
-    lack some of the hashes, these are left out, so that the settings equal the stored ones and the
-    run can be continued.
+    A new run stores all of them. A run that an older version of this program began stores only
+    some. If the folder holds such a run, the other hashes are left out. The settings then equal the
+    stored ones, so that the run can be continued.
 
     Args:
         folder: The run's folder.
-        digests: Hashes of models that the run uses, by name. A hash that is None is left out.
+        hashes: Hashes of models that the run uses, by name. A hash that is None is left out.
     """
-    known = {name: value for name, value in digests.items() if value is not None}
+    known = {name: value for name, value in hashes.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
         return known
     try:

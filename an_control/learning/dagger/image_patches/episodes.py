@@ -97,7 +97,7 @@ def _draw_straight_edges(side: int, rng: np.random.Generator) -> np.ndarray:
     return shades
 
 
-def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
+def replace_grass_in_place(view: np.ndarray, picture: np.ndarray) -> None:
     """Replace CarRacing's grass by a picture, in place.
 
     Every frame gets the picture at the same place.
@@ -145,9 +145,9 @@ def record_episode(
 
     Args:
         env: The environment.
-        teacher: Labels every step, drives while the policy is off the road, and ends hopeless
-            episodes.
-        policy: Drives the episode; None to let the teacher drive.
+        teacher: Labels every step, drives while the policy is off the road or stuck, and ends the
+            episode after it has had to drive for too long.
+        policy: Drives the rest of the episode; None to let the teacher drive all of it.
         settings: The recipe, the settings of the run.
         noise: Strength of the random walk that is added to the first number of every action.
         rng: Source of all random numbers of the episode.
@@ -179,7 +179,7 @@ def record_episode(
             patches = tick.values
             if picture is not None:
                 view = inner.frames.copy()
-                replace_grass(view, picture)
+                replace_grass_in_place(view, picture)
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)
@@ -204,7 +204,7 @@ def record_episode(
 CHANNEL = make_placeholder_ids(1)
 
 
-def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:
+def compute_seen_frame_indices_if_undisturbed(steps: int, stack: int) -> np.ndarray:
     """Return the indices of the frames that a student sees at each step without disturbances.
 
     Args:
@@ -218,13 +218,13 @@ def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
-def draw_seen_frame_indices(
+def draw_seen_frame_and_action_step_indices(
     steps: int,
     stack: int,
     disturbance: DisturbanceSettings,
     rng: np.random.Generator,
     *,
-    repeats: bool,
+    acts_on_repeated_frames: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
@@ -236,14 +236,14 @@ def draw_seen_frame_indices(
         stack: Number f of frames that the student sees at once.
         disturbance: The settings of the disturbances.
         rng: Source of all random numbers.
-        repeats: Whether the student also acts on frames that it has seen already. Otherwise it acts
-            only when a frame arrives.
+        acts_on_repeated_frames: Whether the student also acts on frames that it has seen already.
+            Otherwise it acts only when a frame arrives.
 
     Returns:
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = compute_undisturbed_frame_indices(steps, stack)
+    frames = compute_seen_frame_indices_if_undisturbed(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
@@ -251,7 +251,7 @@ def draw_seen_frame_indices(
     seen, acted = [], []
     for step, numbers in enumerate(frames):
         shown, _ = delivery.disturb(numbers.reshape(1, stack, 1, 1), CHANNEL)
-        if repeats or delivery.has_message_arrived:
+        if acts_on_repeated_frames or delivery.has_message_arrived:
             seen.append(shown.reshape(stack))
             acted.append(step)
     return np.array(seen), np.array(acted)
