@@ -205,7 +205,10 @@ class EvaluateCommand:
         """
         require_packages("train", "matplotlib")
         from an_control.learning.evaluation.comparison import write_markdown_tables
-        from an_control.learning.evaluation.identification import TABLES, measure_identification
+        from an_control.learning.evaluation.identification import (
+            TABLES,
+            measure_channel_identification,
+        )
 
         if self.markdown is not None:
             check_markdown_table_marks(self.markdown, TABLES)
@@ -224,7 +227,7 @@ class EvaluateCommand:
         every, plots = shuffle.every or RESHUFFLE_STEPS, self.plots
         self._make_options().check_options()
         try:
-            found = measure_identification(
+            found = measure_channel_identification(
                 self.model, self.task, self.episodes, self.seed, every, plots
             )
         except OSError as error:

@@ -191,7 +191,7 @@ def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm)
         policy = make_policy(learner.make_model())
         library, norm = (
             learner._newest.library._algorithm,
-            learner._newest.library.compute_normalisation(),
+            learner._newest.library.compute_observation_normalisation(),
         )
         for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
             observation = (norm.mean + norm.sd * scaled).astype(np.float32)

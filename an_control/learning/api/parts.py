@@ -59,7 +59,7 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def collect_student_size_overrides(self) -> dict[str, Any]:
-        """Convert the options that are not None to values for fields of `StudentSizes`, by field name.
+        """Return the chosen options, converted to values for fields of `StudentSizes`, by field name.
 
         The caller replaces these fields in the sizes of a recipe.
 
@@ -78,7 +78,7 @@ class PolicyParts:
 
     @property
     def chosen_option_names(self) -> list[str]:
-        """Return the names of the options that the user has set, which are those that are not None."""
+        """Return the names of the options that the user has set: those that are not None."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def collect_paper_policy_sizes(self) -> dict[str, Any]:

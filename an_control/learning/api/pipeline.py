@@ -207,7 +207,7 @@ class _Run:
         from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
         for part in PARTS:
-            shutil.rmtree(self._make_trash_path(part), ignore_errors=True)
+            shutil.rmtree(self._get_trash_path(part), ignore_errors=True)
         makers = (
             self._train_teacher_and_make_note,
             self._train_student_and_make_note,
@@ -452,13 +452,13 @@ class _Run:
         """
         for name in parts:  # rename first: if the process is killed, the next run drops them too
             with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
-                (self._out / name).rename(self._make_trash_path(name))
+                (self._out / name).rename(self._get_trash_path(name))
         self._state.has_monitor, self._state.rows = False, []
         self._save_state()
         for name in parts:
-            shutil.rmtree(self._make_trash_path(name), ignore_errors=True)
+            shutil.rmtree(self._get_trash_path(name), ignore_errors=True)
 
-    def _make_trash_path(self, part: str) -> Path:
+    def _get_trash_path(self, part: str) -> Path:
         """Return the path to which the folder of a part is renamed before it is deleted.
 
         A rename is done at once, a deletion step by step. If the process is killed, no half deleted

@@ -279,7 +279,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         student = replace(student, head=head, output=start.sizes.output)
     elif teacher.layers is not None:
         head = tuple(len(bias) for _, bias in teacher.layers[:-1])
-        student = replace(student, head=head, output=teacher.output)
+        student = replace(student, head=head, output=teacher.output_function)
     student = _apply_size_options(options, student)
     settings = _apply_disturbance_options(options, settings)
     minutes = settings.minutes if options.minutes is None else options.minutes

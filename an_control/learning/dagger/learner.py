@@ -560,7 +560,7 @@ class Dagger:
         return kept or [max(recorded, key=lambda episode: episode.total)]
 
 
-def _compute_mean_return(recorded: Sequence[DaggerEpisode]) -> float:
+def _compute_mean_return(episodes: Sequence[DaggerEpisode]) -> float:
     """Compute the mean return of the episodes that were recorded to their end; NaN if none was."""
-    returns = [episode.total for episode in recorded if not math.isnan(episode.total)]
+    returns = [episode.total for episode in episodes if not math.isnan(episode.total)]
     return float(np.mean(returns)) if returns else math.nan

@@ -276,7 +276,7 @@ class DaggerSettings:
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def compute_time_limit_s(self, round_number: int) -> float:
+    def compute_time_limit_of_updates_s(self, round_number: int) -> float:
         """Return how much processor time, in seconds, the gradient updates of a round may take.
 
         It is infinity if the run has no time limit.

@@ -167,12 +167,12 @@ class PerturbedTeacher:
     Args:
         rng: Source of all random numbers.
         teacher: Policy that gives the actions, also those on readings in a wrong order.
-        noise: Maximum standard deviation of the noise on all actions.
+        max_noise_sd: Maximum standard deviation of the noise on all actions.
     """
 
-    def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
+    def __init__(self, rng: np.random.Generator, teacher: Teacher, max_noise_sd: float) -> None:
         self._rng, self._teacher = rng, teacher
-        self._noise = NoisyTeacher(rng, noise)
+        self._noise = NoisyTeacher(rng, max_noise_sd)
         self._left = int(rng.integers(0, 40))
         self._mode = str(rng.choice(["still", "random", "shuffled", "swapped"]))
         self._first = True

@@ -97,7 +97,7 @@ class StudentParts(nn.Module):
         return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights of these layers, as far as they exist, by array name in a model file."""
+        """Return the weights of all layers that the student has, by array name in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
@@ -495,7 +495,7 @@ class Student(nn.Module):
         """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._get_sizes_affecting_identification(
-            self._policy_sizes
+            self._exported_policy_sizes
         ) != (self._get_sizes_affecting_identification(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
@@ -880,10 +880,10 @@ class Student(nn.Module):
             arrays[f"head.{place}.weight"] = to_array(layer.weight)
             arrays[f"head.{place}.bias"] = to_array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return Model("attention_neuron", self._policy_sizes, arrays, task, trained)
+        return Model("attention_neuron", self._exported_policy_sizes, arrays, task, trained)
 
     @property
-    def _policy_sizes(self) -> AttentionSizes:
+    def _exported_policy_sizes(self) -> AttentionSizes:
         """Return the sizes of the policy that the student is exported as."""
         return AttentionSizes(
             actions=self.actions,

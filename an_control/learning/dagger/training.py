@@ -77,7 +77,7 @@ def train_round(
         settings.faults,
     )
     begin, end = settings.compute_start_and_end_learning_rates(round_number, progress)
-    started, limit_s = time.process_time(), settings.compute_time_limit_s(round_number)
+    started, limit_s = time.process_time(), settings.compute_time_limit_of_updates_s(round_number)
     state: StudentState | None = None
     history = []
     for update in range(updates):

@@ -129,13 +129,13 @@ def _to_storable(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _convert_to_type_of(example: Any, value: Any, path: str) -> Any:
+def _convert_to_type_of(example: Any, value: Any, attribute_path: str) -> Any:
     """Convert a value from a checkpoint to the type and array layout of the value it replaces.
 
     Args:
         example: The value that is to be replaced.
         value: The value from the checkpoint.
-        path: Attribute path, for the text of the error.
+        attribute_path: Attribute path, for the text of the error.
 
     Raises:
         CheckpointError: The types or shapes differ.
@@ -143,7 +143,7 @@ def _convert_to_type_of(example: Any, value: Any, path: str) -> Any:
     expected = _to_storable(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
-            f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
+            f"strategy{attribute_path}: {_describe_type(value)}, not {_describe_type(expected)}"
         )
     if isinstance(example, np.ndarray):
         array = np.empty_like(example)  # the layout decides how BLAS rounds

@@ -36,7 +36,7 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def free_parameter_shapes(self) -> Shapes:
-        """Return the free parameters' names and shapes, in the order in which they form a vector."""
+        """Return names and shapes of the free parameters, in their order in a vector."""
 
     @abstractmethod
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -178,7 +178,7 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the free parameters' names and shapes, in the order in which they form a vector.
+        """Return names and shapes of the free parameters, in their order in a vector.
 
         They are the arrays of the model file, except that one array `scores` (rank, d) replaces the
         arrays of the attention.
@@ -219,22 +219,23 @@ class PaperForm(PolicyForm):
         return free_parameters | self._compose_attention_arrays(query, key)
 
     def _compose_attention_arrays(
-        self, query: np.ndarray, key: np.ndarray
+        self, query_projection: np.ndarray, key_projection: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Compute a model file's attention arrays from two projections, for P policies at once.
 
         Args:
-            query: Matrices (P, k, d) that project the positional table to the queries.
-            key: Matrices (P, k, d) that project the outputs of the sensory neurons to the keys.
+            query_projection: Matrices (P, k, d) that project the positional table to the queries.
+            key_projection: Matrices (P, k, d) that project the outputs of the sensory neurons to
+                the keys.
 
         Returns:
             Arrays (P, ...) of the attention, by their names in a model file.
         """
         table = make_positional_table(self.queries, self.neuron)
         return {
-            "attention.queries": table @ query.swapaxes(1, 2),
-            "attention.key": key,
-            "attention.key_bias": np.zeros(key.shape[:2]),
+            "attention.queries": table @ query_projection.swapaxes(1, 2),
+            "attention.key": key_projection,
+            "attention.key_bias": np.zeros(key_projection.shape[:2]),
         }
 
     def to_vector(self, model: Model) -> np.ndarray:
@@ -279,7 +280,7 @@ class RedundantPaperForm(PaperForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the free parameters' names and shapes, in the order in which they form a vector."""
+        """Return names and shapes of the free parameters, in their order in a vector."""
         shapes = dict(super().free_parameter_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}

@@ -129,18 +129,18 @@ class HintedForm(PolicyForm):
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
     def draw_hints(
-        self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
+        self, vectors: np.ndarray, hint_probability: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
         """Read the codes from P vectors, and draw the episodes in which networks get their codes.
 
         Args:
             vectors: Vectors (P, size) that describe P policies and their codes.
-            share: Probability that the network of a channel gets its code in an episode.
+            hint_probability: Probability that the network of a channel gets its code in an episode.
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
         codes = vectors[:, self.own.vector_size :].reshape(-1, *self.free_parameter_shapes["codes"])
-        hinted = rng.random((episodes, self.channels)) < share
+        hinted = rng.random((episodes, self.channels)) < hint_probability
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
@@ -184,15 +184,15 @@ class Race:
     the worse half of the contenders is dropped, until one is left.
 
     Args:
-        count: Number of contenders at the start.
-        begin: Finished share (0..1) of the run at the start of the race.
-        end: Finished share (0..1) of the run at the end of the race.
+        contender_count: Number of contenders at the start.
+        begin_progress: Finished share (0..1) of the run at the start of the race.
+        end_progress: Finished share (0..1) of the run at the end of the race.
     """
 
-    def __init__(self, count: int, begin: float, end: float) -> None:
-        self.count, self.turn = count, 0
-        halvings = math.ceil(math.log2(count))
-        self._ends = np.linspace(begin, end, halvings + 1)[1:].tolist()
+    def __init__(self, contender_count: int, begin_progress: float, end_progress: float) -> None:
+        self.count, self.turn = contender_count, 0
+        halvings = math.ceil(math.log2(contender_count))
+        self._ends = np.linspace(begin_progress, end_progress, halvings + 1)[1:].tolist()
 
     @property
     def is_over(self) -> bool:
@@ -504,20 +504,20 @@ class Search:
         first = [] if settings.starts else [begin]
         self._start_race(first, 0.0)
 
-    def _start_race(self, means: list[np.ndarray], progress: float) -> None:
+    def _start_race(self, start_vectors: list[np.ndarray], progress: float) -> None:
         """Start a race between searches, of which some start at given vectors, the rest at random.
 
         Args:
-            means: Vectors (size,) at which the first searches start, each divided by
+            start_vectors: Vectors (size,) at which the first searches start, each divided by
                 `vector_scales` of the parametrisation.
             progress: Finished share (0..1) of the run at this moment.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
-        fresh = max(0, settings.starts - len(means))
-        means = means + list(rng.standard_normal((fresh, self._form.vector_size)))
-        self._contenders = [self._make_optimiser(mean) for mean in means]
-        self._race = Race(len(means), progress, progress + settings.race * (1.0 - progress))
+        fresh = max(0, settings.starts - len(start_vectors))
+        start_vectors = start_vectors + list(rng.standard_normal((fresh, self._form.vector_size)))
+        self._contenders = [self._make_optimiser(mean) for mean in start_vectors]
+        self._race = Race(len(start_vectors), progress, progress + settings.race * (1.0 - progress))
         self._stall.forget_history()
         self._begun = progress
 

@@ -38,7 +38,7 @@ def compare_protocols(
     runs: Mapping[str, Sequence[PlayedEpisode]],
     success_threshold: float | None = None,
     last_permutation_steps: Mapping[str, int | None] | None = None,
-    walk_m: float | None = None,
+    min_walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
     """Compare the results of several protocols (kinds of disturbance) with those of the first one.
 
@@ -51,7 +51,7 @@ def compare_protocols(
             threshold.
         last_permutation_steps: A mapping from each protocol to the step after which signals are not
             permuted any more, or to None if there is no such step.
-        walk_m: Distance in metres that counts as walking again after the robot was stopped.
+        min_walk_m: Distance in metres that counts as walking again after the robot was stopped.
 
     Returns:
         One row of the table, a dict, for each protocol. "difference" holds the mean and standard
@@ -70,7 +70,7 @@ def compare_protocols(
             "back": _compute_share_of_recovered_episodes(
                 results, first, (last_permutation_steps or {}).get(name)
             ),
-            **_summarise_walked_distances(results, walk_m),
+            **_summarise_walked_distances(results, min_walk_m),
             "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
@@ -136,26 +136,26 @@ def _compute_share_of_recovered_episodes(
 
 
 def _summarise_walked_distances(
-    results: Sequence[PlayedEpisode], walk_m: float | None
+    results: Sequence[PlayedEpisode], min_walk_m: float | None
 ) -> dict[str, Any]:
-    """Return the distances that robots covered after a stop, and how many robots reached `walk_m`.
+    """Return the distances that robots covered after a stop, and how many were far enough.
 
     Args:
         results: Results of one protocol (kind of disturbance).
-        walk_m: Distance in metres that counts as walking again; None if there is none.
+        min_walk_m: Distance in metres that counts as walking again; None if there is none.
 
     Returns:
         "walked_m", the distances in metres of the robots that were upright at the end of the stop,
-        and "walk_again", the number of these distances of at least `walk_m`. Both are None if there
-        are no such distances. "walk_again" is also None if `walk_m` is None.
+        and "walk_again", the number of these distances of at least `min_walk_m`. Both are None if
+        there are no such distances. "walk_again" is also None if `min_walk_m` is None.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
-    again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
+    again = None if min_walk_m is None or not found else sum(one >= min_walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
 
 
 def format_row_for_terminal(
-    row: Mapping[str, Any], success_threshold: float | None, walk_m: float | None
+    row: Mapping[str, Any], success_threshold: float | None, min_walk_m: float | None
 ) -> list[str]:
     """Return the lines of text that describe one protocol's results in a terminal.
 
@@ -163,7 +163,7 @@ def format_row_for_terminal(
         row: A row of `compare_protocols`.
         success_threshold: An episode with a return above this is a success, as in
             `compare_protocols`.
-        walk_m: Distance in metres that counts as walking again, as in `compare_protocols`.
+        min_walk_m: Distance in metres that counts as walking again, as in `compare_protocols`.
     """
     count = len(row["episodes"])
     text = {
@@ -178,7 +178,7 @@ def format_row_for_terminal(
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
     if row["walked_m"]:
-        text["stops"] = describe_walked_distances(row["walked_m"], walk_m)
+        text["stops"] = describe_walked_distances(row["walked_m"], min_walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
     return [f"{name:<9} {words}" for name, words in text.items()]
 
@@ -343,7 +343,7 @@ class KeptResults:
             kept = json.loads(read_regular_file(path))
             before = {name: kept["about"][name] for name in options}
             for protocol, episodes in kept["rows"].items():
-                self._rows[protocol] = [_result_from_json(one) for one in episodes]
+                self._rows[protocol] = [_convert_json_to_result(one) for one in episodes]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"{path}: is not a state file of a table; delete it or name another file"
@@ -375,7 +375,9 @@ class KeptResults:
             WriteError: The file cannot be written; it is then unchanged.
         """
         self._rows[protocol] = list(results)
-        rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
+        rows = {
+            name: [_convert_result_to_json(one) for one in row] for name, row in self._rows.items()
+        }
         write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete_file(self) -> None:
@@ -383,13 +385,13 @@ class KeptResults:
         self._path.unlink()
 
 
-def _result_to_json(result: PlayedEpisode) -> dict[str, Any]:
+def _convert_result_to_json(result: PlayedEpisode) -> dict[str, Any]:
     """Convert the result of an episode to values for JSON."""
     return {**asdict(result), "rewards": result.rewards.tolist()}
 
 
-def _result_from_json(episode: Mapping[str, Any]) -> PlayedEpisode:
-    """Convert values of `_result_to_json` back to the result of an episode."""
+def _convert_json_to_result(episode: Mapping[str, Any]) -> PlayedEpisode:
+    """Convert values of `_convert_result_to_json` back to the result of an episode."""
     values = {one.name: episode[one.name] for one in fields(PlayedEpisode)}
     values |= {"rewards": np.array(values["rewards"]), "rewired": tuple(values["rewired"])}
     return PlayedEpisode(**values)

@@ -97,7 +97,7 @@ def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
         )
 
 
-def play_compiled_episodes(
+def play_episodes_with_compiled_code(
     model: Model,
     env: gymnasium.Env[Any, Any],
     channels: Sequence[str],
@@ -107,7 +107,7 @@ def play_compiled_episodes(
 ) -> list[PlayedEpisode]:
     """Play the same episodes as `play_episodes`, but by compiled code, which is faster.
 
-    This is possible only if `can_play_compiled` returns True.
+    This is possible only if `can_play_with_compiled_code` returns True.
 
     Args:
         model: The model to play.
@@ -136,12 +136,13 @@ def play_compiled_episodes(
     return results
 
 
-def can_play_compiled(
+def can_play_with_compiled_code(
     model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings
 ) -> bool:
-    """Return whether `play_compiled_episodes` supports this model, environment and disturbance.
+    """Return whether `play_episodes_with_compiled_code` can play the given combination.
 
-    Compiled code plays many episodes at once, but exists only for some of these combinations.
+    Compiled code plays many episodes at once, but it supports only some models, environments and
+    disturbances.
     """
     if isinstance(model.sizes, VisionSizes) or not model.sizes.can_be_compiled_in_rollouts:
         return False
@@ -157,7 +158,8 @@ def summarise_episode_results(
 
     Args:
         results: Results of the episodes.
-        success_threshold: An episode with a return above this is a success; None if there is no threshold.
+        success_threshold: An episode with a return above this is a success; None if there is no
+            threshold.
     """
     returns = np.array([result.total for result in results])
     distances = [result.distance_m for result in results if result.distance_m is not None]
@@ -233,6 +235,10 @@ class ProtocolPlayer:
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None and not self._recovery
         of, disturbance = (self._env, self.channels, episodes, self._seed), protocol.disturbance
-        if plain and not self.stepwise and can_play_compiled(model, self._env, disturbance):
-            return play_compiled_episodes(model, *of, disturbance)
+        if (
+            plain
+            and not self.stepwise
+            and can_play_with_compiled_code(model, self._env, disturbance)
+        ):
+            return play_episodes_with_compiled_code(model, *of, disturbance)
         return play_episodes(policy, *of, protocol, report, watch)

@@ -29,7 +29,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 from an_control_sim.gym.units import Units
 
 TABLES = "identification", "frozen"
-"""Titles of the two tables that `measure_identification` makes."""
+"""Titles of the two tables that `measure_channel_identification` makes."""
 UNKNOWN = 0.5
 """Minimum sum of the attention to a neuron. If a neuron gets less, the policy is taken to assign
 that neuron's input slot to none of the channels.
@@ -107,7 +107,7 @@ class _IdentificationCounter:
         self._step += 1
 
 
-def measure_identified_shares(
+def measure_identified_channel_shares(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
@@ -156,12 +156,12 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
 
     Args:
         env: The environment.
-        index: Index of the channel in the observation.
+        channel_index: Index of the channel in the observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], channel_index: int) -> None:
         super().__init__(env)
-        self._index, self._reading = index, np.nan
+        self._index, self._reading = channel_index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Reset the environment; the channel then keeps its first reading for the whole episode."""
@@ -237,7 +237,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
-        shares_by_step: Shares that `measure_identified_shares` returned.
+        shares_by_step: Shares that `measure_identified_channel_shares` returned.
     """
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
@@ -254,11 +254,11 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     return "\n".join(rows)
 
 
-def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
+def plot_channel_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
     """Plot how soon each channel is identified, and which channels are confused with each other.
 
     Args:
-        shares: Shares and confusions that `measure_identified_shares` returned.
+        shares: Shares and confusions that `measure_identified_channel_shares` returned.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
@@ -282,7 +282,7 @@ def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Fi
 
 @dataclass(frozen=True)
 class IdentificationResult:
-    """Result of `measure_identification`.
+    """Result of `measure_channel_identification`.
 
     Attributes:
         figures: The measured numbers by name, for a JSON file.
@@ -295,7 +295,7 @@ class IdentificationResult:
     pictures: list[Path]
 
 
-def measure_identification(
+def measure_channel_identification(
     model_path: Path,
     task: str | None,
     episodes: int,
@@ -324,13 +324,15 @@ def measure_identification(
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = measure_identified_shares(policy, env, channels, episodes, seed, shuffle_interval)
+        found = measure_identified_channel_shares(
+            policy, env, channels, episodes, seed, shuffle_interval
+        )
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []
     if plot_folder is not None:
         pictures = save_figures(
-            {"identification": plot_identification(found, channels)}, plot_folder
+            {"identification": plot_channel_identification(found, channels)}, plot_folder
         )
     figures = {
         "model": str(model_path),

@@ -128,21 +128,21 @@ class Contender:
         if choices:
             layers, squashed = centre_and_scale_logits(layers, choices, largest_logit), True
         return fold_normalisation_into_layers(
-            layers, self.library.compute_normalisation()
+            layers, self.library.compute_observation_normalisation()
         ), squashed
 
-    def record_validation(self, validation: float) -> None:
+    def record_validation_return(self, mean_return: float) -> None:
         """Update the best validation so far, and the step of the newest clear improvement.
 
         Args:
-            validation: Mean return of the validation's episodes.
+            mean_return: Mean return of the validation's episodes.
         """
-        self.best = max(self.best, validation)
+        self.best = max(self.best, mean_return)
         if self._first is None:
-            self._first = self._marked = validation
+            self._first = self._marked = mean_return
         gained = self._marked - self._first
-        if not self.marked_at or validation > self._marked + IMPROVEMENT * gained:
-            self._marked, self.marked_at = validation, self.environment_steps
+        if not self.marked_at or mean_return > self._marked + IMPROVEMENT * gained:
+            self._marked, self.marked_at = mean_return, self.environment_steps
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues."""
@@ -352,7 +352,7 @@ class TeacherLearner:
             line |= self._newest.library.failures.pop_failure_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
-                self._newest.record_validation(validation)
+                self._newest.record_validation_return(validation)
             if self._newest.marked_at == self._newest.environment_steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin

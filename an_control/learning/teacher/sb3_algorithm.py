@@ -296,7 +296,7 @@ class LibraryAlgorithm:
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
         self._squashed = settings.algorithm != "ppo" or (
-            start is not None and start.output == "tanh"
+            start is not None and start.output_function == "tanh"
         )
         if start is not None:
             self._copy_start_network_into_actor(start)
@@ -340,7 +340,7 @@ class LibraryAlgorithm:
         """Return weight and bias of each actor layer, and whether a tanh follows the last one."""
         return export_actor_layers(self._algorithm), self._squashed
 
-    def compute_normalisation(self) -> Normalisation:
+    def compute_observation_normalisation(self) -> Normalisation:
         """Return the normalisation of the actor's inputs that training has used.
 
         A channel that hardly varied in training gets sd = inf, so that it is ignored. The reason is

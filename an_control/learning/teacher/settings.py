@@ -148,7 +148,7 @@ def choose_teacher_settings(
         return settings
     if settings.algorithm != "ppo":
         raise ValueError(f"algorithm {algorithm!r}: only ppo can continue a network")
-    calm = start.output == "tanh"
+    calm = start.output_function == "tanh"
     options |= {"batch_size": 1024, "n_epochs": 8}
     if calm:
         options |= {"batch_size": 4096, "target_kl": 0.015}
@@ -160,7 +160,7 @@ def choose_teacher_settings(
         hidden=tuple(len(bias) for _, bias in start.layers[:-1]),
         rate=1e-4 if calm else settings.rate,
         warm_up=WARM_UP,
-        noise=START_NOISE[start.output],
+        noise=START_NOISE[start.output_function],
         race=0.0,
         decay=4_000_000,
         options=options,

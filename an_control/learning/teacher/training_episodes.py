@@ -49,7 +49,8 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     to 19 steps. A burst leads to states like those into which a student gets while it still learns,
     so that the policy learns to recover from them. The library must not learn the actions of the
     burst themselves. For the library the episode is therefore truncated at the start of the burst,
-    and another episode starts at its end. A stop of the robot, which is one of the possible disturbances, is treated in the same way.
+    and another episode starts at its end. A stop of the robot, which is one of the possible
+    disturbances, is treated in the same way.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
     the last reading that this channel had before. While messages are lost, the previous action is

@@ -56,7 +56,7 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _draw_coarse_shades(rng: np.random.Generator) -> np.ndarray:
+def _draw_coarse_shade_grid(rng: np.random.Generator) -> np.ndarray:
     """Draw a coarse array (rows, columns) of shades, each from a standard normal distribution.
 
     The numbers of rows and of columns are random too, from 2 to 32 (log-uniform).
@@ -67,12 +67,12 @@ def _draw_coarse_shades(rng: np.random.Generator) -> np.ndarray:
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random pattern (side, side) of smooth blots, as shades around 0."""
-    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_draw_coarse_shade_grid(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random pattern (side, side) of rectangular blocks of one shade each, around 0."""
-    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_draw_coarse_shade_grid(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
@@ -134,9 +134,9 @@ def record_episode(
     teacher: StateTeacher,
     policy: Policy | None,
     settings: PatchDaggerSettings,
-    noise: float,
+    noise_strength: float,
     rng: np.random.Generator,
-    steps: int,
+    max_steps: int,
 ) -> PatchEpisode:
     """Record one episode, with the teacher's action as the label of each step.
 
@@ -149,23 +149,24 @@ def record_episode(
             episode after it has had to drive for too long.
         policy: Drives the rest of the episode; None to let the teacher drive all of it.
         settings: The recipe, the settings of the run.
-        noise: Strength of the random walk that is added to the first number of every action.
+        noise_strength: Factor of the random walk that is added to the first number of every
+            action.
         rng: Source of all random numbers of the episode.
-        steps: Maximum number of steps.
+        max_steps: Maximum number of steps.
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
     ids = channels = tuple(inner.channels)
     drawn, seed = settings.draw_disturbance(rng), int(rng.integers(2**31))
     delivery = DisturbedPatches(Disturber(channels, drawn, seed)) if drawn.is_active else None
-    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=steps)
+    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=max_steps)
     teacher.start_episode()
     if policy is not None:
         policy.reset()
     policy_acts, picture = True, None
     if rng.random() < settings.backgrounds:
         picture = draw_background(inner.frames.shape[-1], rng)
-    begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
+    begin = int(rng.integers(max_steps)) if rng.random() < settings.led else 0
     frames: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     actions: list[np.ndarray] = []
@@ -189,7 +190,7 @@ def record_episode(
                 helped += 1
             else:
                 action = own
-        walk = 0.9 * walk + 0.15 * noise * rng.standard_normal()
+        walk = 0.9 * walk + 0.15 * noise_strength * rng.standard_normal()
         action[0] = np.clip(action[0] + walk, -1.0, 1.0)
         actions.append(action)
         if policy is not None:

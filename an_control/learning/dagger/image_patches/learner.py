@@ -191,7 +191,7 @@ class PatchDagger:
         new = self._record_round_episodes(rng)
         self._recordings.write_episodes(self._round, new)
         self._episodes = (self._episodes + new)[-self.settings.memory :]
-        losses = self._train_round(rng)
+        losses = self._train_round_and_return_losses(rng)
         self._round += 1
         line = {
             "loss": float(np.mean(losses)),
@@ -258,7 +258,7 @@ class PatchDagger:
             left -= len(new[-1].frames)
         return new
 
-    def _train_round(self, rng: np.random.Generator) -> list[float]:
+    def _train_round_and_return_losses(self, rng: np.random.Generator) -> list[float]:
         """Make the gradient updates of one round and return their losses."""
         settings = self.settings
         for group in self._optimiser.param_groups:
@@ -276,17 +276,20 @@ class PatchDagger:
         return losses
 
     def _record_episode(
-        self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
+        self, policy: Policy | None, noise_strength: float, rng: np.random.Generator, max_steps: int
     ) -> PatchEpisode:
         """Record one episode with the run's environment and teacher.
 
         Args:
             policy: Policy that drives; None to let the teacher drive.
-            noise: Strength of the random walk that is added to the first number of every action.
+            noise_strength: Factor of the random walk that is added to the first number of every
+                action.
             rng: Source of all random numbers of the episode.
-            steps: Maximum number of steps.
+            max_steps: Maximum number of steps.
         """
-        return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
+        return record_episode(
+            self._env, self._teacher, policy, self.settings, noise_strength, rng, max_steps
+        )
 
     def _make_driver_policy(self) -> Policy:
         """Return the driving student, whose weights are an average over updates, as a policy."""
