@@ -419,7 +419,8 @@ def _add_hints_to_parametrisation(
         channels: Number of channels of the task.
 
     Returns:
-        The parametrisation with hints, and the start vector, extended by zeros for the hints.
+        The parametrisation with hints, and the start vector with zeros for the hints at its end, or
+        None for a random start.
 
     Raises:
         ValueError: The policy is not in the paper's attention form.

@@ -120,8 +120,8 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     """Train the networks of a model's identity monitor and write them into the model file.
 
     The identity monitor detects unannounced rewiring, which means that signals arrive in other
-    input slots, and that no message says so. With the options `take` or `validate` nothing is
-    trained.
+    input slots, and that no message says so. With the option `take` the networks of another model
+    are copied, and with `validate` the model's own networks are only validated.
 
     Args:
         options: The model file and the settings. With `folder`, a run in it is continued.

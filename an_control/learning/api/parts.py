@@ -59,7 +59,7 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def collect_student_size_overrides(self) -> dict[str, Any]:
-        """Return the chosen options, converted to values for fields of `StudentSizes`, by field name.
+        """Return the chosen options as a mapping from fields of `StudentSizes` to values.
 
         The caller replaces these fields in the sizes of a recipe.
 

@@ -405,7 +405,11 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a function that passes progress reports on, marked with the given part's name."""
+        """Return a function that marks progress reports with a part's name and passes them on.
+
+        It passes them to the function that the caller of `learn` gave. If that returns False, the
+        part stops.
+        """
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_score_row(self, row: ScoreRow) -> None:

@@ -313,7 +313,7 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 
     Args:
         options: Options of the training.
-        environment: The gymnasium id.
+        environment: The gymnasium id of the task's environment.
 
     Raises:
         ValueError: There is no teacher.

@@ -264,11 +264,11 @@ class StackedNeuron(nn.Linear):
 
 
 def _count_neuron_inputs(reading_inputs: int, actions: int, with_products: bool) -> int:
-    """Return the number of inputs of a sensory neuron, with actions and products.
+    """Return the number of all inputs of a sensory neuron.
 
     Args:
         reading_inputs: Number of inputs that come from the readings of the neuron's slot.
-        actions: Number of actions.
+        actions: Number of actions, which are inputs too.
         with_products: Whether products of readings and actions are inputs too.
     """
     return reading_inputs + actions + (reading_inputs * actions if with_products else 0)
@@ -278,7 +278,7 @@ def _join_neuron_inputs(readings: Tensor, previous_actions: Tensor, with_product
     """Join readings, previous actions and, optionally, their products to the neurons' inputs.
 
     Args:
-        readings: Inputs (T, B, N, F) from each slot's readings.
+        readings: F inputs (T, B, N, F) for each slot, which come from its readings.
         previous_actions: Previous actions (T, B, A), the same for all slots.
         with_products: Whether to append the products of readings and actions.
 

@@ -535,9 +535,9 @@ class Search:
 
     @property
     def _used_share_of_limits(self) -> float:
-        """Return the used share of the run's time limit, or else of its number of generations.
+        """Return the used share of the run's time limit; without one, of its number of generations.
 
-        It may exceed 1.
+        The share may exceed 1.
         """
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)

@@ -185,23 +185,23 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
     return np.concatenate(parts)
 
 
-def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """Change the last layer so that the logits lie between -1 and 1, but choose the same options.
+def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logit: float) -> Layers:
+    """Return layers whose logits lie between -1 and 1, but choose the same options.
 
-    The mean of the logits of a group is subtracted from each of them, and all logits are divided by
-    `largest`.
+    Only the last layer is changed. The mean of the logits of a group is subtracted from each of
+    them, and all logits are divided by `largest_logit`.
 
     Args:
         layers: Pairs of weight and bias, one for each layer; the last one computes the logits.
         choices: Number of options of each group of discrete actions.
-        largest: Largest absolute value of a logit, after the mean of its group was subtracted.
+        largest_logit: Largest absolute value of a logit, after the mean of its group was subtracted.
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
         weight - compute_mean_logits_of_groups(weight, choices),
         bias - compute_mean_logits_of_groups(bias, choices),
     )
-    return (*hidden, (weight / largest, bias / largest))
+    return (*hidden, (weight / largest_logit, bias / largest_logit))
 
 
 def make_mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
