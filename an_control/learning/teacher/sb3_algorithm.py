@@ -194,7 +194,8 @@ def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logi
     Args:
         layers: Pairs of weight and bias, one for each layer; the last one computes the logits.
         choices: Number of options of each group of discrete actions.
-        largest_logit: Largest absolute value of a logit, after the mean of its group was subtracted.
+        largest_logit: Largest absolute value of a logit, after the mean of its group was
+            subtracted.
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
