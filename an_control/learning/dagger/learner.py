@@ -259,8 +259,9 @@ class Dagger:
         """Undo the round if the student is now clearly worse than the best student so far.
 
         To undo a round means to restore the weights and the optimiser of the best student; the
-        recorded episodes are kept. If the student is itself the best so far, a copy of its weights
-        and its optimiser is stored as that of the best student.
+        recorded episodes are kept. Rounds are undone only late in a run, if `_can_undo_rounds` is
+        True. If the student is itself the best so far, a copy of its weights and its optimiser is
+        stored as that of the best student.
 
         Args:
             validation_returns: Returns of the student's validation episodes after this round.

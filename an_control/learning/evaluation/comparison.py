@@ -55,7 +55,7 @@ def compare_protocols(
 
     Returns:
         One row of the table, a dict, for each protocol. "difference" holds the mean and standard
-        deviation of the differences of the returns, and the number of episodes with equal returns.
+        deviation of these differences, and the number of episodes whose two returns are equal.
         "back" is the share of the episodes that recovered after the last permutation; see
         `_compute_share_of_recovered_episodes`. "walked_m" and "walk_again" say how far and how many
         robots walked after a stop; see `_summarise_walked_distances`.
@@ -192,7 +192,7 @@ def format_comparison_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
     digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
-    lines += [_format_row(row, digits, is_first=row is rows[0]) for row in rows]
+    lines += [_format_comparison_table_row(row, digits, is_first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
         ("walk again", [_format_walked_distances(row) for row in rows]),
@@ -219,7 +219,7 @@ def _format_walked_distances(row: Mapping[str, Any]) -> str:
     return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
-def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
+def _format_comparison_table_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
     """Return one row of the comparison as a line of the Markdown table.
 
     Args:
