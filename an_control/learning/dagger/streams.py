@@ -62,13 +62,13 @@ class DaggerEpisode(NamedTuple):
 class Driver(Protocol):
     """Interface of an object that chooses the actions while an episode is recorded."""
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) for one step.
 
         Args:
             tick: The readings of this step, as disturbed on the way from the sensors.
             label: The teacher's action (A,) for this step.
-            previous: Action (A,) that was sent at the step before.
+            previous_action: Action (A,) that was sent at the step before.
         """
 
 
@@ -142,13 +142,13 @@ class NoisyTeacher:
         self._rng = rng
         self._sd = max_sd * rng.random()
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the teacher's action with noise.
 
         Args:
             tick: The present tick, which is not used.
             label: (A,) the teacher's action.
-            previous: (A,) the action of the tick before, which is not used.
+            previous_action: (A,) the action of the tick before, which is not used.
         """
         return self.add_noise(label)
 
@@ -180,13 +180,13 @@ class PerturbedTeacher:
         self._order: np.ndarray | None = None
         self._walk: np.ndarray | None = None
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) of the current period, with noise.
 
         Args:
             tick: The readings of this step.
             label: The teacher's action (A,) for this step, which is sent in some of the periods.
-            previous: Action (A,) of the step before, which is not used.
+            previous_action: Action (A,) of the step before, which is not used.
         """
         if self._left <= 0:
             self._start_next_period()
@@ -292,19 +292,19 @@ class StudentDriver:
         self._teaching, self._left = False, 0
         policy.reset()
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the student's action (A,) with noise, or in some periods the teacher's action.
 
         Args:
             tick: The readings of this step, on which the student acts.
             label: The teacher's action (A,) for this step, which gets the same noise.
-            previous: Action (A,) that was sent at the step before.
+            previous_action: Action (A,) that was sent at the step before.
         """
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
-        self._policy.previous_action = previous
+        self._policy.previous_action = previous_action
         own = self._policy.step_array(
             tick.values, tick.ids or make_placeholder_ids(len(tick.values))
         )

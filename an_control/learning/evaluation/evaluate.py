@@ -37,7 +37,7 @@ def play_episodes(
     episodes: int,
     seed: int,
     protocol: EvaluationProtocol | DisturbanceSettings,
-    report: Callable[[PlayedEpisode], None] | None = None,
+    report_result: Callable[[PlayedEpisode], None] | None = None,
     watch: Watch | None = None,
 ) -> list[PlayedEpisode]:
     """Play episodes of an environment with a policy.
@@ -53,7 +53,7 @@ def play_episodes(
         seed: Seed of the start states and of the disturbances.
         protocol: Disturbance of the episodes, and what happens to the state of the sensory neurons
             (the networks of the channels) when signals are permuted.
-        report: Function that receives the result of each episode; None for none.
+        report_result: Function that receives the result of each episode; None for none.
         watch: Function that is called after each action with the policy and the object that
             disturbs the episode; None for none.
 
@@ -73,8 +73,8 @@ def play_episodes(
     for start in make_evaluation_seeds(seed, episodes):
         ids = tuple(channels)
         results.append(play_episode(policy, env, ids, disturber, start, protocol, watch))
-        if report is not None:
-            report(results[-1])
+        if report_result is not None:
+            report_result(results[-1])
     return results
 
 
